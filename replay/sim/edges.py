@@ -1,12 +1,10 @@
-"""The daemon's edges onto the modelled node: what is done for each order, as scripts.
+"""The daemon's edges onto the modelled node: a script for each order.
 
-logind (arms, releases, raises the limit, listens), the container runtime (lists, starts, stops and kills
-pods, runs their hooks), the API server and the trace back end, and what a Kubernetes node has beyond that.
-Facts, and their order, are those of the real edges. `simulate` runs the scripts in virtual time
-(`replay.sim.loop`), the tests' world as tasks of the real runner.
+logind, the container runtime, the API server, the trace back end, and the rest of a Kubernetes node. Facts
+and their order are those of the real edges. `simulate` runs the scripts in virtual time (`replay.sim.loop`),
+the tests' world as tasks of the real runner.
 
-Latencies are drawn in microseconds, in the order in which the scripts ask for them: another draw, or a draw
-at another place, is another run of the same seed.
+Latencies are drawn in microseconds, in the scripts' order: an added or moved draw changes the run of a seed.
 """
 
 from __future__ import annotations
@@ -95,27 +93,27 @@ from ebbtide.replay.sim.sim_node import (
 
 
 class DaemonProcess(Protocol):
-    """One process of the daemon, as its edges see it."""
+    """One process of the daemon."""
 
     @property
     def number(self) -> int:
-        """Counts over all boots: the holder of its lock, and its life in the world log."""
+        """Over all boots: the holder of its lock, and its life in the world log."""
 
     @property
     def alive(self) -> bool: ...
 
     def report(self, delay_ns: int, fact: Fact) -> object:
-        """A fact that comes by itself, so long from now."""
+        """A fact without an order, after this delay."""
 
     def watch(self, script: Watching) -> object:
-        """Run a script that belongs to no order, while this process lives."""
+        """Run a script without an order while this process lives."""
 
     def end_order(self, key: str, outcome: Outcome) -> object:
-        """End another order, whatever its script still waits for."""
+        """End another order, whatever its script waits for."""
 
 
 class SimulatedEdge:
-    """What the edges share. ``table``: which orders it carries out, and how each begins."""
+    """``table``: its orders, and how each begins."""
 
     table: Mapping[type[Order], Begin]
 
@@ -123,7 +121,7 @@ class SimulatedEdge:
         self._daemon, self._node, self._draws = daemon, node, draws
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """What an earlier process left open: what may be repeated is done again, or ends unknown."""
+        """An earlier process's order: repeat it if that is allowed, or end it unknown."""
         return self.table[type(order)](order, False) if draws.chance(1, 2) else None
 
     def _draw_ns(self, low_us: int, high_us: int) -> int:
@@ -137,24 +135,24 @@ class SimulatedEdge:
 
 # --- logind --------------------------------------------------------------------------------------
 #
-# Subscribe, lock, read, in this order: a shutdown that begins in between is then seen by its signal, by the
-# refused lock or by the property, never by none of them.
+# Subscribe, lock, read: a shutdown that begins in between is then seen by its signal, by the refused lock, or
+# by the property.
 
 
-#: The file that sets logind's limit where it is not ours to move.
+#: The file that overrides our drop-in.
 OTHERS_PATH = "/etc/systemd/logind.conf.d/zz-site.conf"
 
-#: How often what was read is thrown away for a signal that came meanwhile.
+#: Repeated reads when a signal comes meanwhile.
 READS_MAX = 5
 
 
 class LogindEdge(SimulatedEdge):
-    """One process's connection. ``preparing`` is what it last knew."""
+    """One process's connection. ``preparing``: last known."""
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self.preparing, self._owner, self._connected = False, "", False
-        #: Whether a signal has come that was not heard yet: it overtakes what is read.
+        #: Whether a signal waits that overtakes a read.
         self.overtaken: Callable[[], bool] = lambda: False
         if STORE in node.logind.holders:
             node.logind.duplicate(daemon.number)
@@ -167,13 +165,13 @@ class LogindEdge(SimulatedEdge):
         }
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """The lock itself tells what became of them; nothing is repeated."""
+        """The lock itself shows their outcome; no order is repeated."""
         return None
 
     # --- listening -----------------------------------------------------------------------------
 
     def hear(self, signal: BusSignal) -> Watching:
-        """What comes over the bus. A new owner may know nothing of the shutdown that the last one began."""
+        """A bus message. A new owner may not know the shutdown that the last one began."""
         if isinstance(signal, ShutdownSignal):
             yield self._draw_ns(100, 2000)
             self.preparing, self._owner = signal.active, signal.owner
@@ -187,7 +185,7 @@ class LogindEdge(SimulatedEdge):
             yield from self.look()
 
     def look(self) -> Watching:
-        """Read again; a fact is a change."""
+        """Read again; report a change."""
         yield self._draw_ns(300, 3000)
         logind = self._node.logind
         found = (logind.preparing, logind.owner)
@@ -243,7 +241,7 @@ class LogindEdge(SimulatedEdge):
         return KUBELET in self._node.logind.holders
 
     def _give_back(self, order: Disarm | ReleaseLock, late: bool) -> Script:
-        """The store's copy first, then ours: closing one of them releases nothing."""
+        """The store's copy first, then ours: the last one closed releases the lock."""
         yield self._draw_ns(100, 3000)
         self._node.logind.close(STORE)
         yield TOUCH
@@ -252,7 +250,7 @@ class LogindEdge(SimulatedEdge):
         return Outcome()
 
     def _change(self, ours_ns: int | None, late: bool) -> Script:
-        """``ours_ns`` None: our file is removed. logind obeys in its own time, whoever lives then."""
+        """``ours_ns`` None: remove our file. logind obeys late, whether this daemon lives or not."""
         logind, slow_ns = self._node.logind, self._node.faults.late_grant_ns
         yield self._draw_ns(300, 3000)
         try:
@@ -275,35 +273,35 @@ class LogindEdge(SimulatedEdge):
 
 # --- the container runtime -----------------------------------------------------------------------
 #
-# It lists, starts, stops and kills pods, runs their hooks, and sees them go. What it refuses, or how long it
-# takes on top of what is drawn, is the plan's.
+# It lists, starts, stops and kills pods, runs their hooks, and reports exits. The plan says what it refuses
+# and its extra latency.
 
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
-# The real edge's bounds for a runtime that hangs (`actors.edges.cri`): until it is on record as away, until
-# nobody can say whether it has heard of a stop, until a refreshed list is given up, and until SIGKILL is.
+# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, until a stop
+# may not have arrived, until a refreshed list fails, and until SIGKILL fails.
 AWAY_MS = 3000
 AWAY_NS, HEARD_NS, DOUBT_NS, KILL_NS = AWAY_MS * MS, 2100 * MS, 2000 * MS, 2000 * MS
 
-#: How a failed hook ends, by its kind; exec ones have an exit code.
+#: By the kind of hook; exec has an exit code.
 HOOK_FAILURES: dict[str, Outcome] = {
     "exec": Outcome("failed", "exit code 1", 1),
     "httpGet": Outcome("failed", "the answer was 500 Internal Server Error"),
 }
 
 
-#: How long a slow one takes to stop: pods end meanwhile, and are started again.
+#: How long a slow kubelet takes to stop: pods end and start again meanwhile.
 KUBELET_SLOW_NS = 3000 * MS
-#: By then the ends that a look has found are reported.
+#: By then the exits that a look has found are reported.
 LATEST_EXIT_NS = 4 * MS
 
 
 class RuntimeEdge(SimulatedEdge):
     """One process's view of the runtime."""
 
-    #: A runtime keeps how its containers ended, whoever asks. Where the daemon is the runtime it learns that
-    #: of its own children only.
+    #: A runtime keeps the exit codes of all containers. A daemon that is the runtime knows only its own
+    #: children's.
     KEEPS_EXITS: ClassVar[bool] = True
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
@@ -338,18 +336,18 @@ class RuntimeEdge(SimulatedEdge):
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
     def look(self, recorded: Mapping[tuple[str, str], int]) -> None:
-        """Report what ended while nobody looked: so many as are in ``recorded`` were reported before."""
+        """Report what ended unobserved. ``recorded``: how many exits were reported before."""
         for box in self._pods.every:
             if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
 
     def _restarted(self, box: SimulatedContainer) -> None:
-        """The kubelet has started a container again, whose end was reported; seen by the next look."""
+        """The kubelet has restarted a container whose exit was reported; the next look sees it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_restarted(box))
 
     def _look_again(self) -> None:
-        """A runtime that answers again is looked at."""
+        """The runtime answers again."""
         for at in list(self._pods.meant):
             self._restarted(self._pods.boxes[at])
 
@@ -359,7 +357,7 @@ class RuntimeEdge(SimulatedEdge):
             yield from self._joined_again(box)
 
     def _joined_again(self, box: SimulatedContainer) -> Iterator[PodJoined]:
-        """Once; from then on orders mean all that runs of its pod."""
+        """Once. From then on orders mean all running containers of its pod."""
         if (box.uid, box.name) in self._pods.meant:
             for each in self._pods.of(box.uid):
                 self._pods.meant.pop((each.uid, each.name), None)
@@ -368,16 +366,14 @@ class RuntimeEdge(SimulatedEdge):
     def _as_it_is(self, uid: str, away: bool = False) -> Pod:
         pod = self._pods.plans[uid].pod
         exited = [box.name for box in self._shown(uid, away) if box.phase == "exited"]
-        # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
+        # A running pod is its manifest; most pods are never copied.
         if exited:
             containers = [replace(each, running=each.name not in exited) for each in pod.containers]
             pod = replace(pod, containers=tuple(containers))
         return pod
 
     def _shown(self, uid: str, away: bool) -> list[SimulatedContainer]:
-        """Its containers as the last look has shown them if the runtime is ``away``: of what was started
-        again since, those before.
-        """
+        """Its containers as last seen if the runtime is ``away``: without later restarts."""
         boxes = self._pods.of(uid)
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
 
@@ -389,12 +385,12 @@ class RuntimeEdge(SimulatedEdge):
         return since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
 
     def joined(self, pod: Pod) -> None:
-        """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
+        """The kubelet has started a pod, which a shutdown reports if it asked for it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_joined(pod.uid))
 
     def _tell_joined(self, uid: str) -> Watching:
-        """By a look that comes after its start; what has ended by then is in none."""
+        """Seen by a look after its start, without what has ended by then."""
         yield self._draw_ns(1000, 500_000)
         if not self._pods.over(uid):
             yield PodJoined(pod=self._as_it_is(uid))
@@ -416,7 +412,7 @@ class RuntimeEdge(SimulatedEdge):
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
-        # Of one that is on record as away nobody asks: what stands in the table is told.
+        # A runtime that is recorded as away is not asked: the last list is reported.
         away = order.refresh and self._runtime_is_away()
         if order.refresh and self._node.runtime.hung and not away:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
@@ -444,7 +440,7 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _as_labels_say(self, pod: Pod) -> Pod:
-        """What the runtime's labels tell; of a static pod its manifest says the rest."""
+        """As the runtime's labels have it; a static pod's manifest has the rest."""
         if pod.static:
             return pod
         made = tuple(replace(each, sidecar=False) for each in pod.containers)
@@ -482,16 +478,16 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _without_runtime(self, box: SimulatedContainer) -> bool:
-        """Nobody but a runtime that hangs could do anything to it."""
+        """Only a hung runtime could signal it."""
         return self._node.runtime.hung and self._node.runtime.hides(box)
 
     def _signal_late(self, box: SimulatedContainer, late: bool) -> None:
-        """A runtime that wakes up reads what it was given, unless who gave it has gone."""
+        """A runtime that wakes up reads its calls, unless the caller is gone."""
         if self._daemon.alive:
             self._pods.signal(box, self._daemon.number, late)
 
     def _kill(self, order: KillContainer, late: bool) -> Script:
-        """Done when the signal is sent; the exit is a fact of its own."""
+        """Done when the signal is sent; the exit is its own fact."""
         box = self._find(order.uid, order.container)
         if box is None:
             return Outcome("failed", UNKNOWN_CONTAINER)
@@ -535,7 +531,7 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("failed", "the container does not run")
         since_ns = self._node.runtime.hung_since_ns
         if since_ns is not None and self._hook_kind(order) == "exec":
-            # What it does not begin before it is on record as away is not begun at all.
+            # Orders that wait until it is recorded as away are not begun.
             left_ns = max(0, since_ns + AWAY_NS - self._node.timer.now_ns)
             yield Until(self._node.runtime.waiting, min(left_ns, order.timeout_ns))
             if self._node.runtime.hung or box.phase != "running":
@@ -544,10 +540,10 @@ class RuntimeEdge(SimulatedEdge):
         return (yield from self._follow(order, box, hook))
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """An exec hook that still runs is followed; of a request nothing is left, of an end nobody knows."""
+        """Follow a running exec hook. The outcome of a request, or of an ended hook, is unknown."""
         if not isinstance(order, RunHook):
             again = super().adopt(order, draws)
-            # The runtime's edge leaves a stop signal to the core, which gives it again: once, and not twice.
+            # The runtime's edge leaves a stop signal to the core, which repeats it once.
             return None if self._node.faults.mode and isinstance(order, SendSignal) else again
         box = self._find(order.uid, order.container)
         hook = box.hooks.get(order.key) if box is not None else None
@@ -556,7 +552,7 @@ class RuntimeEdge(SimulatedEdge):
         return self._follow(order, box, hook)
 
     def _follow(self, order: RunHook, box: SimulatedContainer, hook: HookProcess) -> Script:
-        """Cancelled or out of time, its process is killed; a daemon that dies leaves it running."""
+        """Cancelled or out of time, its process is killed; it outlives a daemon that dies."""
         try:
             yield Until(hook.followers, order.timeout_ns)
         except EffectCancelled:
@@ -576,23 +572,23 @@ class RuntimeEdge(SimulatedEdge):
 
 # --- beyond the network --------------------------------------------------------------------------
 #
-# The API server shows the node and its pods to the cluster, late, never, or not at all. The exporter is only
-# waited for where traces are configured; it takes a moment, and a network that hangs takes all its time.
+# The API server shows the node and its pods to the cluster, late, or never. The exporter is only waited for
+# where traces are configured; a hung network takes all its time.
 
 
-#: Longer than any boot: a server that hangs for good is waited for as long.
+#: Longer than any boot: a permanently hung server.
 WHILE_HUNG_NS = 3600 * NS_PER_SECOND
 
 
 class ApiServerEdge(SimulatedEdge):
-    """One process's connection to the API server, where the daemon is no part of a Kubernetes node."""
+    """One process's connection to the API server, for a daemon outside Kubernetes."""
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self.table = {AnnounceNode: self._call, DeliverStatuses: self._call, FlushTraces: self._flush}
 
     def _call(self, order: AnnounceNode | DeliverStatuses, late: bool) -> Script:
-        """One that never answers keeps its order open: nobody waits for it beyond a bound."""
+        """A call without an answer keeps its order open; no component waits for it beyond a bound."""
         faults = self._node.faults
         if faults.api == "hangs":
             yield FOREVER
@@ -605,7 +601,7 @@ class ApiServerEdge(SimulatedEdge):
         return Outcome()
 
     def _take(self, order: Order, late: bool) -> None:
-        """What the API server does with what it has taken."""
+        """The effect of a call that was taken."""
         if isinstance(order, AnnounceNode):
             self._node.api.shown_ready = order.ready
             self._note("announce", detail="ready" if order.ready else "going down", late=late)
@@ -623,7 +619,7 @@ class ApiServerEdge(SimulatedEdge):
             self._note("last-boot", detail=order.ending, late=late)
 
     def _flush(self, order: FlushTraces, late: bool) -> Script:
-        """At its time's end it is over, whatever the back end does."""
+        """It ends at its timeout, whatever the back end does."""
         takes_ns = self._draws.between(20, 250) * MS
         if self._node.faults.api == "hangs" or takes_ns > order.timeout_ns:
             yield order.timeout_ns
@@ -634,15 +630,14 @@ class ApiServerEdge(SimulatedEdge):
 
 # --- a Kubernetes node ---------------------------------------------------------------------------
 #
-# What its daemon has beyond the runtime: the API server (with the real edges' bounds), the kubelet's unit,
-# and mounts. An API server that is lost answers nothing, and that it is gone is noticed a while later. One
-# that refuses (429, 500) is there and takes nothing. A delete that was sent and not answered may have been
-# taken.
+# Beyond the runtime: the API server (with the real edges' bounds), the kubelet's unit, and mounts. A lost API
+# server answers no call, and its loss is noticed later. One that refuses (429, 500) exists and takes no call.
+# An unanswered delete may have been taken.
 
 
 KUBELET_UNIT = "kubelet.service"
 
-#: How long a call is tried, as at the real edges.
+#: Bounds of a call, as at the real edges.
 ORDER_BOUNDS_NS: dict[type[Order], int] = {
     AnnounceNode: 60 * NS_PER_SECOND,
     PostEvent: 10 * NS_PER_SECOND,
@@ -652,28 +647,27 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
     PublishLastBoot: 3600 * NS_PER_SECOND,
     WithdrawPods: NS_PER_SECOND,
 }
-#: Between two attempts of a call that nobody answers.
+#: Between two attempts of an unanswered call.
 RETRY_NS = 500 * MS
 STATUS_POLL_NS = 100 * MS
 MOUNT_POLL_NS = 20 * MS
-#: Between the last answer and saying that there is none any more; where the connections stay, and only the
-#: answers do, the silent watch tells.
+#: From the last answer to the report that it is lost; the silent watch reports it where the connections stay.
 MISSED_MS = (1500, 6000)
 SILENT_MS = (4000, 14_000)
-#: A call that is not answered tells sooner: so long it waits at the most, so long does the question behind it
-#: whether anybody is there, and sooner than the last nobody is called away.
+#: An unanswered call reports it sooner: its own wait at most, that of the question behind it, and the time
+#: after which its loss is reported.
 TRY_NS, LIVENESS_NS, API_AWAY_NS = 5000 * MS, 2000 * MS, 3000 * MS
-#: Between two tries of the first list.
+#: Between two attempts of the first list.
 LIST_AGAIN_NS = NS_PER_SECOND
-#: The kubelet's health: asked once a second; so long without an answer is silence; and so long the first
-#: report of the unit waits for the first answer.
+#: Kubelet health: asked once a second; how long without an answer is silence; how long the unit's first
+#: report waits for the first answer.
 HEALTH_MS, HEALTH_SILENT_MS, HEALTH_FIRST_MS = 1000, 3000, 300
-#: How long a kubelet that hangs is waited for before it is killed.
+#: Before a hung kubelet is killed.
 KUBELET_STOP_NS = 2000 * MS
 
 
 class KubernetesEdge(ApiServerEdge):
-    """One process's edges on a Kubernetes node. A runtime that refuses everything counts as away."""
+    """One process's edges on a Kubernetes node. A runtime that refuses every call counts as away."""
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
@@ -685,7 +679,7 @@ class KubernetesEdge(ApiServerEdge):
         node.runtime.listeners.append(self._runtime_turned)
         node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
         self._api_away = False
-        #: On record as one that does not answer; None: nobody has asked it yet.
+        #: Recorded as silent; None: not asked yet.
         self._kubelet_silent: bool | None = False
         node.kubelet.turned.append(self._kubelet_turned)
         self.table = {
@@ -700,7 +694,7 @@ class KubernetesEdge(ApiServerEdge):
     # --- who answers ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """At the start: who is there."""
+        """At the start: which of them answer."""
         if self._kubelet.hung:
             self._kubelet_silent = None
             self._later(HEALTH_FIRST_MS, HEALTH_FIRST_MS + 20, self._report_kubelet)
@@ -720,7 +714,7 @@ class KubernetesEdge(ApiServerEdge):
             self._later(10, 400, self._report_api)
 
     def _list(self) -> None:
-        """The first list: with it the API server is there, and what it tells is kept for the next daemon."""
+        """The first list: the API server answers, and its pods are kept for the next daemon."""
         if not self._node.api.accepts:
             self._after(LIST_AGAIN_NS, self._list)
             return
@@ -743,14 +737,14 @@ class KubernetesEdge(ApiServerEdge):
 
     def _api_turned(self) -> None:
         if self._node.untold:
-            return  # the first list will tell
+            return  # the first list reports it
         if self._node.api.hung:
             self._later(*SILENT_MS, self._report_silence)
         else:
             self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
 
     def _report_silence(self) -> None:
-        """Once; and a pause that is over by then is none."""
+        """Once. A pause that is over by then is not reported."""
         if self._node.api.hung and not self._api_away:
             self._report_api()
 
@@ -770,7 +764,7 @@ class KubernetesEdge(ApiServerEdge):
         self._later(*((AWAY_MS, AWAY_MS + 60) if self._node.runtime.hung else (5, 500)), self._report_runtime)
 
     def _report_runtime(self) -> None:
-        """A break that nobody noticed is none."""
+        """A short break is not reported."""
         away = self._node.runtime.hung
         if away is not self._runtime_away:
             self._runtime_away = away
@@ -794,7 +788,7 @@ class KubernetesEdge(ApiServerEdge):
     # --- calls ---------------------------------------------------------------------------------
 
     def _call(self, order: Order, late: bool) -> Script:
-        """A call, tried until its time is over. The last announcement wins."""
+        """Try a call until its time is over. The last announcement wins."""
         if isinstance(order, AnnounceNode):
             overtaken = Outcome("cancelled", "a later announcement has overtaken it")
             self._daemon.end_order(self._announcing, overtaken)
@@ -814,15 +808,13 @@ class KubernetesEdge(ApiServerEdge):
             if api.hung:  # since it was sent
                 self._doubt(try_ns - sent_ns)
             heard = True
-        # Nobody answered. What may be repeated is. A delete was perhaps sent, and if anybody heard it
-        # perhaps taken: it is not sent twice.
+        # Unanswered. Repeat what may be repeated. A delete may have been taken, so it is not sent twice.
         refused = api.reachable and self._node.faults.api == "fails"
         if isinstance(order, DeletePod) and not refused and not self._draws.chance(1, 2):
             if heard and self._draws.chance(1, 2):
                 self._take(order, late)
             elif api.hung:
-                # It lies there, and is read when the server wakes up; whoever has gone away by then may have
-                # taken it along.
+                # The server reads it when it wakes up, unless its caller is gone by then.
                 yield Until(api.waiting, left_ns)
                 if api.accepts:
                     self._take(order, late)
@@ -842,7 +834,7 @@ class KubernetesEdge(ApiServerEdge):
         return Outcome("failed", "429" if api.reachable else "no answer in time")
 
     def _doubt(self, tried_ns: int) -> None:
-        """A call that a server which hangs has not answered: whether anybody is there is asked at once."""
+        """A hung server has not answered a call: ask at once whether it answers at all."""
         self._after(max(tried_ns + LIVENESS_NS, API_AWAY_NS), self._report_silence)
 
     def _await_statuses(self, order: AwaitStatuses, late: bool) -> Script:
@@ -887,7 +879,7 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.faults.kubelet == "slow":
             yield KUBELET_SLOW_NS
         if self._kubelet.hung:
-            # The signal waits for it, and is the first thing that it meets.
+            # A hung kubelet receives the signal first when it wakes up.
             self._kubelet.waiting.insert(0, self._kubelet.stop)
             yield Until(self._kubelet.waiting, KUBELET_STOP_NS)
         yield self._draws.between(10, 90) * MS

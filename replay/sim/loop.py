@@ -45,25 +45,25 @@ from ebbtide.events.facts import DurabilityLate, OrderEnded, Result, Tick
 from ebbtide.events.units import span
 from ebbtide.replay.sim.scenario import Draws
 
-#: What the world does by itself at an instant comes before anybody hears of it; the rest are the inbox's
-#: priorities, with the ticks between the first and the second (`actors.system`).
+#: At one instant, the world's own moves come first; then the inbox's priorities, with the ticks between the
+#: first and the second (`actors.system`).
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
-#: The rank of each fact that is not of the last lane.
+#: By kind; other facts are in the last lane.
 RANKS: dict[type[Fact], int] = {kind: (URGENT, OUTCOMES)[lane] for kind, lane in FACT_PRIORITIES.items()}
 
-#: Steps of one run before it counts as running in circles: a shutdown of 10 000 pods takes a tenth of it.
+#: A run with more steps never ends: a shutdown of 10 000 pods takes a tenth of it.
 STEPS_MAX = 2_000_000
 
 WorldMove = Callable[[], object]
 
 
 class RanAway(Exception):
-    """The run came to no end: an actor or a world keeps itself busy. Report it, with its seed or journal."""
+    """The run does not end: an actor or a world keeps itself busy. Report its seed or journal."""
 
 
 class Entry:
-    """One thing to come. ``what`` is a fact to admit, or a move of the world; None once it was dropped."""
+    """``what``: a fact to admit, or a move of the world; None: dropped."""
 
     __slots__ = ("at_ns", "what")
 
@@ -73,7 +73,7 @@ class Entry:
 
 
 class Agenda:
-    """What is going to happen. ``now_ns`` is the virtual monotonic clock; it never goes back."""
+    """What is going to happen. ``now_ns``: the virtual monotonic clock, which never goes back."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
@@ -81,7 +81,7 @@ class Agenda:
         self._number = 0
 
     def put(self, at_ns: int, what: Fact | WorldMove, lane: int | None = None) -> Entry:
-        """At ``at_ns``, or at once if that is past. ``lane``: a place of its own among what is due then."""
+        """At ``at_ns``, or now if that is past. ``lane``: its order among the entries of one instant."""
         if lane is None:
             lane = RANKS.get(type(what), REST) if isinstance(what, Fact) else MOVES
         entry = Entry(max(at_ns, self.now_ns), what)
@@ -90,31 +90,31 @@ class Agenda:
         return entry
 
     def after(self, delay_ns: int, what: Fact | WorldMove) -> Entry:
-        """So long from now."""
+        """Put at this distance from now."""
         return self.put(self.now_ns + delay_ns, what)
 
     def drop(self, entry: Entry | None) -> None:
-        """It will not happen; again, or for nothing, is no error."""
+        """A no-op for a dropped entry and for None."""
         if entry is not None:
             entry.what = None
 
     def later(self, after_ns: int, do: WorldMove) -> WorldMove:
-        """A move so long from now; what is returned takes that back (`actors.simulated_logind.Timer`)."""
+        """A move after this time. The result cancels it (`actors.simulated_logind.Timer`)."""
         entry = self.after(after_ns, do)
         return partial(self.drop, entry)
 
     def drop_facts(self) -> None:
-        """Who was to hear them is gone; what the world does by itself goes on."""
+        """The process that would admit them is gone; the world's moves go on."""
         for *_, entry in self._heap:
             if isinstance(entry.what, Fact):
                 entry.what = None
 
     def clear(self) -> None:
-        """Nothing of it will happen."""
+        """Drop everything."""
         self._heap.clear()
 
     def head(self) -> tuple[int, int] | None:
-        """When the next entry is due and in which lane; None if there is none."""
+        """Time and lane of the next entry; None: no entry."""
         while self._heap and self._heap[0][3].what is None:
             heappop(self._heap)
         return self._heap[0][:2] if self._heap else None
@@ -124,7 +124,7 @@ class Agenda:
         return deadline_ns, TICKS
 
     def take(self) -> Fact | WorldMove:
-        """The next entry; the clock goes on to it. Call `head` before: there must be one."""
+        """The next entry; the clock moves to it. `head` must have found one."""
         at_ns, _, _, entry = heappop(self._heap)
         self.now_ns = at_ns
         assert entry.what is not None, "head() skips what was dropped"
@@ -132,17 +132,17 @@ class Agenda:
 
 
 class World(Protocol):
-    """What answers the actors' orders."""
+    """Answers the actors' orders."""
 
     def answer(self, records: Sequence[Record]) -> None:
-        """One step's records, in order: put on the agenda what comes of their orders."""
+        """One step's records, in order: put the outcomes of their orders on the agenda."""
 
 
 class Loop:
-    """Drives ``system`` through ``agenda``. ``system`` may be exchanged between two steps (a restart).
+    """Drives ``system`` through ``agenda``. ``system`` may be replaced between two steps (a restart).
 
-    ``wall_offset_ns`` is the wall clock minus the monotonic one, and may be changed too. While nobody is
-    ``awake`` (the process has died) no tick comes.
+    ``wall_offset_ns``: the wall clock minus the monotonic one; it may change. Without a process (``awake``
+    False) no tick comes.
     """
 
     def __init__(self, system: System, agenda: Agenda, world: World, wall_offset_ns: int) -> None:
@@ -157,16 +157,13 @@ class Loop:
         return Stamp(self.agenda.now_ns, self.agenda.now_ns + self.wall_offset_ns)
 
     def admit(self, fact: Fact) -> list[Record]:
-        """One step, now; its orders are answered before this returns."""
+        """One step, now. Its orders are answered before this returns."""
         records = self.system.step(fact, self.stamp)
         self._world.answer(records)
         return records
 
     def steps(self, until_ns: int | None = None) -> Iterator[list[Record]]:
-        """Each step's records, until nothing is left to come, or nothing up to ``until_ns``.
-
-        Stopping to iterate stops the run between two steps. Raises RanAway.
-        """
+        """Each step's records, until the agenda is empty, or up to ``until_ns``. Raises RanAway."""
         for _ in range(STEPS_MAX):
             fact = self._next(until_ns)
             if fact is None:
@@ -175,12 +172,12 @@ class Loop:
         raise RanAway(f"still busy after {STEPS_MAX} steps, at {span(self.agenda.now_ns)}")
 
     def run(self, until_ns: int | None = None) -> None:
-        """All steps, for whoever has seen them as the world. Raises RanAway."""
+        """All steps. Raises RanAway."""
         for _ in self.steps(until_ns):
             pass
 
     def _next(self, until_ns: int | None) -> Fact | None:
-        """The next fact, a tick included; moves of the world on the way are made."""
+        """The next fact, a tick included, after the world's moves before it."""
         for _ in range(STEPS_MAX):
             head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns() if self.awake else None
             due = (NEVER_NS, TICKS) if deadline_ns is None else self.agenda.tick_due(deadline_ns)
@@ -210,15 +207,14 @@ class Loop:
 #         self._node.logind.close(self._daemon.number)
 #         return Outcome()
 #
-# A script knows no clock and no task. `Effects` runs scripts from the agenda in virtual time; the tests'
-# world runs the same ones as Trio's tasks under the real runner. `Effects` is that runner's counterpart and
-# keeps its rules: one actor's orders begin in the order in which it gave them, a `CancelOrder` overtakes, a
-# cancelled effect ends as its canceller said, and after a restart every open order is followed or ends
-# unknown.
+# A script knows no clock and no task. `Effects` runs scripts in virtual time, the tests' world runs them as
+# Trio tasks under the real runner. Both keep the same rules: one actor's orders begin in their order, a
+# `CancelOrder` overtakes, a cancelled effect ends as its canceller says, and after a restart every open order
+# is followed or ends unknown.
 
 
 class Outcome(NamedTuple):
-    """How an effect ended; becomes the order's one `OrderEnded`."""
+    """How an effect ended: becomes the order's `OrderEnded`."""
 
     result: Result = "done"
     reason: str = ""
@@ -228,10 +224,10 @@ class Outcome(NamedTuple):
 class Pause(Enum):
     """A wait without a time."""
 
-    #: Between two touches of the node at one instant. Whoever runs the script in steps of a real scheduler
-    #: may let time pass here, or let the daemon die; in virtual time nothing comes between.
+    #: Between two touches of the node at one instant. A real scheduler may let time pass here, or the daemon
+    #: die; virtual time does not.
     TOUCH = "touch"
-    #: Nobody ever answers.
+    #: Until cancelled.
     FOREVER = "forever"
 
 
@@ -239,35 +235,35 @@ TOUCH, FOREVER = Pause.TOUCH, Pause.FOREVER
 
 
 class Until(NamedTuple):
-    """Wait until one calls the followers (one is added here), for ``timeout_ns`` at most."""
+    """Wait for a call of one of the followers (the script adds one), for ``timeout_ns`` at most."""
 
     followers: list[Callable[[], object]]
     timeout_ns: int
 
 
 class EffectCancelled(Exception):
-    """Thrown into a script that is cancelled: it ends what it has begun outside, and lets this pass."""
+    """Thrown into a cancelled script. It ends what it has begun outside, and re-raises."""
 
 
-#: What a script yields: nanoseconds to wait, a wait of another kind, or a fact to report before it goes on.
+#: A script yields nanoseconds to wait, another wait, or a fact to report.
 Step = int | Until | Pause | Fact
 
-#: What runs beside the orders.
+#: Runs beside the orders.
 Watching = Generator[Step, None, None]
 Script = Generator[Step, None, Outcome]
 
-#: Begins an effect. ``late``: its order is less durable than its barrier asks (it has waited long enough).
+#: Begins an effect. ``late``: its barrier was not reached in time.
 Begin = Callable[[Any, bool], Script]
 
 
-#: What the disk takes, in microseconds: a write, and a sync that now and then takes longer than it may.
+#: Microseconds of a write, of a sync, and of a rare sync that exceeds its bound.
 WRITE_US = (30, 250)
 SYNC_US = (400, 6000)
 SLOW_SYNC_US = (6000, 30_000)
 
 
 class PendingEffect:
-    """One effect on its way. ``entry``: when it goes on, unless it is cancelled."""
+    """One open effect. ``entry``: when it continues, unless it is cancelled."""
 
     __slots__ = ("begun", "entry", "order", "script", "since_ns", "verdict")
 
@@ -281,19 +277,19 @@ class PendingEffect:
 
 
 class Effects:
-    """All effects of one process. ``table`` says who carries out which order."""
+    """All effects of one process. ``table``: by the kind of order."""
 
     def __init__(self, agenda: Agenda, draws: Draws, table: Mapping[type[Order], Begin]) -> None:
         self._agenda = agenda
         self._draws = draws
         self._table = table
         self._open: dict[str, PendingEffect] = {}
-        #: When each actor's last order passes: the next one does not overtake it.
+        #: When each actor's last order begins: the next one does not overtake it.
         self._passes_ns: dict[str, int] = {}
         self.alive = True
 
     def hold(self, records: Sequence[Record]) -> None:
-        """The orders of one step, each behind its barrier."""
+        """Put one step's orders behind their barriers."""
         orders = [record.event for record in records if isinstance(record.event, Order)]
         if not orders:
             return
@@ -326,7 +322,7 @@ class Effects:
             target = self._open.get(order.target)
             if target is not None and not (order.waiting_only and target.begun):
                 target.verdict = "timed-out" if order.timed_out else "cancelled"
-                # One that still waits for its barrier ends as its canceller says when it comes to begin.
+                # A waiting order ends as its canceller says when it would begin.
                 if target.begun:
                     self._agenda.drop(target.entry)
                     target.entry = None
@@ -336,13 +332,13 @@ class Effects:
                     self.end(order.target, target.verdict)
             self.end(order.key)
         elif type(order) in self._table:
-            # Never late: what a slow disk does to the barriers is the tests' world's business.
+            # Never late: only the tests' world delays barriers.
             self._go_on(work, self._table[type(order)](order, False))
         else:
             self.end(order.key, "failed", f"no edge carries out {type(order).__name__}")
 
     def _go_on(self, work: PendingEffect, script: Script) -> None:
-        """Up to the script's next wait, or to its end; unless it is over or its process has died before."""
+        """Run to the script's next wait or its end, while its order is open and its process lives."""
         work.script, work.entry = script, None
         while self.alive and work.order.key in self._open:
             try:
@@ -363,13 +359,13 @@ class Effects:
                 return
 
     def _wake(self, work: PendingEffect, script: Script) -> None:
-        """What was waited for has come. Nobody waits (no entry) while the script itself brings it about."""
+        """The script continues. Without an entry the script itself caused this call."""
         if work.entry is not None:
             self._agenda.drop(work.entry)
             self._go_on(work, script)
 
     def end(self, key: str, result: Result = "done", reason: str = "", exit_code: int | None = None) -> None:
-        """The one outcome of an order; a second one is none."""
+        """The order's outcome. A second one is a no-op."""
         work = self._open.pop(key, None) if self.alive else None
         if work is None:
             return
@@ -382,8 +378,8 @@ class Effects:
     def adopt(
         self, orders: Iterable[Order], follow: Callable[[Order], Script | None], *, same_userspace: bool
     ) -> None:
-        """What an earlier process left open. ``follow``: the script that follows an effect which still runs,
-        or does it again; None when nobody can know how it ended.
+        """Orders of an earlier process. ``follow``: the script that follows or repeats an effect; None: its
+        outcome is unknown.
         """
         for order in orders:
             work = self._open[order.key] = PendingEffect(order, self._agenda.now_ns)

@@ -1,7 +1,7 @@
-"""A modelled node: one boot of the machine, with its clock, pods, kubelet, logind and service manager.
+"""One boot of a modelled machine: clock, pods, kubelet, logind and service manager.
 
-What really happens on it stands in its world log, which outlives every daemon. `simulate` and the tests'
-world share it; the first drives it by its agenda, the second by Trio's tasks.
+Its world log records what really happens and outlives every daemon. `simulate` drives it by its agenda, the
+tests' world by Trio tasks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, mix, nam
 
 # --- the world log -----------------------------------------------------------------------------
 
-# What really happened, seen from outside, in world time: nanoseconds that run on over crashes and boots.
-# Nothing in it comes from the daemon's own records: the invariants compare the two.
+# World time in nanoseconds runs on over crashes and boots. No entry comes from the daemon's records: the
+# invariants compare the two.
 
 
 class Happening(NamedTuple):
-    """One happening. ``late``: the effect began before its order was as durable as it has to be."""
+    """``late``: the effect began before its order was as durable as required."""
 
     at_ns: int
     boot: int
@@ -46,7 +46,7 @@ class Happening(NamedTuple):
 
 
 class WorldLog:
-    """Happenings in their order. ``life`` is the daemon that caused one, 0 for the world itself."""
+    """Happenings in order. ``life``: the daemon that caused one, 0: the world."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
@@ -75,30 +75,29 @@ class WorldLog:
 
 # --- its pods ----------------------------------------------------------------------------------
 
-# Containers that take their time, ignore signals, or cannot even be killed. They live and die whether or not
-# a daemon watches. Each is a small state machine: waiting, running, exited; what moves it was drawn before
-# (`ContainerPlan`) or comes from outside (a signal, SIGKILL).
+# Containers that take time, ignore signals, or survive SIGKILL, with or without a daemon. Each waits, runs,
+# or has exited. Its `ContainerPlan`, a signal or SIGKILL moves it.
 
-#: The daemon in whose life a process was started can read its exit code; a later one cannot.
+#: Only the daemon that started a process can read its exit code.
 StartedBy = int
 
-#: How a hook's end stands in the world log.
+#: Marks a hook's end in the world log.
 HOOK_ENDS = {True: "succeeded", False: "failed", None: "stopped"}
 
 
 class HookProcess:
-    """An exec hook that runs; it outlives the daemon that started it."""
+    """A running exec hook. It outlives its daemon."""
 
     def __init__(self) -> None:
         self.ended = False
         self.succeeded: bool | None = None
-        #: Whoever follows it; called once, at its end.
+        #: Called once, at its end.
         self.followers: list[Callable[[], object]] = []
         self.take_back: Callable[[], object] | None = None
 
 
 class SimulatedContainer:
-    """One container on one boot. ``attempt``: how often one has run under its name before."""
+    """One container of one boot. ``attempt``: how many ran under its name before."""
 
     def __init__(self, uid: str, name: str, plan: ContainerPlan, attempt: int = 0) -> None:
         self.uid, self.name, self.plan, self.attempt = uid, name, plan, attempt
@@ -119,19 +118,19 @@ class SimulatedPods:
         self.plans: dict[str, PodPlan] = {}
         self.boxes: dict[tuple[str, str], SimulatedContainer] = {}
         self._of: dict[str, list[SimulatedContainer]] = {}
-        #: Those in whose place others run.
+        #: Containers that others have replaced.
         self.former: list[SimulatedContainer] = []
-        #: By UID and name, whom a shutdown's orders mean while nobody has told it of the one that runs.
+        #: By UID and name: the container that a shutdown's orders mean until it learns of the running one.
         self.meant: dict[tuple[str, str], SimulatedContainer] = {}
         self.restarted: list[Callable[[SimulatedContainer], None]] = []
-        #: Pods that somebody asked to start.
+        #: Pods that were asked to start.
         self.begun: dict[str, str] = {}
         self.watchers: list[Callable[[SimulatedContainer], None]] = []
 
     # --- what the world does -------------------------------------------------------------------
 
     def add(self, plan: PodPlan) -> None:
-        """A manifest lies in the folder. Nothing runs yet."""
+        """A manifest in the folder. Its containers do not run yet."""
         self.plans[plan.pod.uid] = plan
         for container in plan.pod.containers:
             box = SimulatedContainer(plan.pod.uid, container.name, plan.containers[container.name])
@@ -147,11 +146,11 @@ class SimulatedPods:
     # --- what a runtime does -------------------------------------------------------------------
 
     def begin(self, uid: str, order: str) -> None:
-        """Somebody asked to start this pod; from now on it is an active one."""
+        """The pod is active from now on."""
         self.begun.setdefault(uid, order)
 
     def start(self, box: SimulatedContainer, parent: StartedBy) -> bool:
-        """Start a container, unless it was stopped before. Whether it runs now: it may have ended at once."""
+        """Start a container unless it was stopped before. Returns whether it runs: it may end at once."""
         if box.phase == "waiting":
             box.phase, box.parent = "running", parent
             self._log.note("start", box.uid, box.name, life=parent)
@@ -160,7 +159,7 @@ class SimulatedPods:
         return box.phase == "running"
 
     def start_again(self, box: SimulatedContainer, parent: StartedBy) -> None:
-        """Another container under the name of one that has run."""
+        """Another container under the same name."""
         again = SimulatedContainer(box.uid, box.name, box.plan, box.attempt + 1)
         self.former.append(box)
         self.meant.setdefault((box.uid, box.name), box)
@@ -176,13 +175,13 @@ class SimulatedPods:
         return [*self.former, *self.boxes.values()]
 
     def drop(self, box: SimulatedContainer) -> None:
-        """A container that was not started yet never will be."""
+        """The container never starts."""
         if box.phase == "waiting":
             self._log.note("dropped", box.uid, box.name)
             self._gone(box)
 
     def signal(self, box: SimulatedContainer, life: int, late: bool) -> None:
-        """The stop signal. A container that is not running takes no notice; a waiting one is not started."""
+        """The stop signal. A waiting container is not started any more."""
         self.drop(box)
         running = box.phase == "running"
         self._log.note("signal", box.uid, box.name, "" if running else "not running", life=life, late=late)
@@ -190,7 +189,7 @@ class SimulatedPods:
             self._later(box.plan.stop_ns, box, "SIGTERM" if box.plan.by_signal else "")
 
     def kill(self, box: SimulatedContainer, life: int, late: bool) -> None:
-        """SIGKILL to the whole tree."""
+        """SIGKILL of the whole tree."""
         self.drop(box)
         running = box.phase == "running"
         self._log.note("kill", box.uid, box.name, "" if running else "not running", life=life, late=late)
@@ -200,7 +199,7 @@ class SimulatedPods:
                 self._later(box.plan.reap_ns, box, "SIGKILL")
 
     def run_hook(self, box: SimulatedContainer, order: str, life: int, late: bool) -> HookProcess:
-        """Start a hook; it goes on by itself."""
+        """Start a hook. It runs by itself."""
         self._log.note("hook", box.uid, box.name, order, life=life, late=late)
         hook = box.hooks[order] = HookProcess()
         plan = box.plan.hook
@@ -210,7 +209,7 @@ class SimulatedPods:
         return hook
 
     def stop_hook(self, box: SimulatedContainer, hook: HookProcess) -> None:
-        """Its process is killed, or its connection closed; of one that has ended nothing is left to stop."""
+        """Kill its process, or close its connection. A no-op after its end."""
         if not hook.ended:
             if hook.take_back is not None:
                 hook.take_back()
@@ -246,15 +245,15 @@ class SimulatedPods:
 
 # --- its runtime -------------------------------------------------------------------------------
 
-# Whether it answers. Most containers are processes of this node, which it takes no runtime to signal; some
-# are machines of their own, of which it shows no process here.
+# Whether it answers. Most containers are processes of this node, which can be signalled without it; some are
+# virtual machines without a process here.
 
-#: One of so many pods is a machine of its own.
+#: One of so many pods is a virtual machine.
 HIDDEN_PODS = 8
 
 
 class SimulatedRuntime:
-    """``waiting``: what was given to it while it hangs, and what it does when it wakes up."""
+    """``waiting``: calls that it received while it hangs, for when it wakes up."""
 
     def __init__(self, log: WorldLog, timer: Timer) -> None:
         self._log, self._timer = log, timer
@@ -286,7 +285,7 @@ class SimulatedRuntime:
             listener()
 
     def hides(self, box: SimulatedContainer) -> bool:
-        """Is there no process of this container here?"""
+        """Whether no process of this container is on the node."""
         return mix(name_bits(box.uid)) % HIDDEN_PODS == 0
 
     def ask(self, do: Callable[[], object]) -> None:
@@ -299,24 +298,23 @@ class SimulatedRuntime:
 
 # --- its kubelet -------------------------------------------------------------------------------
 
-# What becomes of deleted pods, and of pods that ended without its order; of volumes and of final statuses; or
-# of all pods, where it carries its own graceful shutdown out. What it does stands in the world log under a
-# life of its own. Stopping it cancels its running stops without SIGKILL, as the real one does; a hook that it
-# has started goes on. One that hangs does all that it has to do when it wakes up; what it has asked of the
-# runtime before goes on meanwhile: a stop's SIGKILL when its time is over, and the end of a hook's time.
+# What happens to deleted pods, and to pods that ended without its order; to volumes and final statuses; in
+# its own graceful shutdown to all pods. It has its own life in the world log. A stop of the kubelet cancels
+# its running stops without SIGKILL, as the real one does; its hooks go on. A hung kubelet catches up when it
+# wakes up; the runtime goes on with what it was asked: SIGKILL after the grace, and a hook's timeout.
 
-#: Its life in the world log, and its number among the holders of locks.
+#: Its life in the world log, and its number as a holder of locks.
 KUBELET = -1
 
 KUBELET_FLOOR_NS = 2 * NS_PER_SECOND
-#: A watch event on its way; noticing that a container is gone; a status on its way.
+#: Delays of a watch event, of noticing an exit, and of a status.
 HEARS_NS, NOTICES_NS, WRITES_NS = 20 * MS, 1000 * MS, 200 * MS
-#: How long it waits before it starts a container a second time; twice as long each time after that.
+#: Before the second start of a container; it doubles each time.
 AGAIN_NS = 10 * NS_PER_SECOND
 
 
 class Kubelet:
-    """``reaches``: whether the API server answers it. ``changed`` is told when it begins or ceases to run."""
+    """``reaches``: whether the API server answers it. ``changed``: called when it starts or stops."""
 
     def __init__(
         self,
@@ -336,16 +334,16 @@ class Kubelet:
         #: None: it does not hang.
         self.hung_since_ns: int | None = None
         self.waiting: list[Callable[[], object]] = []
-        #: Told when it begins or ceases to hang.
+        #: Called when it begins or ceases to hang.
         self.turned: list[Callable[[], object]] = []
         self.changed: list[Callable[[], object]] = []
-        #: When each pod has to be gone, by UID: deleted, or in its own shutdown.
+        #: By UID: when each pod must be gone, deleted or in its own shutdown.
         self._until_ns: dict[str, int] = {}
         self._asked: dict[str, None] = {}
-        #: UIDs whose final status is in the API server, and whose volumes are mounted.
+        #: UIDs with a final status in the API server; UIDs with mounted volumes.
         self.final: dict[str, None] = {}
         self.mounted: dict[str, None] = {}
-        #: Of its lives, and of its own shutdowns: what an earlier one meant to do is not done.
+        #: Numbers of its lives and of its shutdowns: an earlier one's plans are dropped.
         self._generation = self._own = 0
         self._signalled_ns: dict[tuple[str, str], int] = {}
         pods.watchers.append(self._gone)
@@ -365,7 +363,7 @@ class Kubelet:
         self._notify()
 
     def stop(self) -> None:
-        """Its own stops are cancelled; nothing is killed."""
+        """Cancels its stops without SIGKILL."""
         if not self.running:
             return
         self.running, self.hung_since_ns, self.waiting = False, None, []
@@ -402,7 +400,7 @@ class Kubelet:
             listener()
 
     def _later(self, after_ns: int, do: Callable[[], object]) -> None:
-        """Unless it is stopped meanwhile."""
+        """Unless it is stopped before."""
         self._timer.later(after_ns, partial(self._if_same, self._generation, do))
 
     def _if_same(self, generation: int, do: Callable[[], object]) -> None:
@@ -412,7 +410,7 @@ class Kubelet:
             self._if_there(generation, do)
 
     def _if_there(self, generation: int, do: Callable[[], object]) -> None:
-        """What the runtime does for it, hanging or not: a process that is gone has taken its calls along."""
+        """Done by the runtime even if the kubelet hangs. A kubelet that is gone has taken its calls along."""
         if self.running and generation == self._generation:
             do()
 
@@ -422,7 +420,7 @@ class Kubelet:
     # --- what the API server asks --------------------------------------------------------------
 
     def delete(self, uid: str, grace_ns: int) -> None:
-        """A later delete only ever shortens the grace."""
+        """A later delete only shortens the grace."""
         until_ns = self._timer.now_ns + grace_ns
         first = uid not in self._asked
         self._asked[uid] = None
@@ -431,7 +429,7 @@ class Kubelet:
             self._later(HEARS_NS, partial(self._end if first else self._hurry, uid))
 
     def _end(self, uid: str) -> None:
-        """Hooks, the stop signal, and SIGKILL when the grace is over, 2 s after the signal at the least."""
+        """Hooks, the stop signal, and SIGKILL at the end of the grace, 2 s after the signal at least."""
         hooks = {each.name: each.hook for each in self._pods.plans[uid].pod.containers}
         for box in self._pods.of(uid):
             left_ns = max(0, self._until_ns[uid] - self._timer.now_ns)
@@ -440,7 +438,7 @@ class Kubelet:
                 continue
             if (uid, box.name) in self._signalled_ns:
                 self._kill_later(box)
-            # The kubelet carries out no tcpSocket in preStop: such a hook fails at once.
+            # The kubelet does not run tcpSocket in preStop: such a hook fails at once.
             elif hook is None or not left_ns or hook.kind == "tcpSocket":
                 self._signal(box)
             elif hook.kind == "sleep":
@@ -457,7 +455,7 @@ class Kubelet:
         self._timer.later(left_ns, self._asked_of_runtime(partial(self._pods.stop_hook, box, process)))
 
     def _signal(self, box: SimulatedContainer) -> None:
-        """By the runtime, as everything that it does to a container."""
+        """Through the runtime."""
         self._runtime.ask(self._asked_of_runtime(partial(self._signal_now, box)))
 
     def _signal_now(self, box: SimulatedContainer) -> None:
@@ -489,7 +487,7 @@ class Kubelet:
     def _gone(self, box: SimulatedContainer) -> None:
         ours = box.uid in self._asked
         if self.running and not ours:
-            # At once the first time, then ever later, as after crashes.
+            # At once the first time, then later each time.
             again_ns = AGAIN_NS << (box.attempt - 1) if box.attempt else NOTICES_NS
             start = self._asked_of_runtime(partial(self._start_again, box))
             self._later(again_ns, partial(self._runtime.ask, start))
@@ -497,7 +495,7 @@ class Kubelet:
             self._tidy(box.uid)
 
     def _start_again(self, box: SimulatedContainer) -> None:
-        """Whoever stops a pod under a running kubelet has it again."""
+        """A running kubelet restarts a container that it did not stop itself."""
         at = (box.uid, box.name)
         signalled = any((seen.uid, seen.container) == at for seen in self._log.of("signal"))
         if signalled and box.uid not in self._asked:
@@ -506,7 +504,7 @@ class Kubelet:
                 self._pods.start_again(box, KUBELET)
 
     def _tidy(self, uid: str) -> None:
-        """Volumes and the final status of a pod that is over."""
+        """Volumes and final status of a pod that has ended."""
         if self._pods.over(uid):
             self._later(self._faults.unmount_takes_ns, partial(self._unmount, uid))
             self._later(WRITES_NS, partial(self._write, uid))
@@ -567,7 +565,7 @@ class Kubelet:
             self._later(min(100 * MS, left_ns), partial(self._watch_wave, until_ns, waves, own))
 
     def admit(self, pod: Pod) -> None:
-        """A pod was assigned to this node, and nobody keeps it away."""
+        """A pod is assigned to this node."""
         self._pods.begin(pod.uid, "kubelet")
         if pod.volumes:
             self.mounted[pod.uid] = None
@@ -580,20 +578,20 @@ class Kubelet:
 #: Between the final unit's start and the daemon's SIGTERM, and between the last unit's stop and the end.
 HALT_NS = 50 * MS
 
-#: What the daemon's unit is given on top of what it asks for.
+#: Stop time of the daemon's unit beyond what it asks for.
 LEAVING_NS = 2 * NS_PER_SECOND
 
 
-#: Its first list of the node's pods may still come, or it is on record as one that gives none.
+#: The first list of the node's pods may still come, or is recorded as failed.
 NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
 class ApiServer:
-    """The API server and what the cluster believes of the node, over all processes of a boot.
+    """The API server and the cluster's view of the node, over all processes of a boot.
 
-    ``listeners`` are told when it is lost, hangs, or is back. While it hangs it takes connections and what is
-    sent, and answers nothing; ``waiting`` has what is done when it wakes up.
+    ``listeners`` are called when it is lost, hangs, or is back. A hung server accepts connections and
+    requests and answers none; ``waiting``: requests for when it wakes up.
     """
 
     def __init__(self, log: WorldLog, faults: Faults) -> None:
@@ -629,7 +627,7 @@ class ApiServer:
 
 
 class SimulatedNode:
-    """One boot. ``stops`` is called when units are to stop, ``down`` when the machine is off."""
+    """One boot. ``stops``: called when units stop, ``down``: when the machine is off."""
 
     def __init__(
         self,
@@ -655,13 +653,13 @@ class SimulatedNode:
         )
         self.kind: ShutdownKind = "unknown"
         self.stopping = self.is_down = self.powered_off = False
-        #: The next final unit fails so long after it was started.
+        #: When the next final unit fails after its start.
         self.final_fails_ns: int | None = None
-        #: Of the containers that ran under a name, of how many the exit stands in the journal.
+        #: By container name: how many exits are in the journal.
         self.exits_recorded: dict[tuple[str, str], int] = {}
-        #: Why the API server has told nothing of the pods yet; empty: it has, to this daemon or one before.
+        #: Why the API server has not listed the pods yet; empty: it has, to this daemon or an earlier one.
         self.untold = "" if faults.first_start_after_ns is None else NOT_LISTED_YET
-        #: Whoever waits for that.
+        #: Called when it does.
         self.told: list[Callable[[], object]] = []
         self._stops, self._down = stops, down
         self._stop_by_ns = 0
@@ -669,7 +667,7 @@ class SimulatedNode:
     # --- pods ----------------------------------------------------------------------------------
 
     def come_up(self, pod: Pod) -> None:
-        """A pod that runs since before the daemon; of its containers some may have ended already."""
+        """A pod that runs before the daemon; some of its containers may have ended."""
         self.pods.begin(pod.uid, "boot")
         for container, box in zip(pod.containers, self.pods.of(pod.uid), strict=True):
             if container.running:
@@ -679,14 +677,14 @@ class SimulatedNode:
                 self.exits_recorded[box.uid, box.name] = 1
 
     def note_exit(self, uid: str, container: str) -> None:
-        """The exit of a container stands in the journal; whoever ends what has ended says it once more."""
+        """An exit in the journal. It may be recorded twice."""
         at = (uid, container)
         runs = self.pods.boxes.get(at)
         ended = runs.attempt + (runs.phase == "exited") if runs is not None else 1
         self.exits_recorded[at] = min(self.exits_recorded.get(at, 0) + 1, ended)
 
     def come_up_as_node(self) -> None:
-        """The kubelet starts before the daemon, and runs the pods that are there."""
+        """The kubelet starts before the daemon and runs the pods."""
         for uid in self.pods.begun:
             if self.pods.plans[uid].pod.volumes:
                 self.kubelet.mounted[uid] = None
@@ -694,7 +692,7 @@ class SimulatedNode:
             self.kubelet.start()
 
     def admit(self, pod: Pod) -> bool:
-        """A pod is assigned to this node; a taint keeps it away, and so does a kubelet that is not there."""
+        """Assign a pod. A taint or a missing kubelet refuses it."""
         if not self.kubelet.running or not self.api.shown_ready or self.is_down:
             return False
         self.log.note("appeared", pod.uid)
@@ -706,7 +704,7 @@ class SimulatedNode:
     def daemon_started(
         self, number: int, version: str, mode: str, name: str, failed_starts: int = 0
     ) -> DaemonStarted:
-        """What a daemon's process learns of the node before it has armed."""
+        """What a daemon knows of the node before it is armed."""
         logind = self.logind
         return DaemonStarted(
             version=version,
@@ -725,7 +723,7 @@ class SimulatedNode:
     # --- the end of the boot -------------------------------------------------------------------
 
     def _start_final_unit(self, kind: ShutdownKind) -> None:
-        """logind lets the machine go."""
+        """logind continues the shutdown."""
         fails_ns, self.final_fails_ns = self.final_fails_ns, None
         if fails_ns is None:
             self.stop(kind)
@@ -733,7 +731,7 @@ class SimulatedNode:
             self.timer.later(fails_ns, lambda: self.logind.withdraw("the final unit failed"))
 
     def stop(self, kind: ShutdownKind) -> None:
-        """The service manager stops all units: also without logind (``systemctl --force``)."""
+        """The service manager stops all units, also without logind (``systemctl --force``)."""
         if self.stopping or self.is_down:
             return
         self.stopping, self.kind = True, kind
@@ -742,7 +740,7 @@ class SimulatedNode:
         self.timer.later(HALT_NS, self._stops)
 
     def extend_stop(self, needed_ns: int) -> None:
-        """The daemon's unit asked for more time to stop (EXTEND_TIMEOUT_USEC)."""
+        """The daemon's unit asked for more stop time (EXTEND_TIMEOUT_USEC)."""
         self._stop_by_ns = max(self._stop_by_ns, self.timer.now_ns + needed_ns + LEAVING_NS)
 
     def stop_time_left_ns(self) -> int:
@@ -753,7 +751,7 @@ class SimulatedNode:
         self.timer.later(HALT_NS, lambda: self._off(self.kind))
 
     def cut_power(self) -> None:
-        """Now, and without a word."""
+        """Without a shutdown."""
         if not self.is_down:
             self.powered_off = True
             self._off("power cut")

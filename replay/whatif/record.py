@@ -1,9 +1,8 @@
-"""The record of one shutdown, read to be run again under changes.
+"""The record of one shutdown, prepared for another run under changes.
 
-Re-executed on the way: a record that this version would have decided otherwise says nothing about what
-other settings would have changed. Then the changes that may be asked for; what a new run has to know of the
-recorded one; and what each recorded fact belonged to: an order, a container's stop, the release, or nothing
-but time.
+It is re-executed while it is read: a record that this version would decide otherwise shows no effect of other
+settings. Then the possible changes, the recorded behaviour that a new run needs, and the cause of each
+recorded fact: an order, a container's stop, the release, or only time.
 """
 
 from __future__ import annotations
@@ -60,12 +59,11 @@ from ebbtide.events.units import span
 from ebbtide.events.values import Container, Pod, Settings
 from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_steps
 
-# What is kept is the state just before the shutdown's first record, every fact with its place, and how late
-# each tick came, because a machine is not as punctual as a virtual clock.
+# Kept: the state before the first record, every fact with its place, and how late each tick came.
 
 
 class Diverged(Exception):
-    """This version decides otherwise than the record says: 'ebbtide replay verify' tells where and why."""
+    """This version decides otherwise than the record: 'ebbtide replay verify' shows where and why."""
 
     def __init__(self, divergence: Divergence) -> None:
         field = divergence.field
@@ -74,11 +72,11 @@ class Diverged(Exception):
 
 
 class NoShutdownAtRecord(Exception):
-    """No shutdown begins at that record, or what stands before it is no longer in the journal."""
+    """No shutdown begins at that record, or the records before it are gone."""
 
 
 class RecordedEvent(NamedTuple):
-    """One event of the record, marks left out. ``cause`` 0: a fact."""
+    """``cause`` 0: a fact. Marks are left out."""
 
     seq: int
     mono_ns: int
@@ -88,7 +86,7 @@ class RecordedEvent(NamedTuple):
 
 
 class InEpisode(Protocol):
-    """What every kind of record has."""
+    """Any kind of record."""
 
     @property
     def cause(self) -> int: ...
@@ -100,20 +98,20 @@ EachRecord = TypeVar("EachRecord", bound=InEpisode)
 
 
 def own_events(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
-    """Those that tell of this shutdown: of a step that ends one and opens the next, both have the fact."""
+    """Records of this shutdown. The fact of a step that ends one and opens the next belongs to both."""
     return (each for each in events if not each.cause or each.episode in (0, first_seq))
 
 
 def up_to_next(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
-    """Without what the last step decides for the shutdown that it opens."""
+    """Without the last step's decisions for the shutdown that it opens."""
     return (each for each in events if not each.cause or each.episode <= first_seq)
 
 
 class RecordedShutdown(NamedTuple):
-    """One shutdown. Times are monotonic nanoseconds of its boot.
+    """Times are monotonic nanoseconds of its boot.
 
-    ``late`` maps a deadline to when its tick was admitted, and its place among what was admitted at that
-    instant: 2 × the sequence number, or one more for "after that fact".
+    ``late``: by deadline, when its tick was admitted, and its place at that instant: 2 × the sequence number,
+    or one more for "after that fact".
     """
 
     first_seq: int
@@ -127,43 +125,43 @@ class RecordedShutdown(NamedTuple):
 
     @property
     def facts(self) -> Iterator[RecordedEvent]:
-        """What came from outside, ticks left out."""
+        """Without ticks."""
         return (each for each in self.events if not each.cause and not isinstance(each.event, Tick))
 
     @property
     def own(self) -> Iterator[RecordedEvent]:
-        """Without the last words of a shutdown that the first step ended."""
+        """Without the end of a shutdown that the first step ended."""
         return own_events(self.events, self.first_seq)
 
     @property
     def settings(self) -> Settings:
-        """Those in force at the signal."""
+        """In force at the signal."""
         return config_of(self.system()).settings or Settings()
 
     @property
     def last_fact_seq(self) -> int:
-        """The first record of the last step."""
+        """Of the last step."""
         return next(each.seq for each in reversed(self.events) if not each.cause)
 
     @property
     def grant_ns(self) -> int:
-        """What logind granted at the signal."""
+        """logind's grant at the signal."""
         return next((each.event.grant_ns for each in self.own if isinstance(each.event, ShutdownBegan)), 0)
 
     @property
     def is_cut(self) -> bool:
-        """The record ends while the shutdown runs: cut short, or read while it was written."""
+        """The record ends within the shutdown."""
         ends = (ReleaseLock, EpisodeClosed)
         return not any(isinstance(each.event, ends) for each in self.own)
 
     @property
     def is_moved(self) -> bool:
-        """logind's delay did not run out as it began: it was withdrawn, begun anew, or bypassed."""
+        """logind's delay was withdrawn, begun anew, or bypassed."""
         bypassed = isinstance(self.events[0].event, StopRequested)
         return bypassed or any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.own)
 
     def system(self) -> System:
-        """A fresh one, in the state just before the first record."""
+        """A new one in the state before the first record."""
         return restore(self.start, self.first_seq)
 
 
@@ -172,7 +170,7 @@ def config_of(system: System) -> ConfigState:
 
 
 def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
-    """Raises Diverged, NoShutdownAtRecord, WrongChange where it is an outage, events.codec.UnknownType and
+    """Raises Diverged, NoShutdownAtRecord, WrongChange for an outage, events.codec.UnknownType and
     BadPayload.
     """
     return _ShutdownReader(first_seq).read(step for _, step in whole_steps(history.batches()))
@@ -238,9 +236,8 @@ class _ShutdownReader:
             raise Diverged(divergence)
 
     def _is_over(self, step: list[RawRecord]) -> bool:
-        """Another boot, or userspace, comes to this shutdown only to close it.
-
-        A step that opens the next one may have this one's last words.
+        """Whether the step belongs to another shutdown, or only closes this one in another boot or userspace.
+        A step that opens the next shutdown may also belong to this one.
         """
         raw = step[0]
         if raw.seq == self._first_seq:
@@ -253,18 +250,18 @@ class _ShutdownReader:
         return (start.boot_id, start.userspace_id) != self._home
 
 
-# What is to be different: settings, pods, logind's grant, and single facts of the record.
+# The changes: settings, pods, logind's grant, and single facts.
 
 
 class WrongChange(ValueError):
-    """What was asked for cannot be done to this record. One line, with what to ask for instead."""
+    """This record does not allow the change. One line, with the alternative."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """None, or empty: as recorded. ``delay`` are (sequence number, nanoseconds).
+    """None or empty: as recorded. ``delay``: (sequence number, nanoseconds).
 
-    A pod of the same ``namespace/name`` as a recorded one takes its place, and its behaviour with it; any
-    other is added, and behaves as nobody knows. Raises ValueError where a time is negative.
+    A pod with a recorded ``namespace/name`` replaces that pod and keeps its behaviour; another one is added,
+    with unknown behaviour. Raises ValueError for a negative time.
     """
 
     settings: Settings | None = None
@@ -282,7 +279,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedFact(NamedTuple):
-    """A fact as the new run is to hear of it: recorded at ``mono_ns``, heard ``delay_ns`` later."""
+    """A fact of the new run: recorded at ``mono_ns``, heard ``delay_ns`` later."""
 
     seq: int
     mono_ns: int
@@ -317,7 +314,7 @@ def _check_named_facts(shutdown: RecordedShutdown, changes: Changes) -> None:
         found = root = by_seq[seq]
         name = type(found.event).__name__
         if found.cause:
-            # A decision cannot be taken away: the same fact would lead to it again.
+            # The same fact would lead to the decision again.
             while root.cause:
                 root = by_seq[root.cause]
             led_to = f"name the fact that led to it, {root.seq}"
@@ -340,7 +337,7 @@ def _check_named_facts(shutdown: RecordedShutdown, changes: Changes) -> None:
 
 
 class _FactEditor:
-    """Given pods in the place of recorded ones, by label; what is new joins the last part of each listing."""
+    """Replaces recorded pods by label. New pods join the last part of each listing."""
 
     def __init__(self, shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None) -> None:
         recorded = {pod.label: pod for pod in recorded_pods(shutdown)}
@@ -349,7 +346,7 @@ class _FactEditor:
             self._given[pod.label] = pod
             then = recorded.get(pod.label)
             if then is not None:
-                # What had ended at the signal had ended; a manifest does not know.
+                # A manifest does not know which containers had ended at the signal.
                 running = {each.name: each.running for each in then.containers}
                 containers = [replace(each, running=running.get(each.name, True)) for each in pod.containers]
                 self._given[pod.label] = replace(pod, uid=then.uid, containers=tuple(containers))
@@ -366,14 +363,14 @@ class _FactEditor:
             return replace(event, pods=pods + (self._new if event.part == event.parts else ()))
         if isinstance(event, SettingsLoaded) and self._now is not None:
             return replace(event, settings=self._now) if event.settings == self._then else event
-        # What says the grant of then says that of now; another value, read later, is logind's own and stays.
+        # A fact with the recorded grant gets the new one. Another value, read later, stays.
         if self._grant_ns is not None and isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted):
             same = event.grant_ns == self._shutdown.grant_ns
             return replace(event, grant_ns=self._grant_ns) if same else event
         return event
 
     def moved_ns(self, played: RecordedEvent) -> int:
-        """logind's own timer lets the machine go when the grant is over, whatever that is."""
+        """logind's own timer ends the delay when the grant is over."""
         event, granted_ns = played.event, self._shutdown.grant_ns
         by_timer = isinstance(event, StopRequested) and event.system_stopping and self._grant_ns is not None
         if not by_timer or self._grant_ns is None or played.mono_ns - self._shutdown.signal_ns < granted_ns:
@@ -382,17 +379,17 @@ class _FactEditor:
 
 
 def recorded_pods(shutdown: RecordedShutdown) -> Iterator[Pod]:
-    """As listed, again and again."""
+    """As listed, with repetitions."""
     listings: Iterable[InventoryTaken] = (
         each.event for each in shutdown.facts if isinstance(each.event, InventoryTaken)
     )
     return (pod for listing in listings for pod in listing.pods)
 
 
-# What a new run has to know of the recorded one: containers, hooks, answers, and what came from outside.
+# The recorded behaviour: containers, hooks, answers, and facts from outside.
 
 
-#: A container: its pod's UID and its name.
+#: UID of the pod, and name.
 ContainerKey = tuple[str, str]
 
 
@@ -404,7 +401,7 @@ class RecordPoint(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A fact, and how long after its order it came. ``restart``: after that start of a process instead."""
+    """A fact, and its delay after its order, or after the process start ``restart``."""
 
     delay_ns: int
     changed: ChangedFact
@@ -412,7 +409,7 @@ class Answer(NamedTuple):
 
 
 class Downtime(NamedTuple):
-    """Between two processes of one boot: nobody heard anything. ``seq`` is the start's."""
+    """Between two processes of one boot. ``seq``: of the second start."""
 
     begin_ns: int
     end_ns: int
@@ -421,7 +418,7 @@ class Downtime(NamedTuple):
 
 @dataclass
 class RecordedHook:
-    """A hook that was run. ``cut``: when it was cancelled, by an order of its own."""
+    """``cut``: when an order cancelled it."""
 
     began: RecordPoint
     key: str
@@ -429,12 +426,12 @@ class RecordedHook:
     cut: RecordPoint | None = None
     cut_timed_out: bool = False
     ended: ChangedFact | None = None
-    #: Where a restart lost its outcome: until then it ran for certain.
+    #: It ran until then at least: a restart lost its outcome.
     alive_ns: int | None = None
 
     @property
     def ran_out(self) -> bool:
-        """It came to its own end: how long it needs is known."""
+        """It ended by itself, so its time is known."""
         return self.cut is None and self._result in ("done", "failed")
 
     @property
@@ -444,7 +441,7 @@ class RecordedHook:
 
     @property
     def bounded(self) -> bool:
-        """Its edge ended it when its time was over, before anybody cut it."""
+        """Its edge ended it at its timeout."""
         return self.cut is None and self._result == "timed-out"
 
     @property
@@ -452,28 +449,27 @@ class RecordedHook:
         return self.ended.event.result if self.ended and isinstance(self.ended.event, OrderEnded) else ""
 
 
-#: How a container ended: by SIGKILL, after its stop signal, in its hook, before anything was asked of it, or
-#: not as far as the record goes.
+#: By SIGKILL, after its stop signal, in its hook, before any order about it, or not in this record.
 ContainerEnd = Literal["killed", "stopped", "in-hook", "by-itself", "stays"]
 
 
 @dataclass
 class RecordedContainer:
-    """A container's way down in the record; None: it did not come to that."""
+    """None: it did not happen."""
 
     spec: Container | None = None
     planned: RecordPoint | None = None
     hook: RecordedHook | None = None
     signalled: RecordPoint | None = None
     killed: RecordPoint | None = None
-    #: SIGKILL was carried out while it was not known to have ended.
+    #: SIGKILL was carried out before its end was known.
     met: bool = False
     exited: ChangedFact | None = None
-    #: Told again, by a daemon that came back.
+    #: Reported again by a restarted daemon.
     exited_again: list[ChangedFact] = field(default_factory=list)
-    #: The runtime would not send its stop signal: nobody asked it to end.
+    #: The runtime refused its stop signal.
     refused: bool = False
-    #: It was found gone when a daemon came back: so long after its stop signal it was still there.
+    #: Found gone by a restarted daemon: how long after its stop signal it still ran.
     gone_after_ns: int | None = None
 
     @property
@@ -482,7 +478,7 @@ class RecordedContainer:
             return "stays"
         event, seq = self.exited.event, self.exited.seq
         assert isinstance(event, ContainerExited)
-        # As `actors.hook` has it: a runtime may say it with 128 + 9, and of some nothing is known.
+        # As in `actors.hook`: a runtime may report SIGKILL as 137, or not at all.
         if (
             self.killed is not None
             and self.killed.seq < seq
@@ -497,24 +493,24 @@ class RecordedContainer:
 
 @dataclass
 class RecordedBehaviour:
-    """Everything that the world of a new run needs to know of the old one."""
+    """The recorded behaviour that a new run needs."""
 
     #: At their own time, in order.
     outside: list[ChangedFact] = field(default_factory=list)
     after_release: list[Answer] = field(default_factory=list)
-    #: By order key; a key without answers was an order that nobody answered.
+    #: By order key; empty: an order without an outcome.
     answers: dict[str, list[Answer]] = field(default_factory=dict)
-    #: When each order was given.
+    #: By order key.
     asked_ns: dict[str, int] = field(default_factory=dict)
-    #: Orders whose outcome is not to come, by request.
+    #: Orders whose outcome was dropped by request.
     silenced: dict[str, None] = field(default_factory=dict)
     containers: dict[ContainerKey, RecordedContainer] = field(default_factory=dict)
-    #: The key of each hook, and of each order to cut it.
+    #: Keys of each hook's order, and of the orders that cancel it.
     hook_keys: dict[str, ContainerKey] = field(default_factory=dict)
     downtimes: list[Downtime] = field(default_factory=list)
     listing: list[Answer] = field(default_factory=list)
     released: RecordPoint | None = None
-    #: The slowest outcome by the type of the order, for orders that the record does not have.
+    #: The slowest outcome by the order's type, for orders that are not in the record.
     slowest_ns: dict[str, int] = field(default_factory=dict)
 
     def container(self, uid: str, name: str) -> RecordedContainer:
@@ -523,20 +519,20 @@ class RecordedBehaviour:
 
 # What each recorded fact belonged to: an order, a container's way down, the release, or nothing but time.
 #
-# A new run cannot play facts at their old times: an outcome belongs to its order, an exit to the stop signal
-# that asked for it. So each fact gets its cause and the delay after it; only what came from outside (the
-# signal, people, the bus, arriving pods) keeps its time.
+# A new run cannot repeat facts at their old times: an outcome follows its order, an exit its stop signal. So
+# each fact gets its cause and the delay after it. Only facts from outside (the signal, people, the bus,
+# arriving pods) keep their time.
 
 
-#: Reports about logind belong to the order that is carried out meanwhile, if there is one.
+#: A report about logind belongs to the open order of these.
 LOGIND_ORDERS: tuple[type[Order], ...] = (Arm, WriteDropIn, RemoveDropIn)
 
-#: What a daemon reports within this of its start it may have found so.
+#: A daemon may have found so what it reports within this time of its start.
 FIRST_LOOK_NS = NS_PER_SECOND
 
 
 def attribute_facts(shutdown: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
-    """``facts`` are the record's as changed (`facts_under`), the orders are the record's."""
+    """``facts``: as changed (`facts_under`). Orders are the record's."""
     attribution = _FactAttribution({changed.seq: changed for changed in facts})
     for played in shutdown.events:
         attribution.add(played)
@@ -548,7 +544,7 @@ class _FactAttribution:
         self.seen = RecordedBehaviour()
         self._facts = facts
         self._orders: dict[str, tuple[RecordPoint, Order]] = {}
-        #: Orders without an outcome, in their order.
+        #: Orders without an outcome, in order.
         self._open: dict[str, Order] = {}
         #: The last order for an autopsy of each container.
         self._autopsies: dict[ContainerKey, str] = {}
@@ -569,7 +565,7 @@ class _FactAttribution:
                 if note is not None:
                     note(self.seen, event, at)
             elif isinstance(event, PodPlanned):
-                # The first plan counts: a pod may be planned again after a restart.
+                # The first plan counts: a restart may plan a pod again.
                 at = RecordPoint(played.seq, played.mono_ns)
                 for each in event.pod.containers:
                     seen = self.seen.container(event.pod.uid, each.name)
@@ -579,7 +575,7 @@ class _FactAttribution:
             belongs = _FACT_HANDLERS.get(type(changed.event))
             if belongs is None or not belongs(self, changed):
                 if self.seen.released is not None:
-                    # After the release it came because of that: the machine went down, or turned out not to.
+                    # The release caused what comes after it: the machine went down, or stayed up.
                     delay_ns = changed.at_ns - self.seen.released.mono_ns
                     self.seen.after_release.append(Answer(delay_ns, changed))
                 else:
@@ -591,7 +587,7 @@ class _FactAttribution:
         self._last_ns = played.mono_ns
 
     def _answer(self, key: str, changed: ChangedFact) -> bool:
-        """False: its order stands before the shutdown."""
+        """False: its order is older than the shutdown."""
         if key not in self._orders:
             return False
         at, order = self._orders[key]
@@ -640,12 +636,12 @@ class _FactAttribution:
         return True
 
     def logind_read(self, changed: ChangedFact) -> bool:
-        """Reported before the outcome of the order that is carried out."""
+        """Reported before the outcome of the open order."""
         key = next((key for key, order in self._open.items() if isinstance(order, LOGIND_ORDERS)), "")
         return self._answer(key, changed)
 
     def autopsied(self, changed: ChangedFact) -> bool:
-        """Its order may have had its outcome already, at the same instant."""
+        """Its order may have ended at the same instant."""
         event = changed.event
         assert isinstance(event, AutopsyTaken)
         return self._answer(self._autopsies.get((event.uid, event.container), ""), changed)
@@ -701,7 +697,7 @@ _ORDER_HANDLERS: dict[type[Order], Callable[[RecordedBehaviour, Any, RecordPoint
     CancelOrder: _hook_cancelled,
 }
 
-#: False where the fact belongs to nothing in this shutdown: then it keeps its time.
+#: False: the fact has no cause in this shutdown and keeps its time.
 _FACT_HANDLERS: dict[type[Event], Callable[[_FactAttribution, ChangedFact], bool]] = {
     OrderEnded: _FactAttribution.ended,
     DurabilityLate: _FactAttribution.keyed,

@@ -1,11 +1,9 @@
-"""`what_if`: the record read, changed, and run again twice: hopeful, and grim.
+"""`what_if`: read the record, change it, and run it again twice, hopeful and grim.
 
-Two runs span what the record leaves open (`replay.whatif.world`). In the hopeful one every container and
-hook of which only a bound is known ends just after that; in the grim one never by itself. What is certain
-is the same in both; totals are the interval between them. Between the two each unknown may fall anywhere,
-so an interval is what these extremes lead to, not a guarantee for every mixture of them. With nothing
-changed both runs are the record, event by event (`WhatIf.is_same`). Below: what was beside what would have
-been, and a run in outline.
+The two runs span what the record leaves open (`replay.whatif.world`). A container or hook with only a known
+bound ends just after it in the hopeful run, and never by itself in the grim one. Results that agree are
+certain; totals are the interval between the runs. It is no guarantee for every mixture of the unknown times.
+Without changes both runs are the record, event by event (`WhatIf.is_same`).
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ from ebbtide.replay.whatif.record import (
 )
 from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, Support, weakest
 
-#: (code, sentence). Codes stay; sentences are for people.
+#: (code, sentence). Codes are stable.
 Assumption = tuple[str, str]
 
 
 class Run(NamedTuple):
-    """One performance."""
+    """One of the two runs."""
 
     records: tuple[Record, ...]
     outline: Outline
@@ -59,7 +57,7 @@ class Run(NamedTuple):
 
 
 class WhatIf(NamedTuple):
-    """The record (``then``), and the two runs under ``changes``."""
+    """The record (``then``) and the two runs under ``changes``."""
 
     shutdown: RecordedShutdown
     changes: Changes
@@ -70,7 +68,7 @@ class WhatIf(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing at all happens otherwise, in either run."""
+        """Both runs are the record."""
         recorded = [(each.mono_ns, each.event) for each in self.shutdown.events]
         return all(
             recorded == [(each.mono_ns, each.event) for each in run.records]
@@ -78,7 +76,7 @@ class WhatIf(NamedTuple):
         )
 
     def support(self, uid: str) -> Support:
-        """How well the record supports what is said of a pod."""
+        """How well the record supports the result for a pod."""
         return weakest(run.evidence.of(uid) for run in (self.hopeful, self.grim))
 
 
@@ -113,7 +111,7 @@ def _run_once(
     system = shutdown.system()
     _set_up(system, shutdown, changes)
     if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
-        # Its first fact does not say the grant: as if logind had been read just before.
+        # Its first fact has no grant: as if logind had been read just before.
         state = cast(LogindState, system.slots[(LOGIND, "")].state)
         read = LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind)
         system.step(read, _stamp(shutdown))
@@ -136,7 +134,7 @@ def _run_once(
 
 
 def _set_up(system: System, shutdown: RecordedShutdown, changes: Changes) -> list[Record]:
-    """The new settings, just before the signal; what is decided about them, and is too late to be done."""
+    """Load the new settings just before the signal. Returns their decisions, which come too late."""
     if changes.settings is None or changes.settings == shutdown.settings:
         return []
     records = system.step(SettingsLoaded(settings=changes.settings), _stamp(shutdown))
@@ -150,9 +148,9 @@ def _stamp(shutdown: RecordedShutdown) -> Stamp:
 
 
 def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
-    """What logind would have been asked for, had these settings been loaded in time: the actor decides it.
+    """What logind would have been asked for with these settings: the actor decides it.
 
-    None where nothing is asked, or where logind had not obeyed the drop-in that was there already.
+    None: no request, or logind did not obey the present drop-in.
     """
     system = shutdown.system()
     known = config_of(system)
@@ -164,10 +162,10 @@ def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
 
 
 def _end_ns(shutdown: RecordedShutdown, grant_ns: int | None) -> int | None:
-    """When the machine goes down whatever is decided; None: not before the release.
+    """When the machine goes down in any case; None: not before the release.
 
-    A record that was cut ends the world there, or, where logind's own timer did that, when that fires. A
-    shutdown that was released within its grant has no more time than another grant gives.
+    The world ends with a record that was cut, or, where logind's own timer cut it, with the new grant. A
+    shutdown that was released within its grant has the new grant's time.
     """
     took_ns = shutdown.last_ns - shutdown.signal_ns
     by_timer = took_ns >= shutdown.grant_ns > 0
@@ -180,7 +178,7 @@ def _end_ns(shutdown: RecordedShutdown, grant_ns: int | None) -> int | None:
 
 
 def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None) -> Iterator[Assumption]:
-    """Where these settings need more than was granted, and nobody said what is granted now."""
+    """Settings that need more than the grant, and no new grant given."""
     if changes.grant_ns is not None:
         return
     if raised_ns is not None:
@@ -191,7 +189,7 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
     known = config_of(system)
     if changes.settings is None or shutdown.grant_ns >= known.needed_ns:
         return
-    # What kept logind's limit where it was, as far as it is on record.
+    # Why logind's limit was not raised, as far as recorded.
     files = known.drop_ins
     why = "no drop-in was read" if files is None else "it was not raised on record"
     if files is not None and files.overridden_by:
@@ -230,19 +228,18 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
 
 # Two runs side by side: what was, and what would have been, pod by pod and wave by wave.
 #
-# The new run stands here twice, as a `Span`: its hopeful and its grim end. Where they agree it is as certain
-# as the pod's evidence says.
+# The new run is a pair, hopeful and grim. Where both agree, the result is as certain as the pod's evidence.
 
 
 #: ``perhaps``: in one of the two runs only.
 PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
 
-#: What a pod may wish for: it ended by itself, or was left alone.
+#: It ended by itself, or was spared.
 ENDED_WELL: tuple[PodOutcome | None, ...] = ("graceful", "spared")
 
 
 class Interval(NamedTuple):
-    """A time in both runs, in nanoseconds; None: it does not come to that in this run."""
+    """Nanoseconds in both runs; None: it does not happen in this run."""
 
     hopeful: int | None
     grim: int | None
@@ -259,14 +256,14 @@ class Interval(NamedTuple):
 
 
 class PodNeed(NamedTuple):
-    """From the beginning of its stop: what a pod took, or, ``at_least``, what it had when it was killed."""
+    """What a pod took from the begin of its stop, or ``at_least`` had until it was killed."""
 
     ns: int
     at_least: bool
 
 
 class PodSide(NamedTuple):
-    """A pod then and now; ``then`` None: it is new."""
+    """``then`` None: a new pod."""
 
     then: PodLine | None
     hopeful: PodLine | None
@@ -277,7 +274,7 @@ class PodSide(NamedTuple):
 
     @property
     def line(self) -> PodLine:
-        """Whichever there is, for what does not change."""
+        """Any of them, for what does not change."""
         found = self.then or self.hopeful or self.grim
         assert found is not None, "a row stands for a pod of one of the runs"
         return found
@@ -287,12 +284,12 @@ class PodSide(NamedTuple):
 
     @property
     def outcomes(self) -> tuple[PodOutcome | None, PodOutcome | None]:
-        """Hopeful, grim; None: nothing was done about it, or the record ends before."""
+        """Hopeful, grim; None: not stopped, or the record ends before."""
         return _side_outcome(self.hopeful), _side_outcome(self.grim)
 
 
 class WaveSide(NamedTuple):
-    """A wave then and now, by its priority; None where only the other configuration has it."""
+    """By priority; None: not in this configuration."""
 
     priority: int
     then: WaveLine | None
@@ -319,7 +316,7 @@ class Comparison(NamedTuple):
 def compare(found: WhatIf) -> Comparison:
     """Pods in the order of the recorded plan, new ones last; waves by priority."""
     then, hopeful, grim = found.then, found.hopeful.outline, found.grim.outline
-    # Of several waves with one priority each keeps its place among them.
+    # Waves of one priority keep their order.
     sides: dict[tuple[int, int], list[WaveLine | None]] = {}
     for side, run in enumerate((then, hopeful, grim)):
         seen: dict[int, int] = {}
@@ -345,7 +342,7 @@ def compare(found: WhatIf) -> Comparison:
 
 
 def need_of(line: PodLine, last_ns: int) -> PodNeed | None:
-    """What the record says of the time that this pod needs; None: nobody has really asked it to stop."""
+    """The recorded need of this pod; None: it was never asked to stop."""
     if line.began_ns is None or (line.refused and line.outcome != "graceful"):
         return None
     if line.outcome == "graceful" and line.ended_ns is not None:
@@ -359,7 +356,7 @@ def _side_outcome(line: PodLine | None) -> PodOutcome | None:
 
 
 def _pod_change(then: PodLine | None, hopeful: PodLine | None, grim: PodLine | None) -> PodChange:
-    """A pod that the record does not have can be neither saved nor lost."""
+    """A new pod is neither saved nor lost."""
     if then is None:
         return "same"
     was = then.outcome in ENDED_WELL
@@ -373,13 +370,13 @@ def _pod_change(then: PodLine | None, hopeful: PodLine | None, grim: PodLine | N
 
 # --- a run in outline ---------------------------------------------------------------------------
 #
-# The recorded run and the new ones are made from the same fold, so that only what was decided differs. All
-# times are nanoseconds since the signal; None: it did not come to that.
+# The same fold makes the recorded run and the new ones. Times are nanoseconds since the signal; None: it did
+# not happen.
 
 
 @dataclass(frozen=True)
 class WaveLine:
-    """One wave of the plan. ``period_ns`` is what it really had, once it began."""
+    """``period_ns``: once it has begun, its real period."""
 
     wave: int
     priority: int
@@ -387,13 +384,13 @@ class WaveLine:
     pods: int = 0
     began_ns: int | None = None
     ended_ns: int | None = None
-    #: complete, overran, cancelled; open where it began and did not end, waiting where it did not begin.
+    #: complete, overran, cancelled; open: begun and not ended, waiting: not begun.
     outcome: str = "waiting"
 
 
 @dataclass(frozen=True)
 class PodLine:
-    """One pod. ``grace_ns``: by the plan, and from the beginning of its stop on what it really had."""
+    """``grace_ns``: planned, and from the begin of its stop the real one."""
 
     pod: Pod
     wave: int
@@ -401,14 +398,14 @@ class PodLine:
     began_ns: int | None = None
     killed_ns: int | None = None
     ended_ns: int | None = None
-    #: The runtime would not send a stop signal to one of its containers.
+    #: The runtime refused the stop signal of one of its containers.
     refused: bool = False
     outcome: PodOutcome | None = None
     reason: str = ""
 
     @property
     def took_ns(self) -> int | None:
-        """From the beginning of its stop to its end."""
+        """From the begin of its stop to its end."""
         if self.began_ns is None or self.ended_ns is None:
             return None
         return self.ended_ns - self.began_ns
@@ -423,24 +420,24 @@ class Outline:
     grant_ns: int
     budget_ns: int
     waves: tuple[WaveLine, ...]
-    #: By UID, in the order of the plan.
+    #: By UID, in the plan's order.
     pods: dict[str, PodLine]
-    #: When the last event happened.
+    #: Of the last event.
     last_ns: int
 
     @property
     def began(self) -> bool:
-        """False: nothing was held back, graceful shutdown is off."""
+        """False: graceful shutdown is off."""
         return self.outcome != "never-begun"
 
 
 def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
-    """``events`` are (monotonic nanoseconds, event) in their order."""
+    """``events``: (monotonic nanoseconds, event), in order."""
     shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
     for mono_ns, event in events:
         shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
         shutdown.see(event)
-    # A run that stops before the release is over: nobody goes on with it.
+    # No other process continues a run that stops before the release.
     outcome = shutdown.outcome(None, damaged=True) if shutdown.begun else "never-begun"
     pods = {}
     for uid in shutdown.planned:

@@ -1,20 +1,15 @@
-"""The world of a new run: it answers every order as the record says the old one was answered.
+"""The world of a new run: it answers every order as the record's order was answered.
 
-Orders are matched by their stable key, without its ordinal where that has no twin. The outcome comes at the
-recorded delay after the order. What came from outside comes at its recorded time, up to the new run's own
-release: after that the machine is down. What came after the recorded release comes as long after the new
-one.
+Orders are matched by their key, without its ordinal where that has no twin. An outcome comes at its recorded
+delay after the order. A fact from outside comes at its recorded time until the new run's release; a fact
+after the recorded release comes as long after the new one.
 
-An order that was open when the record ended has its outcome just behind that, or after the slowest time of
-its kind. One that hung longer than any other of its kind is a bet: in the grim run it hangs for ever.
+An order that was open at the record's end ends just after that, or after the slowest time of its kind. One
+that hung longer than any other of its kind is a bet: in the grim run it hangs for ever. An order without a
+recorded twin is done after the slowest time of its kind, and counted; `replay.whatif.whatif_run` reports it.
 
-What the record does not have is counted here (`replay.whatif.whatif_run` states it), and kept out of the
-pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
-is done after the slowest time of its kind.
-
-A restart in the record stays one: no daemon hears anything between the last record of the old process and
-the start of the new one, whatever the settings. Drop the start (``--drop-event``) to see the run without
-it.
+A restart stays: no daemon hears a fact between the last record of the old process and the start of the new
+one. Drop the start (``--drop-event``) to run without it.
 """
 
 from __future__ import annotations
@@ -52,14 +47,13 @@ from ebbtide.replay.whatif.record import (
     up_to_next,
 )
 
-#: Orders that may have no recorded twin without anybody being misled: they move nothing that is measured.
+#: These orders change no result, so they need no recorded twin.
 HARMLESS_ORDERS = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
 
 
 class RecordedWorld:
-    """One run's world. ``invented``: outcomes that the record has not, by type of order.
-
-    ``missed``: facts too late. ``first_kills``: pods that were not killed in the record and are now.
+    """``invented``: outcomes that are not in the record, by type of order. ``missed``: facts too late.
+    ``first_kills``: pods that are killed only in the new run.
     """
 
     def __init__(
@@ -75,7 +69,7 @@ class RecordedWorld:
         self._hooks: dict[str, HookRun] = {}
         self._released = False
         self._given: dict[str, None] = {}
-        #: Recorded orders by their family: each is offered once, because what was given stays so.
+        #: Recorded orders by family. Each is used once.
         families: dict[str, list[str]] = {}
         for key in seen.answers:
             families.setdefault(_family(key), []).append(key)
@@ -95,11 +89,11 @@ class RecordedWorld:
             if note is not None:
                 note(self, event)
             if isinstance(event, Order):
-                # By its key; a hook's own outcome is the hook's business.
+                # A hook's outcome comes from its `HookRun`.
                 twin = self._twin(event.key)
                 answers = self._seen.answers.get(twin, ())
                 if not answers and twin not in self._seen.silenced:
-                    # So long the record shows that it had no outcome.
+                    # The record shows it without an outcome for this long.
                     asked_ns = self._seen.asked_ns.get(twin)
                     open_ns = 0 if asked_ns is None else self._shutdown.last_ns - asked_ns + MOMENT_NS
                     self._invent(event, open_ns)
@@ -108,9 +102,9 @@ class RecordedWorld:
                         self._play(event, answer)
 
     def _twin(self, key: str) -> str:
-        """The recorded order of this key; else the next of its kind that this run has not given.
+        """The recorded order with this key, or the next unused one of its family.
 
-        The ordinals of an actor count all of its orders: with one less before it, a release has another.
+        An actor's ordinals count all its orders: after one order less, the others have other ordinals.
         """
         self._given[key] = None
         if key in self._seen.answers:
@@ -187,7 +181,7 @@ class RecordedWorld:
         self._container(event.uid, event.container).gone()
 
     def release(self, order: ReleaseLock) -> None:
-        """From here on the machine goes down: nobody outside has a say any more."""
+        """The machine goes down: no fact comes from outside any more."""
         if self._released:
             return
         self._released = True
@@ -203,12 +197,12 @@ class RecordedWorld:
 
 
 def _family(key: str) -> str:
-    """An order's key without its ordinal."""
+    """The key without its ordinal."""
     return key.rpartition("/")[0]
 
 
 def _keyed(fact: Fact, key: str) -> Fact:
-    """The recorded answer as that of this order."""
+    """The recorded answer with this order's key."""
     changed = getattr(fact, "key", key)
     return fact if changed == key else replace(fact, key=key)
 
@@ -227,13 +221,13 @@ _EVENT_HANDLERS: dict[type[Event], Callable[[RecordedWorld, Any], None]] = {
 
 # Hooks in a new run: the recorded outcome at the recorded delay, or a bet where there is only a bound.
 #
-# A hook that ran to its own end takes that long again. One that was cut after 10 s needed more than 10 s: in
-# the hopeful run it ends just after that, in the other only when it is cut again. Of a hook that the record
-# does not have, or has otherwise, nothing is known: at once in the hopeful run, never in the other.
+# A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just after
+# that in the hopeful run, and only when it is cut in the grim one. An unknown or changed hook ends at once in
+# the hopeful run, and never in the grim one.
 
 
 class HookRun:
-    """One hook of the new run, from its order to its outcome."""
+    """One hook, from its order to its outcome."""
 
     def __init__(
         self, order: RunHook, container_run: ContainerRun, common: RunContext, downtimes: list[Downtime]
@@ -246,14 +240,14 @@ class HookRun:
         self._over = False
         container_run.hook_ran = False
         container_run.hooked()
-        # Whether the record's hook is the one that is run now.
+        # Whether the recorded hook is the same.
         then, now = container_run.seen.spec, container_run.spec
         is_same_hook = then is None or now is None or then.hook == now.hook
         self._seen = container_run.seen.hook if is_same_hook else None
         self._end: Entry | None = self._begin(downtimes)
 
     def cut(self, cancel: CancelOrder) -> None:
-        """Cancelled by the pod's actor: its outcome says so, as soon as it did in the record."""
+        """The pod's actor cancels it: its outcome comes as soon as in the record."""
         if self._over:
             return
         self._over = True
@@ -271,7 +265,7 @@ class HookRun:
             self._put(known.ended.at_ns - known.cut.mono_ns, event if same else replace(event, result=result))
 
     def ended(self, event: OrderEnded) -> None:
-        """Its outcome came."""
+        """Its outcome was admitted."""
         if self._over:
             return
         self._over = True
@@ -290,14 +284,14 @@ class HookRun:
         if known.ended is not None and known.ran_out:
             return self._put(known.ended.at_ns - known.began.mono_ns, cast(OrderEnded, known.ended.event))
         if known.ended is not None and known.bounded:
-            # Its edge ends it when its time is over, as much later, or sooner, than that as in the record.
+            # Its edge ends it at its timeout, with the recorded deviation.
             assert known.ended is not None
             ran_ns = known.ended.at_ns - known.began.mono_ns
             if self._common.hopeful and self._order.timeout_ns > known.timeout_ns:
                 return self._bet_on(known)
             slack_ns = ran_ns - known.timeout_ns
             return self._put(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
-        # A restart lost its outcome: it loses this one's too if it comes while this one runs.
+        # The record's restart lost its outcome; so does the new one if this hook runs then.
         lost = known.lost and any(self._began_ns <= down.begin_ns for down in downtimes)
         if lost and known.ended is not None:
             return self._common.run_agenda.admit(known.ended.at_ns, known.ended.event, known.ended)
@@ -310,7 +304,7 @@ class HookRun:
         return self._done(self._known_ns(known) + MOMENT_NS)
 
     def _known_ns(self, known: RecordedHook) -> int:
-        """So long it ran, and had not ended."""
+        """How long it ran without ending."""
         ended_ns = known.ended.at_ns if known.ended is not None else None
         ends = (known.alive_ns, known.cut.mono_ns if known.cut is not None else None, ended_ns)
         until_ns = next((each for each in ends if each is not None), self._common.end_ns)
@@ -326,7 +320,7 @@ class HookRun:
         return self._put(delay_ns, OrderEnded(key=self._order.key, result="done", elapsed_ns=delay_ns))
 
     def _put(self, delay_ns: int, event: OrderEnded) -> Entry:
-        """A recorded outcome keeps its place where it keeps its time; its key is this order's."""
+        """A recorded outcome at its recorded time keeps its place."""
         changed = self._seen.ended if self._seen is not None and self._seen.ended is not None else None
         recorded = changed if changed is not None and event is changed.event else None
         fact = event if event.key == self._order.key else replace(event, key=self._order.key)
@@ -343,9 +337,9 @@ class HookRun:
 #     still there at the end      as one that was killed then
 #     never asked to stop         a bet from the signal on
 #
-# A *bet* is where the record has only a bound. The new run is made twice: once the container ends just after
-# the bound (``hopeful``), once never by itself. SIGKILL ends it as fast as it did in the record; one that was
-# not killed there is a bet again: at once, or never.
+# A *bet*: the record has only a bound. In the hopeful run the container ends just after it, in the grim one
+# never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
+# bet again: at once, or never.
 
 
 #: Just after a bound.
@@ -353,9 +347,8 @@ MOMENT_NS = 1
 
 
 class RunContext(NamedTuple):
-    """What all containers of a run share. ``end_ns``: until when the record knows anything.
-
-    ``first_kills``: pods with a container that is killed and was not in the record.
+    """``end_ns``: the record's end. ``first_kills``: pods with a container that is killed only in the new
+    run.
     """
 
     run_agenda: RunAgenda
@@ -366,7 +359,7 @@ class RunContext(NamedTuple):
 
 
 class ContainerRun:
-    """``spec``: by the new run's plan. ``hook_ran`` None: none was run; else whether it ran to its end."""
+    """``spec``: in the new run's plan. ``hook_ran``: whether its hook ended by itself; None: no hook ran."""
 
     def __init__(self, whose: ContainerKey, seen: RecordedContainer, common: RunContext) -> None:
         self.seen = seen
@@ -375,7 +368,7 @@ class ContainerRun:
         self._uid, self._name = whose
         self._common = common
         self._own: Entry | None = None
-        #: When it ends by itself; while no daemon runs that is heard of only later.
+        #: When it ends by itself. Without a daemon it is reported later.
         self._own_ns = 0
         self._bet = ""
         self._signalled_ns: int | None = None
@@ -384,20 +377,20 @@ class ContainerRun:
             self._ends_at(seen.exited.at_ns, recorded=True)
 
     def planned(self, spec: Container) -> None:
-        """From here on somebody looks at it: what ended before that now, and did not then, is found gone."""
+        """A container that has ended before its plan, unlike in the record, is found gone."""
         self.spec = spec
         then, exited = self.seen.planned, self.seen.exited
         if then is not None and exited is not None and self._gone and then.seq < exited.seq:
             self._exit(self._now_ns, recorded=True)
 
     def hooked(self) -> None:
-        """Its hook begins, a real one: a sleep asks nothing of it."""
+        """A real hook begins; a sleep does not reach the container."""
         hook, exited = self.seen.hook, self.seen.exited
         if self.seen.how == "in-hook" and hook is not None and exited is not None:
             self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns, recorded=True)
 
     def signalled(self) -> None:
-        """The first stop signal; a repeated one changes nothing."""
+        """The first stop signal. Repeated ones change nothing."""
         if self._signalled_ns is None:
             self._signalled_ns = self._now_ns
             {"stopped": self._stopped, "killed": self._outlives, "stays": self._outlives}.get(
@@ -405,12 +398,12 @@ class ContainerRun:
             )()
 
     def killed(self) -> None:
-        """SIGKILL: whatever it would have done by itself later it does not do."""
+        """SIGKILL: it does not end by itself any more."""
         if self._killed:
             return
         self._killed = True
         seen = self.seen
-        # Its end is on its way: nobody ran to see it.
+        # Its exit is on its way, or unobserved.
         if (self._own is not None and self._own_ns < self._now_ns) or self._ends_first():
             return
         self._common.run_agenda.drop(self._own)
@@ -418,12 +411,12 @@ class ContainerRun:
         shown = seen.how in ("killed", "stays") and not seen.refused
         since_ns = self._now_ns if self._signalled_ns is None else self._signalled_ns
         if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
-            # The record shows it alive for so long after its signal, and nobody has seen it alive for longer.
+            # The record shows it alive for this long after its signal, and not longer.
             self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
         if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
             self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
         elif seen.how != "stays" or seen.killed is None:
-            # SIGKILL that the record does not have.
+            # This SIGKILL is not in the record.
             why = f"the record does not show how long SIGKILL takes for {self._name}"
             self._common.evidence.weaken(self._uid, "assumed", why)
             self._common.first_kills[self._uid] = None
@@ -431,7 +424,7 @@ class ContainerRun:
                 self._exit(self._now_ns, signal="SIGKILL")
 
     def gone(self) -> None:
-        """It was seen to exit: if that was a bet, the record does not say so."""
+        """Its exit was admitted. A bet is no recorded exit."""
         if self._bet and not self._killed:
             self._weaken(self._bet)
         first, gone, self._gone = self.seen.exited, self._gone, True
@@ -441,7 +434,7 @@ class ContainerRun:
             self._common.run_agenda.admit(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
 
     def _ends_first(self) -> bool:
-        """It was ordered to be killed in the record too, and ended by itself before that came to it."""
+        """It was to be killed in the record too, and ended by itself before."""
         seen, own = self.seen, self._own
         if seen.how != "stopped" or seen.killed is None or seen.exited is None or own is None:
             return False
@@ -459,8 +452,8 @@ class ContainerRun:
         if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
             self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
-        # Another signal, or a hook that was run then and not now, or now and not then. That a hook that was
-        # cut now has its time is a bet of the hook's own.
+        # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
+        # hook's own bet.
         ran = seen.hook.ran_out if seen.hook is not None else None
         other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
         signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
@@ -472,7 +465,7 @@ class ContainerRun:
         self._ends_at(self._now_ns + took_ns, recorded=True)
 
     def _outlives(self) -> None:
-        """It had so much time in the record, and was still there."""
+        """It had this much time in the record and still ran."""
         had_ns = self._had_ns()
         if self.seen.refused:
             why = f"the runtime refuses to stop {self._name}, as it did in the record"
@@ -484,7 +477,7 @@ class ContainerRun:
             self._ends_at(self._now_ns + had_ns + MOMENT_NS)
 
     def _had_ns(self) -> int | None:
-        """From its stop signal to SIGKILL, or to the end of the record; None: it never had one."""
+        """From its stop signal to SIGKILL or to the record's end; None: no signal."""
         seen = self.seen
         if seen.signalled is None:
             return None
@@ -492,7 +485,7 @@ class ContainerRun:
         return max(0, end_ns - seen.signalled.mono_ns)
 
     def _hurried(self) -> None:
-        """It is asked to stop before it did, in the record, without being asked."""
+        """It gets a signal before the time at which it ended without one."""
         if self._own is None:
             self._unknown()
             return
@@ -530,9 +523,9 @@ class ContainerRun:
 
 # Where a new run is performed: the agenda of facts to come, and when each may be heard.
 #
-# Three rules make that a run with nothing changed is the record again. A fact that comes at its recorded time
-# comes in its recorded place; a tick is as late as the recorded tick of the same deadline was; while no
-# daemon ran nothing is heard. What comes at another time comes in the order of `replay.sim.loop`'s lanes.
+# Three rules make a run without changes the record again: a fact at its recorded time keeps its place; a tick
+# is as late as the recorded tick of its deadline; without a daemon no fact is admitted. Facts at another time
+# are ordered by the lanes of `replay.sim.loop`.
 
 
 #: Lanes above every place in a record.
@@ -550,7 +543,7 @@ class RunAgenda(Agenda):
         self._over = False
         self._shutdown = shutdown
         self._downtimes = seen.downtimes
-        # As recorded, but for ticks that were late only because of a restart that is left out.
+        # Without ticks that were late only because of a dropped restart.
         kept = [down.seq for down in seen.downtimes] + [answer.changed.seq for answer in seen.after_release]
         gone = [
             each.mono_ns
@@ -594,9 +587,8 @@ class RunAgenda(Agenda):
 
 # How well the record supports what a new run says of each pod.
 #
-# ``observed``: the record shows it. ``bound``: the record gives a limit ("it needed more than 20 s"), and the
-# run went beyond it. ``assumed``: the record says nothing of it. A pod has the weakest of what was used for
-# it, in either of the two runs.
+# ``observed``: the record shows it. ``bound``: the run went beyond a recorded limit ("it needed more than 20
+# s"). ``assumed``: it is not in the record. A pod has the weakest of what was used for it in either run.
 
 
 Level = Literal["observed", "bound", "assumed"]
@@ -605,14 +597,14 @@ LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
 
 
 class Support(NamedTuple):
-    """``why`` is a sentence for people; empty when observed."""
+    """``why``: a sentence; empty when observed."""
 
     level: Level = "observed"
     why: str = ""
 
 
 class Evidence:
-    """By pod; who is not in it is observed."""
+    """By pod; a pod without an entry is observed."""
 
     def __init__(self) -> None:
         self._found: dict[str, Support] = {}
