@@ -18,7 +18,8 @@ import trio
 
 from benchmarks.episodes import lay_out
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.otel.delivery.destination import Destination, Job, encode_line
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.side_process import OtlpJob, encode_line
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 
 SPANS, JOURNALS, PODS = 100_000, 5, 110
@@ -43,8 +44,8 @@ class Counter:
 
 async def export(journal: Path, endpoint: str) -> float:
     """One exporter from its start to its end; its largest resident memory in MiB."""
-    job = Job(destination=Destination(endpoint=f"{endpoint}/v1/traces"), locations=(str(journal),))
-    argv = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
+    job = OtlpJob(destination=Destination(endpoint=f"{endpoint}/v1/traces"), locations=(str(journal),))
+    argv = [sys.executable, "-P", "-m", "ebbtide.follower"]
     peak_kib = 0
     process = await trio.lowlevel.open_process(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert process.stdin is not None

@@ -1,84 +1,165 @@
-"""A process beside the daemon that sends data from the journal.
+"""Follower processes beside the daemon (`ebbtide.follower`): their life, and what they and the daemon
+exchange.
 
-It finds the data itself. The daemon sends it short messages, reads its reports, and restarts it when due.
-`tracing` and `shipping_edge` define these.
+A follower reads the journal by itself: none of it passes through the daemon. The daemon starts a follower
+when there may be something to send. `tracing` and `shipping.shipping_edge` decide when, and use the reports.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
+import msgspec
 import trio
 
-from ebbtide.actors.interfaces import Outlet, Tell
-from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG, LINE_BYTES_MAX
+from ebbtide.actors.interfaces import Edge, Effect, Outlet, Tell
+from ebbtide.events.base import Order
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.metric_table import ShippingState
+from ebbtide.shipping.shipping_destination import Store
+
+# --- messages --------------------------------------------------------------------------------------
+
+# One JSON object a line, over the follower's own pipes. The first line is its job: an argument or a variable
+# could be read by others, and the job has headers. The end of the pipe means that the daemon has gone.
+
+#: All is sent; some is kept; the job cannot be done. Codes of sysexits.h: an interpreter that fails ends with
+#: 1.
+EXIT_DONE, EXIT_KEPT, EXIT_WRONG = 0, 75, 78
+#: A job with long headers fits.
+LINE_BYTES_MAX = 256 * 1024
+
+
+class OtlpJob(msgspec.Struct, frozen=True, kw_only=True, tag="otlp"):
+    """``locations``: where the journal may be, the first one first. The cursor is kept in the first that can
+    be written. ``metrics_prefix``: before the names that a KEP gave. ``resource``: of the metrics; spans and
+    log records have it from the journal.
+    """
+
+    destination: Destination
+    locations: tuple[str, ...]
+    metrics_prefix: str = ""
+    resource: dict[str, str] = {}
+
+
+class StoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="store"):
+    """``lost``: so many segments were removed before they were known to be in the store, and no cursor has
+    them.
+    """
+
+    store: Store
+    locations: tuple[str, ...]
+    lost: int = 0
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """``durable``: the disk has confirmed all up to this record. ``flush``: answer with this ``number`` when
+    its spans have arrived.
+    """
+
+    durable: int
+    flush: bool = False
+    number: int = 0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``text`` is a line for the log, unless one of these is set. ``flushed``: the flush with this ``number``
+    is over; ``text``: why not all has arrived. ``well``: whether the back end answers; ``text``: why not.
+    """
+
+    text: str = ""
+    level: int = 6
+    flushed: bool = False
+    number: int = 0
+    well: bool | None = None
+    shipping: ShippingState | None = None
+    #: So many of the job's ``lost`` segments are in the cursor now.
+    recorded: int = 0
+
+
+def encode_line(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+# --- the process -----------------------------------------------------------------------------------
 
 #: After a start the daemon's own work goes first.
 AFTER_START_SECONDS = 2.0
-#: The delay before a new try at a back end that refused or was down.
+#: Before a back end that refused, or did not answer, is tried again.
 AGAIN_SECONDS = 600.0
-#: Crashes with an immediate restart; later ones wait.
+#: A process that crashed is started again so often; then it waits like the others.
 CRASHES_MAX = 3
-#: Exit codes with a report; any other is a crash.
-FINAL_EXIT_CODES = (EXIT_DONE, EXIT_KEPT, EXIT_WRONG)
-
-#: Variables of the service, not for a child.
+#: Not for a child: it is not the service.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
+#: Where the kernel looks first when memory is short (proc(5)).
+OOM_SCORE = "900"
 
 
 def environment_of_children(without: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment of a child; ``without``: beginnings of more names to remove."""
+    """``without``: more beginnings of names that the child does not get."""
     return {k: v for k, v in os.environ.items() if not k.startswith(PRIVATE_VARIABLES + without)}
 
 
-class SideProcess:
-    """A process beside the daemon, while it is wanted. A subclass defines its messages (`_send`), and the
-    handling of its reports (`_hear`) and of its end (`_over`).
-    """
+def lower_priority(memory_bytes_max: int) -> None:
+    """This process: lowest priority, first to be killed when memory is short, with a limit of its own."""
+    # A system call filter may refuse these. The limit is for a library that leaks: it ends this process,
+    # whose work can be done again.
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(OOM_SCORE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes_max, memory_bytes_max))
 
-    def __init__(self, module: str, name: str, tell: Tell) -> None:
-        self._module, self._name, self._tell = module, name, tell
+
+class SideProcess(Edge):
+    """A follower, while it is wanted."""
+
+    def __init__(self, name: str, tell: Tell) -> None:
+        self.effects: Mapping[type[Order], Effect] = {}
+        self._name, self._tell = name, tell
         self._wanted = trio.Event()
         self._delay_seconds = AFTER_START_SECONDS
         self._process: trio.Process | None = None
-        self._saying = trio.Lock()
+        self._writing = trio.Lock()
 
     def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
-        """There may be data: the process looks, moves its cursor, and ends."""
+        """There may be something to send."""
         self._delay_seconds = delay_seconds
         self._wanted.set()
 
     async def run(self, outlet: Outlet) -> None:
-        """Keep the process running while it is wanted, until cancelled. It outlives us by some seconds."""
+        """The process outlives a cancellation by some seconds."""
         crashes, again_seconds = 0, math.inf
         while True:
             with trio.move_on_after(again_seconds):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
             await self._until_free()
-            # Before the start: the process may already have looked when a later request comes.
+            # Before it lives: it may have looked already when the next wish comes.
             self._wanted = trio.Event()
             code = await self._live()
-            # Done: wait for the next request. If it kept data: wait for its back end. After a crash: retry
-            # with a growing delay, and only a few times, because it meets the same records again.
-            crashes = 0 if code in FINAL_EXIT_CODES else crashes + 1
+            # A crash is tried again soon, but not for ever: the next process meets the same records.
+            crashes = 0 if code in (EXIT_DONE, EXIT_KEPT, EXIT_WRONG) else crashes + 1
             again_seconds = math.inf if code == EXIT_DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
                 self.want(AFTER_START_SECONDS * crashes)
 
     async def _live(self) -> int:
-        """One process, from its start to its end; its exit code."""
+        """One process, from its start to its exit code."""
         try:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", self._module],
+                [sys.executable, "-P", "-m", "ebbtide.follower"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=self._environment(),
-                # Otherwise Ctrl-C would end it with us, and the rest would wait for the next start.
+                # Or Ctrl-C would end it with us.
                 start_new_session=True,
             )
         except OSError as error:
@@ -92,48 +173,44 @@ class SideProcess:
                 buffer = b""
                 async for chunk in process.stdout:
                     *lines, buffer = (buffer + chunk).split(b"\n")
-                    # An endless line must not fill our memory; its rest is not a report.
+                    # A line that never ends must not fill our memory.
                     buffer = buffer[-LINE_BYTES_MAX:]
                     for line in lines:
-                        self._hear(line)
+                        with suppress(ValueError):
+                            self._reported(msgspec.json.decode(line, type=Report))
                 nursery.cancel_scope.cancel()
-            # The end of its output means its end: no report is lost by reading the exit code now.
             return await process.wait()
         finally:
             self._process = None
             self._over()
-            # Close it here, not in the garbage collector: the end of its input tells the process that we
-            # leave.
+            # The end of its input is how it learns that we leave.
             with trio.CancelScope(shield=True):
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:
                         await trio.aclose_forcefully(stream)
 
     def _kill(self) -> None:
-        """Kill it now. Its end counts as a crash."""
         if self._process is not None:
             self._process.kill()
 
-    async def _say(self, message: bytes) -> None:
-        """A process that does not read delays only its own messages."""
-        # One at a time: a line in two writes must stay together.
-        async with self._saying:
+    async def _write(self, message: msgspec.Struct) -> None:
+        # One at a time: a line may take two writes.
+        async with self._writing:
             if self._process is not None and self._process.stdin is not None:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self._process.stdin.send_all(message)
+                    await self._process.stdin.send_all(encode_line(message))
 
     def _environment(self) -> dict[str, str]:
         return environment_of_children()
 
     async def _until_free(self) -> None:
-        """Until a start is allowed."""
+        """Until a process may be started."""
 
     async def _send(self) -> None:
-        """The job and later messages; cancelled at the end of the process."""
+        """The job, and then requests; cancelled when the process has ended."""
         raise NotImplementedError
 
-    def _hear(self, line: bytes) -> None:
-        """One report of the process."""
+    def _reported(self, report: Report) -> None:
         raise NotImplementedError
 
     def _over(self) -> None:

@@ -1,8 +1,7 @@
-"""The daemon's side of traces: their destination, and the exporter's process.
+"""Traces in the daemon: where they go, and when a follower sends them.
 
-The exporter (`otel.delivery`) reads the journal itself. The daemon starts it, reports the durable record,
-asks at the end of a shutdown whether all spans have arrived, and restarts it when due. Only that one order
-waits for it.
+The daemon starts the follower, reports what is durable, and asks at the end of a shutdown whether all has
+arrived. It waits for the follower only in that one order of the core.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Protocol
 import msgspec
 import trio
 
-from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell
+from ebbtide.actors.interfaces import Ending, Outlet, Tell
 from ebbtide.config import Loaded
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import PROJECTION_VERSION, FlushTraces, WaveStarted
@@ -22,32 +21,27 @@ from ebbtide.events.facts import DaemonStarted
 from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from ebbtide.otel.delivery.destination import (
     BadDestination,
-    DaemonRequest,
     Destination,
-    ExporterReport,
     Given,
-    Job,
-    encode_line,
     resolve_all,
     resource_attributes,
 )
 from ebbtide.otel.span import hook_span_id, traceparent
-from ebbtide.side_process import SideProcess, environment_of_children
+from ebbtide.side_process import OtlpJob, Report, Request, SideProcess, environment_of_children
 
-#: Delay after the first wave's begin, so that the first signals go first. With more, the exporter may not
-#: connect before a short shutdown ends.
+#: After the begin of the first wave. All first signals are sent by then, and a later follower may not have
+#: connected by the end of a short shutdown.
 AFTER_WAVE_SECONDS = 0.1
-#: How often the exporter receives the last durable record.
+#: How often the follower learns what is durable.
 DURABLE_SECONDS = 0.25
 
-#: A new exporter's knowledge of its back end.
 NOT_ANSWERED = "the back end has not answered"
-#: Variables that OTLP's exporter does not need: its job has their content. Other exporters read them.
+#: Not for OTLP: the job has their values. Another exporter reads its own.
 OTLP_VARIABLES = ("OTEL_",)
 
 
 class SyncedJournal(Protocol):
-    """The part of the journal's writer that is used here."""
+    """The journal's writer."""
 
     @property
     def journal_id(self) -> bytes: ...
@@ -60,7 +54,7 @@ class SyncedJournal(Protocol):
 
 
 class TracingEdge(SideProcess):
-    """``locations``: possible places of the journal, the first one first."""
+    """``locations``: where the journal may be, the first one first."""
 
     def __init__(
         self,
@@ -71,8 +65,8 @@ class TracingEdge(SideProcess):
         metrics_prefix: str = "",
         resource: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__("ebbtide.otel.delivery", "traces", tell)
-        self._job = Job(
+        super().__init__("traces", tell)
+        self._job = OtlpJob(
             destination=destination,
             locations=tuple(locations),
             metrics_prefix=metrics_prefix,
@@ -82,12 +76,12 @@ class TracingEdge(SideProcess):
         self._flushed: trio.Event | None = None
         self._flush_number, self._answer = 0, ""
         self._unwell = NOT_ANSWERED
-        self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
+        self.effects = {FlushTraces: self._flush}
 
     # --- when it runs -------------------------------------------------------------------------
 
     def see(self, records: Sequence[Record]) -> None:
-        """A start may have found spans of the last boot; a wave makes new ones."""
+        """A start may find spans of the last boot; a wave will make some."""
         for record in records:
             if isinstance(record.event, WaveStarted):
                 self.want(AFTER_WAVE_SECONDS)
@@ -105,39 +99,31 @@ class TracingEdge(SideProcess):
     # --- messages -----------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """The job, then the durable record from time to time."""
-        # Each frame of the journal has the durable record of its time, so the last frames lack it. An
-        # update now and then is enough: the flush at the end of a shutdown has the last one.
-        await self._say(encode_line(self._job))
+        # The follower reads the same in the journal's frames, but not for the last ones.
+        await self._write(self._job)
         sent_seq = 0
         while True:
             if self._synced_seq > sent_seq:
                 sent_seq = self._synced_seq
-                await self._say(encode_line(DaemonRequest(durable=sent_seq)))
+                await self._write(Request(durable=sent_seq))
             await trio.sleep(DURABLE_SECONDS)
 
     @property
     def _synced_seq(self) -> int:
-        """Records in another location may be lost with the boot: only the exporter decides."""
+        """A sync in another location may not outlive the boot: the follower decides."""
         return 0 if self._journal.away else self._journal.synced_seq
 
-    def _hear(self, line: bytes) -> None:
-        """One report of the exporter."""
-        try:
-            report = msgspec.json.decode(line, type=ExporterReport)
-        except ValueError:  # also what is not UTF-8
-            return
+    def _reported(self, report: Report) -> None:
         if report.well is not None:
             self._unwell = "" if report.well else report.text
         elif not report.flushed:
             self._tell(report.level, report.text)
-        # An answer to an earlier flush does not answer this one.
+        # Not the late answer to an earlier flush.
         elif report.number == self._flush_number:
             self._end_flush(report.text)
 
     def _over(self) -> None:
         self._unwell = NOT_ANSWERED
-        # End the wait of a flush now: otherwise the shutdown would wait until its deadline.
         self._end_flush("the exporter has ended")
 
     def _end_flush(self, answer: str) -> None:
@@ -148,32 +134,25 @@ class TracingEdge(SideProcess):
     # --- the one order ------------------------------------------------------------------------
 
     async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
-        """Whether the spans of everything that ended have arrived."""
-        # Do not wait for an absent process or a back end without an answer so far: the exporter sends the
-        # rest later, and a dead collector does not delay the shutdown.
+        """Wait until all spans that have ended have arrived."""
+        # No shutdown takes longer for a collector that is down. What has not arrived is sent later.
         if self._process is None or self._unwell:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
         self._flush_number += 1
-        asked = DaemonRequest(durable=self._synced_seq, flush=True, number=self._flush_number)
+        asked = Request(durable=self._synced_seq, flush=True, number=self._flush_number)
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            await self._say(encode_line(asked))
+            await self._write(asked)
             await self._flushed.wait()
             return Ending("failed", self._answer) if self._answer else Ending()
         return Ending("timed-out", "the rest of the trace is sent later")
 
-    def prewarm(self) -> None:
-        """No-op: the other process imports late code."""
-
-    def detach(self) -> None:
-        """The exporter sees the end of its pipe and has a few seconds left."""
-
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A former daemon's exporter ends with its pipe; ours continues at its cursor."""
+        """The former daemon's follower ends with its pipe."""
         return Ending("failed", "the daemon was restarted")
 
 
-# For the daemon's assembly: the destination, the settings, the context of hooks.
+# --- for the composition root -----------------------------------------------------------------------
 
 
 def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:

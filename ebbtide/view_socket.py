@@ -224,7 +224,7 @@ async def _take(stream: trio.abc.ReceiveStream, into: bytearray, bytes_max: int)
 def main() -> None:
     """One question's process, which ends with the daemon."""
     signal.alarm(int(RUN_SECONDS_MAX) + 1)
-    from ebbtide.otel.delivery.priority import lower_priority
+    from ebbtide.side_process import lower_priority
 
     lower_priority(MEMORY_BYTES_MAX)
     from ebbtide.cli import main as command_line

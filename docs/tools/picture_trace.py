@@ -22,7 +22,7 @@ import trio  # noqa: E402
 from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
 
 from ebbtide.otel.delivery.destination import Destination  # noqa: E402
-from ebbtide.otel.delivery.exporters import sender_for  # noqa: E402
+from ebbtide.otel.delivery.otlp_sender import sender_for  # noqa: E402
 from ebbtide.otel.sdk import readable_spans  # noqa: E402
 from tests.backends import backends  # noqa: E402
 from tests.backends.compare import Shutdown, shutdowns  # noqa: E402
@@ -52,7 +52,7 @@ def from_jaeger(shutdown: Shutdown) -> list[Span]:
     async def send(endpoint: str) -> None:
         sender = sender_for(Destination(endpoint=endpoint))
         await sender.send(readable_spans(shutdown.own, shutdown.resource))
-        await sender.aclose()
+        await sender.close()
 
     with tempfile.TemporaryDirectory() as folder, backends.jaeger(Path(folder)) as jaeger:
         trio.run(send, f"{jaeger.http}/v1/traces")

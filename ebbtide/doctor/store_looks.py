@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from ebbtide.doctor.snapshot import StoreState
 from ebbtide.events.catalog import DirectorySource, find_path
-from ebbtide.shipping.object_store import Again, ObjectStore, Present, Refused, Stored
+from ebbtide.otel.delivery.sending import Again, Refused, Rejected
+from ebbtide.shipping.object_store import OTHER_CURE, ObjectStore, Present, Stored
 from ebbtide.shipping.shipping_cursor import load_shipped
 from ebbtide.shipping.shipping_destination import BadStore, Store, node_prefix
 
@@ -44,8 +45,9 @@ def look_at_store(store: Store, journal: Path, node: str) -> StoreState:
     first = client.put(key, PROBE)
     if isinstance(first, Again):
         return found._replace(problem=first.reason, cure="see that the store runs, and AWS_ENDPOINT_URL")
-    if isinstance(first, Refused):
-        return found._replace(problem=first.reason, cure=first.cure)
+    if isinstance(first, (Refused, Rejected)):
+        cure = first.cure if isinstance(first, Refused) else OTHER_CURE
+        return found._replace(problem=first.reason, cure=cure)
     second = client.put(key, PROBE) if isinstance(first, Stored) else first
     return found._replace(conditional=isinstance(second, Present))
 

@@ -28,7 +28,7 @@ from ebbtide.events.outage_events import (
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.traces.projection import UnknownProjection
 
 #: After these, spans have ended that an operator may look for.

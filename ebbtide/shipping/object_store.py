@@ -1,7 +1,6 @@
-"""An object store as one verb: put these bytes under a free name; and the meaning of its answer.
+"""An object store: put these bytes under a name that is not taken yet, and what the store's answer means.
 
-The client is `obstore`. Only its error text distinguishes a 412 ("already exists") from a 409 ("another
-writer"), so the status code is read from there. It does not retry (``max_retries`` 0).
+The client is `obstore`. Only the text of its errors has the status code. It tries nothing again by itself.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ebbtide.otel.delivery.sending import Again, Refused, Rejected
 from ebbtide.shipping.shipping_destination import BadStore, Store
 
-#: The largest segment, 64 MiB, needs half a mebibyte a second.
+#: The largest segment, of 64 MiB, needs half a mebibyte a second.
 PUT_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 REASON_CHARACTERS_MAX = 300
@@ -24,28 +24,14 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class Stored(NamedTuple):
-    """Stored. S3 has verified the SHA-256, other stores where they can."""
+    """Taken. A store that can has verified the checksum (S3: SHA-256)."""
 
 
 class Present(NamedTuple):
-    """The name is taken; the content was not compared."""
+    """The name is taken. The content was not verified."""
 
 
-class Again(NamedTuple):
-    """Not now, or an unclear answer."""
-
-    reason: str
-
-
-class Refused(NamedTuple):
-    """Needs the ``cure`` first. ``alone``: other objects may still be accepted."""
-
-    reason: str
-    cure: str
-    alone: bool = False
-
-
-Answer = Stored | Present | Again | Refused
+Answer = Stored | Present | Again | Rejected | Refused
 
 PRESENT, CONFLICT = 412, 409
 RETRYABLE = (408, CONFLICT, 425, 429)
@@ -64,25 +50,27 @@ CURES = {
     403: RIGHTS_CURE,
     404: "make the bucket, or name another in shipping.url",
 }
-#: Answers about this object or its transfer.
+#: The fault is in this object, or in its transport: other segments may be taken.
 ALONE = ("EntityTooLarge", "KeyTooLongError", "BadDigest", 413, 414)
 OTHER_CURE = "see the store's log, and shipping.url"
 
 
 def answer_of_error(text: str, *, exists: bool) -> Answer:
-    """The outcome of a client's error. ``exists``: the client reports "already exists"."""
+    """``text``: a client's error. ``exists``: the client took it for "already there"."""
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     reason = _reason(text, status, code)
     if not status:
-        # A folder has no status codes.
+        # A folder has no status codes. A server that gave none may have taken it or not.
         return Present() if exists else Again(reason)
     if status == PRESENT or (status == CONFLICT and "BlobAlreadyExists" in text):
         return Present()
     if status in RETRYABLE or status >= 500:
         return Again(reason)
     cure = CURES.get(code) or CURES.get(status) or OTHER_CURE
-    return Refused(reason, cure, alone=code in ALONE or status in ALONE)
+    if code in ALONE or status in ALONE:
+        return Rejected(f"{reason}: {cure}")
+    return Refused(reason, cure)
 
 
 def _reason(text: str, status: int, code: str) -> str:
@@ -91,13 +79,13 @@ def _reason(text: str, status: int, code: str) -> str:
     if "ETag" in text:
         return "the answer is not an object store's: is this the right endpoint?"
     line = " ".join(text.partition("Debug source")[0].split())
-    # The system's text is at the end; the URL before it is ours.
+    # The system's reason is last; the URL before it is ours.
     line = re.sub(r"Error performing PUT \S+ in \S+ - ", "", line)
     return "".join(each if each.isprintable() else "\ufffd" for each in line)[:REASON_CHARACTERS_MAX]
 
 
 class ObjectStore:
-    """Raises BadStore without the client or for a wrong URL. Works in any thread."""
+    """Raises BadStore: the client is not installed, or does not take the URL. For any thread."""
 
     def __init__(self, store: Store, put_seconds: float = PUT_SECONDS_MAX) -> None:
         try:
@@ -119,7 +107,7 @@ class ObjectStore:
                 "timeout": timedelta(seconds=put_seconds),
                 "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS_MAX, put_seconds)),
                 "user_agent": "ebbtide-ship/1",
-                # Options passed to the client would hide this environment variable.
+                # Given options hide the environment's.
                 "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",
             }
             given["retry_config"] = {"max_retries": 0, "retry_timeout": timedelta(seconds=put_seconds)}
@@ -132,7 +120,7 @@ class ObjectStore:
     def put(self, key: str, data: bytes) -> Answer:
         """One request; blocks until the answer or the deadline. Raises nothing."""
         try:
-            # A conditional put is one request for any size: it leaves no partial upload.
+            # One request of any size: no part of it can be left behind.
             self._put(self._store, key, data, mode="create", use_multipart=False)
         except Exception as error:
             return answer_of_error(str(error), exists=isinstance(error, self._exists))

@@ -1,4 +1,4 @@
-"""Closed segments, their record beside the journal, and the segments that retention must keep."""
+"""Which segments are closed, which of them the store has, and what retention keeps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from ebbtide.shipping.shipping_destination import Store
 
 
 def closed_segments(sources: Sequence[Source]) -> list[Segment]:
-    """Closed segments of every journal in these locations, oldest first: a later one with a whole header
-    exists.
+    """The segments before the last one, of every journal in these locations, oldest first. Raises OSError.
 
-    Failed or unreadable files beside them do not count. Raises OSError.
+    They are durable: the writer begins a segment after a sync of the one before, or carries over what that
+    lacks.
     """
-    # The writer begins a segment after a sync of the last one, or copies its unsynced part: closed segments
-    # are durable.
     found = find_segments(sources)
     last = max((segment.number for segment in found if segment.header is not None), default=0)
     journals = dict.fromkeys(segment.journal for segment in found if segment.header is not None)
@@ -38,13 +36,13 @@ FORMAT = 1
 #: An entry has some 180 bytes; the journal's hard cap allows a few thousand segments.
 CURSOR_BYTES_MAX = 4 * 1024 * 1024
 
-#: ``stored``: the store has the bytes and verified their checksum. ``present``: the name was taken, and the
-#: content was not compared. ``unfit``: redaction fails, and the segment stays here.
+#: ``stored``: the store took the bytes and verified their checksum. ``present``: the name was taken, the
+#: content not verified. ``unfit``: it cannot be redacted, or is too large, and stays here.
 Outcome = Literal["stored", "present", "unfit"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result for one segment. ``sha256``: of the offered bytes; empty for an unfit segment."""
+    """One segment. ``sha256`` of the bytes that were offered; empty: unfit."""
 
     outcome: Outcome
     wall_ns: int
@@ -53,9 +51,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor: it saves requests and proves nothing. Its counts continue in the metrics.
-
-    ``reason``: why the store refused the last offer; empty after a success.
+    """The cursor: it saves requests, and proves nothing. ``reason``: why the store did not take the last
+    segment; empty: it did.
     """
 
     store: str
@@ -64,14 +61,14 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: int = 0
     present: int = 0
     failed: int = 0
-    #: Removed here before the store confirmed them.
+    #: Removed by retention before they were known to be in the store.
     lost: int = 0
     wall_ns: int = 0
     reason: str = ""
 
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
-    """Empty without a cursor for this store: every segment is then offered again. Raises nothing."""
+    """Empty: this store has no cursor here, so everything is offered again. Raises nothing."""
     with suppress(OSError, ValueError, RecursionError), open(Path(directory) / FILE_NAME, "rb") as file:
         data = file.read(CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)
@@ -81,7 +78,7 @@ def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
 
 
 def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
-    """The newest cursor: the journal may have moved and come back."""
+    """The newest: the journal may have moved and come back."""
     return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
 
 
@@ -92,8 +89,8 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 
 
 class Backlog(NamedTuple):
-    """Closed segments of all journals that remain to be sent. ``keep_from_seq``: the first record of the
-    current journal that retention must keep. ``accounted``: all files, and all finished segments.
+    """``names``: closed segments that are not settled. ``keep_from_seq``: the present journal's first record
+    in one of them, else the first of its last segment. ``accounted``: files that exist, and settled segments.
     """
 
     names: frozenset[str]

@@ -1,4 +1,4 @@
-"""The destination and names of segments. Imports no client of a store."""
+"""Where segments go, and their names there. It imports no client of a store."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 SCHEMES = ("s3", "gs", "az", "file")
-#: A key may have 1 024 bytes (S3), with up to 253 for a node's name; a folder's name 255, with
-#: ``cluster=``.
+#: A key may have 1 024 bytes (S3), and a node's name takes 253 of them. A folder's name may have 255.
 URL_BYTES_MAX, CLUSTER_BYTES_MAX = 256, 200
-#: The begin of every name; another layout gets another one.
+#: The layout of the names after it.
 LAYOUT = "v1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
 class BadStore(ValueError):
-    """Segments cannot be shipped there; one line that never has a password."""
+    """Segments cannot be shipped there. One line, without anything that may be a password."""
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``url``: ``s3://bucket/prefix``, gs, az, or ``file:///folder``. ``cluster``: a part of each name."""
+    """``url``: ``s3://bucket/prefix``, gs, az, or ``file:///folder``. ``cluster`` is part of each name."""
 
     url: str = ""
     cluster: str = ""
@@ -29,7 +28,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """Names the subject of a cursor: another store or another form starts empty."""
+        """A cursor is valid for one store and one form."""
         return f"{self.url.rstrip('/')} {self.cluster}{' redacted' if self.redact else ''}"
 
 
@@ -66,14 +65,12 @@ def checked_cluster(text: str) -> str:
 
 
 def node_prefix(cluster: str, node: str) -> str:
-    """The prefix that a node's rights may be limited to."""
+    """A node's rights may be limited to it."""
     return f"{LAYOUT}/cluster={quote(cluster, safe='')}/node={quote(node, safe='')}"
 
 
 def object_key(cluster: str, node: str, journal_id: bytes, name: str, sha256: str, redacted: bool) -> str:
-    """The key of the segment ``name`` (``NNNNNNNNNN-JJJJJJJJ.ebj``) with these bytes, below the store's
-    prefix.
-    """
+    """The segment ``name`` (``NNNNNNNNNN-JJJJJJJJ.ebj``) with these bytes, below the store's prefix."""
     ending = ".redacted.ebj" if redacted else ".ebj"
     stem = name.removesuffix(".ebj")
     return f"{node_prefix(cluster, node)}/journal={journal_id.hex()}/{stem}-{sha256}{ending}"

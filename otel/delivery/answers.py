@@ -1,15 +1,10 @@
-"""What a back end's answer means for the batch that it answers: taken, again later, not ever, or not now.
+"""A tracing back end's answer: taken, again later, never, or not now.
 
-First the messages of an answer: ``ExportTraceServiceResponse`` (how many spans were not taken, and why),
-``google.rpc.Status`` (why a request was refused) and the ``RetryInfo`` in it (when to come again). The bytes
-are anybody's: nonsense ends in one exception.
+Two tables, for HTTP's status codes and for gRPC's (OTLP specification, "Failures"), make one of four values
+of it. The bytes may be anybody's: what cannot be read is `NotProtobuf`.
 
-Then two tables, one for HTTP's status codes and one for gRPC's (OTLP specification, "Failures"); everything
-that a transport learns becomes one of four values, so that what is done about it stands in one place.
-
-Last, a server's text without our secrets: one that repeats the request it got would carry the values of
-headers into the log, the cursor, and the terminal. What is found is starred out in place: the length stays,
-so that a protobuf message stays one.
+A server may repeat the request in its text. `mask_for` stars out the values of our headers, in place: a
+protobuf message keeps its length.
 """
 
 from __future__ import annotations
@@ -30,12 +25,13 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel.delivery.sending import Accepted, Again, Answer, Refused, Rejected
 
 M = TypeVar("M", bound=Message)
 
 # --- the messages of an answer ---------------------------------------------------------------------
 
-#: An answer of a few hundred bytes is a long one; more is not an answer to us.
+#: A usual answer has a few hundred bytes at most.
 ANSWER_BYTES_MAX = 64 * 1024
 REASON_CHARACTERS_MAX = 300
 
@@ -44,32 +40,24 @@ class NotProtobuf(ValueError):
     """These bytes are no protobuf message."""
 
 
-class PartialSuccess(NamedTuple):
-    """``rejected``: spans that were not taken and must not be sent again."""
-
-    rejected: int = 0
-    reason: str = ""
-
-
 class StatusMessage(NamedTuple):
-    """A ``google.rpc.Status``. ``retry_ns``: when to come again, None if nothing is said."""
+    """``retry_ns``: the pause that the server asks for."""
 
     code: int = 0
     reason: str = ""
     retry_ns: int | None = None
 
 
-def parse_partial_success(data: bytes) -> PartialSuccess:
-    """Of an ``ExportTraceServiceResponse``, whose fields have the numbers of the other signals'; empty bytes
-    are one, and mean that all was taken. Raises NotProtobuf.
+def parse_partial_success(data: bytes) -> Accepted:
+    """An ``ExportTraceServiceResponse``; the other signals' responses have the same field numbers. Empty
+    bytes mean that all was taken. Raises NotProtobuf.
     """
     partial = _parsed(ExportTraceServiceResponse(), data).partial_success
-    # No server means a negative count; it is a number of spans here, and goes into sums.
-    return PartialSuccess(max(0, partial.rejected_spans), printable_line(partial.error_message))
+    return Accepted(max(0, partial.rejected_spans), printable_line(partial.error_message))
 
 
 def parse_status(data: bytes) -> StatusMessage:
-    """Of a ``google.rpc.Status``. Raises NotProtobuf."""
+    """A ``google.rpc.Status``. Raises NotProtobuf."""
     status, retry_ns = _parsed(Status(), data), None
     for detail in status.details:
         if retry_ns is None and detail.Is(RetryInfo.DESCRIPTOR):
@@ -88,8 +76,7 @@ def _parsed(message: M, data: bytes) -> M:
 
 def printable_line(text: bytes | str) -> str:
     """A server's text in one printable line of bounded length."""
-    # It ends up in a terminal and in the daemon's log: no line feed may begin a line there that looks like
-    # one of ours, and no escape sequence may move the cursor.
+    # It goes to a terminal and to the daemon's log: it must not forge a line, nor move the cursor.
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     line = " ".join(decoded[: 2 * REASON_CHARACTERS_MAX].split())
     return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
@@ -98,49 +85,16 @@ def printable_line(text: bytes | str) -> str:
 # --- what an answer means -------------------------------------------------------------------------
 
 
-class Accepted(NamedTuple):
-    """The spans have arrived, but for ``rejected`` of them, which must not be sent again."""
-
-    rejected: int = 0
-    reason: str = ""
-
-
-class Again(NamedTuple):
-    """Not taken now; the same bytes may be sent later, not before ``after_ns`` where the server said so."""
-
-    reason: str
-    after_ns: int | None = None
-
-
-class Rejected(NamedTuple):
-    """These spans will never be taken: they go on record with the reason. ``too_large``: smaller ones may
-    be.
-    """
-
-    reason: str
-    too_large: bool = False
-
-
-class Refused(NamedTuple):
-    """The fault is not the spans' (credentials, a wrong path, a server's bug): kept for another start."""
-
-    reason: str
-
-
-Answer = Accepted | Again | Rejected | Refused
-
-#: Longer than that is no advice but a mistake.
+#: A longer pause is a mistake.
 AFTER_NS_MAX = 300 * NS_PER_SECOND
 
-# As OTLP's specification has them. What stands in none of these is the fault of no span (credentials, a path,
-# a server that fails): such spans are kept, because the same bytes may be welcome once somebody has mended
-# it.
+# OTLP's specification. Any other status is the fault of no span, so the spans are kept.
 HTTP_RETRYABLE = (429, 502, 503, 504)
 HTTP_REJECTED = (400, 413, 415, 422)
 HTTP_TOO_LARGE = 413
 PROTOBUF = "application/x-protobuf"
 
-#: gRPC's codes by number (grpc/status.proto); what is in no row refuses for now.
+#: gRPC's codes by number (grpc/status.proto). Any other code refuses for now.
 GRPC_RETRYABLE = {
     1: "CANCELLED",
     4: "DEADLINE_EXCEEDED",
@@ -156,13 +110,11 @@ GRPC_EXHAUSTED = 8
 def answer_of_http(
     status: int, content_type: str, retry_after: str, body: bytes, now_wall_s: float
 ) -> Answer:
-    """``body`` is the whole answer's, uncompressed; ``now_wall_s`` is what a date in Retry-After is measured
-    by.
-    """
+    """``body`` is whole and uncompressed. A date in Retry-After is measured by ``now_wall_s``."""
     named = content_type.partition(";")[0].strip().lower()
     protobuf = named == PROTOBUF
     if 200 <= status < 300:
-        return _acknowledged(body, protobuf or not (named or body))
+        return acknowledged(body, protobuf or not (named or body))
     text = printable_line(body) if not protobuf else ""
     if protobuf:
         with suppress(NotProtobuf):
@@ -176,13 +128,12 @@ def answer_of_http(
 
 
 def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
-    """``details`` are the bytes of ``grpc-status-details-bin``, if the server sent them."""
+    """``details``: ``grpc-status-details-bin``, if the server sent it."""
     try:
         retry_ns = parse_status(details).retry_ns
     except NotProtobuf:
         retry_ns = None
-    # RESOURCE_EXHAUSTED is "not now" only where the server says when to come again; else the request was
-    # larger than it takes (OTLP specification, "Failures").
+    # RESOURCE_EXHAUSTED without a pause means that the request was too large (OTLP specification).
     text = printable_line(text)
     reason = f"gRPC {name}: {text}" if text else f"gRPC {name}"
     if code in GRPC_RETRYABLE or (code == GRPC_EXHAUSTED and retry_ns is not None):
@@ -192,27 +143,21 @@ def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
     return Refused(reason)
 
 
-def answer_of_message(body: bytes) -> Answer:
-    """A successful call's message."""
-    return _acknowledged(body, protobuf=True)
-
-
-def _acknowledged(body: bytes, protobuf: bool) -> Answer:
-    # Only an answer that OTLP knows is an acknowledgement. A web server on the wrong port answers 200 with
-    # its welcome page to whatever it is sent, and spans that went there would be lost without a word.
+def acknowledged(body: bytes, protobuf: bool = True) -> Answer:
+    """The answer to a successful request."""
+    # A web server on the wrong port answers 200 with its welcome page: spans sent there would be lost.
     if not protobuf:
         return Again("the answer is not OTLP's: is this the right endpoint?")
     try:
-        rejected, reason = parse_partial_success(body)
+        return parse_partial_success(body)
     except NotProtobuf as error:
         return Again(f"the answer cannot be read: {error}")
-    return Accepted(rejected, reason)
 
 
 def _parse_retry_after(text: str, now_wall_s: float) -> int | None:
-    """Retry-After: whole seconds or a date (RFC 9110, 10.2.3); what cannot be read says nothing."""
+    """Retry-After: whole seconds or a date (RFC 9110, 10.2.3)."""
     text = text.strip()
-    # Nine digits are far beyond the most that is believed; of more, int() of a hostile header takes its time.
+    # int() of many digits is slow, and nine are beyond the limit.
     if text.isascii() and text.isdecimal():
         return min(int(text[:9]) * NS_PER_SECOND, AFTER_NS_MAX)
     try:
@@ -224,7 +169,7 @@ def _parse_retry_after(text: str, now_wall_s: float) -> int | None:
 
 # --- a server's text without our secrets ----------------------------------------------------------
 
-#: Shorter values are found as whole words only: as letters they are in every sentence.
+#: Shorter values are found as whole words only.
 SHORT_BYTES_MAX = 4
 BASIC_SCHEME = "basic"
 
@@ -232,7 +177,7 @@ Mask = Callable[[bytes], bytes]
 
 
 def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
-    """Stars out the values, their parts behind a scheme (``Bearer``), and Basic's name and password, also
+    """Stars out the values, their parts after a scheme (``Bearer``), and Basic's name and password; also
     escaped as in HTML, JSON or a URL.
     """
     found: set[bytes] = set()
@@ -240,7 +185,7 @@ def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
         scheme, _, rest = value.partition(" ")
         parts = [value, rest.strip()]
         if scheme.lower() == BASIC_SCHEME:
-            # A server that repeats a login says it in plain text.
+            # A server may repeat the decoded login.
             with suppress(ValueError):
                 login = base64.b64decode(rest.strip()).decode()
                 parts += (login, login.partition(":")[2])
@@ -248,7 +193,7 @@ def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
             forms = (part, html.escape(part), json.dumps(part)[1:-1], quote(part, safe=""))
             found.update(form.encode() for form in forms)
     patterns = []
-    # The longest first: of a value that holds another one the rest would else stay readable.
+    # The longest first: one value may contain another.
     for text in sorted(found - {b""}, key=len, reverse=True):
         whole = re.escape(text)
         patterns.append(whole if len(text) > SHORT_BYTES_MAX else rb"(?<!\w)" + whole + rb"(?!\w)")

@@ -1,9 +1,7 @@
 """How far a journal's spans have been delivered: one small file beside the journal.
 
-It is replaced as a whole, so that a power cut leaves the old one or the new one. A cursor that is lost or
-behind costs a repetition, never a span: each span's bytes are the same again, and the back end keeps one. It
-is also the record of what a back end would not take, with its reason. ``docs/journal-format.md`` has its
-fields.
+It also records what the back end rejected (docs/journal-format.md has the fields). It is replaced as a whole.
+A lost cursor costs a repetition, never a span: each span has the same bytes again, and a back end keeps one.
 """
 
 from __future__ import annotations
@@ -20,16 +18,14 @@ FILE_NAME, LOGS_NAME = "traces.json", "logs.json"
 LOCK_NAME = "traces.lock"
 FORMAT = 1
 
-#: A cursor is a few kilobytes; what is larger is not one.
+#: A cursor has a few kilobytes.
 CURSOR_BYTES_MAX = 256 * 1024
 #: The newest rejections are kept.
 REJECTIONS_MAX = 16
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans that the back end will never take, all of one trace: ended by the records ``first`` to
-    ``last``.
-    """
+    """Spans of one trace that the back end will never take. They end in the records ``first`` to ``last``."""
 
     wall_ns: int
     trace_id: str
@@ -40,10 +36,10 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``seq``: every span that ended at or before this record is acknowledged or among the rejected.
+    """``seq``: every span that ended at or before this record is acknowledged or rejected.
 
-    ``from_seq``: what is still to be sent can be made again by reading from this record on. ``reason``: why
-    the back end refuses for now, ``refusals`` times in a row since ``refused_wall_ns``.
+    ``from_seq``: reading from this record on makes the other spans again. ``reason``: why the back end
+    refuses for now, ``refusals`` times in a row since ``refused_wall_ns``.
     """
 
     format: int = FORMAT
@@ -57,8 +53,8 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused_wall_ns: int = 0
 
     def of(self, journal: str, end_seq: int) -> bool:
-        """Whether this can be believed of a journal that ends at record ``end_seq``: one that is ahead of it
-        would leave out what is yet to come.
+        """Whether it fits a journal that ends at record ``end_seq``. A cursor ahead of the journal would skip
+        what is yet to come.
         """
         return self.journal == journal and self.seq <= end_seq and self.from_seq <= end_seq + 1
 
@@ -68,13 +64,10 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | None:
-    """None where there is none that can be used: then everything is sent again. Raises OSError.
-
-    Any ValueError is a damaged file, as is one that is nested deeper than a stack.
-    """
+    """None: there is no usable cursor, so everything is sent again. Raises OSError."""
     try:
         with open(Path(directory) / name, "rb") as file:
-            data = file.read(CURSOR_BYTES_MAX + 1)  # one more, to see that it is larger
+            data = file.read(CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
@@ -83,8 +76,7 @@ def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | N
 
 
 def load_first(directories: Sequence[str | os.PathLike[str]], name: str = FILE_NAME) -> Cursor | None:
-    """The furthest of those that are there: the journal may have moved and come back."""
-    # By the clock and not by its number: in a journal that was begun anew numbers begin anew as well.
+    """The newest by the clock: the journal may have moved and come back, or begun anew."""
     found = []
     for directory in directories:
         try:
@@ -106,18 +98,14 @@ def keep_from(
     end_seq: int,
     names: Sequence[str] = (FILE_NAME,),
 ) -> int:
-    """The first record that export still needs, for retention; 1 where nothing is known to be delivered.
-
-    ``end_seq``: the journal's last durable record.
-    """
-    # A signal without a cursor of this journal has delivered nothing that anybody knows of, and needs all.
+    """The first record that export still needs, for retention. ``end_seq``: the last durable record."""
+    # A signal without a cursor of this journal needs all of it.
     found = [load_first(directories, name) for name in names]
     ours = [each for each in found if each is not None and each.of(journal_id.hex(), end_seq)]
     return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
 
 
 def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Callable[[], bytes]) -> int:
-    """The record up to which every span has arrived, for the metrics; 0 where nothing is known."""
+    """The record up to which every span has arrived, for the metrics; 0: not known."""
     cursor = load_first(directories)
-    # Of another journal it says nothing: the number would count records that this one never had.
     return cursor.seq if cursor is not None and cursor.journal == journal_id().hex() else 0

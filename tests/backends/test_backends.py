@@ -18,10 +18,10 @@ from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.otel import attributes as at
-from ebbtide.otel.delivery.answers import Accepted
 from ebbtide.otel.delivery.destination import Destination, SignalName
-from ebbtide.otel.delivery.export_run import LOGS_PATH, METRICS_PATH, destination_for
-from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.otlp_sender import sender_for
+from ebbtide.otel.delivery.otlp_sink import destination_for
+from ebbtide.otel.delivery.sending import Accepted
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metric_table import ReadContext
@@ -68,7 +68,7 @@ async def deliver(backend: Backend, requests: list[Any], protocol: str, compress
     sender = sender_for(destination(backend, protocol, compression))
     for request in requests:
         assert await sender.send(request) == Accepted()
-    await sender.aclose()
+    await sender.close()
 
 
 @pytest.mark.gate
@@ -169,12 +169,12 @@ def test_the_collector_takes_logs_and_metrics(collector: Collector, journal: Pat
     resource = logs.resource(first[0].episode)
     now_ns = first[-1].time_ns
     before = {kind: len(collector.requests(kind)) for kind in ("resourceLogs", "resourceMetrics")}
-    signals: tuple[tuple[str, SignalName, Any], ...] = (
-        (LOGS_PATH, "logs", readable_logs(first, resource)),
-        (METRICS_PATH, "metrics", metrics_data(meters, ReadContext(now_ns), resource)),
+    signals: tuple[tuple[SignalName, Any], ...] = (
+        ("logs", readable_logs(first, resource)),
+        ("metrics", metrics_data(meters, ReadContext(now_ns), resource)),
     )
-    for path, signal, batch in signals:
-        trio.run(send_to, destination_for(destination(collector, "grpc"), path), signal, batch)
+    for signal, batch in signals:
+        trio.run(send_to, destination_for(destination(collector, "grpc"), signal), signal, batch)
     logs_taken, metrics_taken = (collector.wait_beside(kind, number) for kind, number in before.items())
     taken = logs_taken["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]
@@ -186,7 +186,7 @@ def test_the_collector_takes_logs_and_metrics(collector: Collector, journal: Pat
 async def send_to(place: Destination, signal: SignalName, batch: Any) -> None:
     sender = sender_for(place, signal)
     assert await sender.send(batch) == Accepted()
-    await sender.aclose()
+    await sender.close()
 
 
 def test_the_picture_of_the_documentation_is_what_jaeger_has() -> None:

@@ -48,9 +48,7 @@ def exporter_of(pid: int) -> int:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     children = [each for path in lists for each in path.read_text().split()]
     (found,) = [
-        int(each)
-        for each in children
-        if b"ebbtide.otel.delivery" in Path(f"/proc/{each}/cmdline").read_bytes()
+        int(each) for each in children if b"ebbtide.follower" in Path(f"/proc/{each}/cmdline").read_bytes()
     ]
     return found
 

@@ -19,7 +19,8 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import FlushTraces
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.cursor import load
-from ebbtide.otel.delivery.destination import Destination, ExporterReport, encode_line
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.side_process import Report
 from ebbtide.tracing import TracingEdge
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import NO_GOOD, Collector, collecting, no_good
@@ -115,11 +116,11 @@ async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
         assert len(collector.spans) == bed.spans
         process.send_signal(signal.SIGSTOP)
         assert (await bed.flush(0.05))[0] == "timed-out"
-        late = ExporterReport(text="late", flushed=True, number=bed.edge._flush_number)
+        late = Report(text="late", flushed=True, number=bed.edge._flush_number)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bed.flush)
             await trio.testing.wait_all_tasks_blocked()
-            bed.edge._hear(encode_line(late))
+            bed.edge._reported(late)
             assert bed.edge._flushed is not None
             assert not bed.edge._flushed.is_set()
             process.send_signal(signal.SIGCONT)

@@ -13,8 +13,8 @@ from ebbtide.cli.simulate import write_journal
 from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.segment import parse_header
 from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
-from ebbtide.shipping.shipper import cargo_of
 from ebbtide.shipping.shipping_destination import Store
+from ebbtide.shipping.store_sink import cargo_of
 
 #: A configuration that gives less than these nodes had.
 SHORT = """\

@@ -15,7 +15,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.outage_events import LastBootStated, OutageClosed
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.destination import Destination, Given
-from ebbtide.otel.delivery.once import spans_of
+from ebbtide.otel.delivery.otlp_sink import spans_of
 from ebbtide.outage import traces as module
 from ebbtide.outage.traces import OutageTraces
 from ebbtide.replay.sim.scenario import Draws

@@ -9,7 +9,7 @@ import trio
 from opentelemetry.sdk.trace import ReadableSpan
 
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.otlp_sender import sender_for
 from ebbtide.otel.sdk import readable_spans
 from tests.backends import backends
 from tests.backends.backends import Backend
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.backend
 async def send(backend: Backend, spans: list[ReadableSpan]) -> None:
     sender = sender_for(Destination(endpoint=f"{backend.http}/v1/traces", protocol="http/protobuf"))
     await sender.send(spans)
-    await sender.aclose()
+    await sender.close()
 
 
 def test_what_has_not_arrived_and_what_is_not_the_journals(

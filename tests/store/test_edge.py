@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -149,7 +150,8 @@ async def test_without_the_client_it_is_one_line(tmp_path: Path, monkeypatch: ob
     """It names the extra that brings it."""
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "obstore.py").write_text("raise ImportError")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))  # type: ignore[attr-defined]
+    paths = os.pathsep.join((str(tmp_path / "without"), os.environ.get("PYTHONPATH", "")))
+    monkeypatch.setenv("PYTHONPATH", paths)  # type: ignore[attr-defined]
     place = tmp_path / "journal"
     place.mkdir()
     async with shipping(place, lambda request: TAKEN) as bed:

@@ -15,19 +15,20 @@ from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
-from ebbtide.shipping.object_store import Answer, Refused, Stored
+from ebbtide.otel.delivery.sending import Refused
+from ebbtide.shipping.object_store import Answer, Stored
 from ebbtide.shipping.shipping_cursor import closed_segments, load_shipped
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import TAKEN, faking
 from tests.store.segments import JOURNAL_ID, lay_out_segments
 from tests.store.test_edge import STORE
-from tests.store.test_shipping import Script, shipper_of
+from tests.store.test_shipping import Script, ship
 
 #: As much as the last segment alone has, or less: all that may go goes.
 FULL = Limits(total_bytes=1)
 FULLER = Limits(total_bytes=1, hard_bytes=1)
-REFUSED = Refused("HTTP 403", "")
+REFUSED = Refused("HTTP 403")
 
 
 class Failing(DirectoryStorage):
@@ -64,7 +65,7 @@ class Node:
 
     async def ship(self, *answers: Answer) -> None:
         """As one process of the shipping does."""
-        await shipper_of(self.folder, Script(*answers), STORE)[0].run(load_shipped(self.folder, STORE))
+        await ship(self.folder, Script(*answers), STORE)
 
     async def ship_by_process(self) -> None:
         """A real one, from its start to its end, to a store that takes all."""

@@ -14,11 +14,11 @@ import pytest
 import trio
 
 from ebbtide.doctor.store_looks import look_at_store
-from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, encode_line
-from ebbtide.shipping.object_store import ObjectStore, Refused
+from ebbtide.otel.delivery.sending import Rejected
+from ebbtide.shipping.object_store import ObjectStore
 from ebbtide.shipping.shipping_cursor import load_shipped
 from ebbtide.shipping.shipping_destination import Store, node_prefix
-from ebbtide.shipping.shipping_messages import ShipJob, ShipReport
+from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line
 from tests.beds.rootfs import Unavailable
 from tests.store.gateway import BUCKET, READER, Gateway, gateway
 from tests.store.gateway import NODE as NODE_USER
@@ -50,13 +50,13 @@ def emptied(s3: Gateway) -> Gateway:
 
 def start(folder: Path, on: Gateway, store: Store = STORE) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ebbtide.shipping"],
+        [sys.executable, "-P", "-m", "ebbtide.follower"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | on.environ(),
     )
     assert process.stdin is not None
-    process.stdin.write(encode_line(ShipJob(store=store, locations=(str(folder),))))
+    process.stdin.write(encode_line(StoreJob(store=store, locations=(str(folder),))))
     process.stdin.flush()
     return process
 
@@ -68,7 +68,7 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
     code = process.wait()
     process.stdin.close()
     process.stdout.close()
-    reports = [msgspec.json.decode(line, type=ShipReport) for line in said.splitlines()]
+    reports = [msgspec.json.decode(line, type=Report) for line in said.splitlines()]
     return code, [report.text for report in reports if report.text]
 
 
@@ -134,7 +134,7 @@ async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emp
     """It is the store that verifies it: what is changed on the way is no object."""
     with patch.dict(os.environ, emptied.environ(READER)):
         found = await trio.to_thread.run_sync(ObjectStore(STORE).put, f"{PREFIX}/x.ebj", b"data")
-    assert isinstance(found, Refused)
+    assert isinstance(found, Rejected)
     target, wrong = f"/{BUCKET}/{PREFIX.replace('=', '%3D')}/x.ebj", {"x-amz-checksum-sha256": "A" * 43 + "="}
     assert signed_put(emptied.endpoint, target, b"data", "node", "nodesecret", wrong) == 400
     assert emptied.objects() == {}

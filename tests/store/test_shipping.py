@@ -12,12 +12,12 @@ import trio.testing
 
 from ebbtide.events.catalog import PEEK_BYTES, DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.delivery.backoff import Backoff
+from ebbtide.follower import follow
+from ebbtide.otel.delivery.sending import Again, Refused, Rejected
 from ebbtide.otel.metric_table import ShippingState
 from ebbtide.replay.verify import verify
-from ebbtide.shipping import shipper as shippers
-from ebbtide.shipping.object_store import Again, Answer, ObjectStore, Present, Refused, Stored
-from ebbtide.shipping.shipper import Shipper
+from ebbtide.shipping import store_sink as sinks
+from ebbtide.shipping.object_store import Answer, ObjectStore, Present, Stored
 from ebbtide.shipping.shipping_cursor import Shipped, backlog, closed_segments, load_shipped, save_shipped
 from ebbtide.shipping.shipping_destination import (
     BadStore,
@@ -26,7 +26,7 @@ from ebbtide.shipping.shipping_destination import (
     checked_url,
     object_key,
 )
-from ebbtide.shipping.shipping_messages import ShipReport
+from ebbtide.shipping.store_sink import StoreSink
 from tests.store.gateway import BUCKET, TAKEN, faking, reply
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
 from tests.waiting import WATCHDOG_SECONDS
@@ -42,26 +42,37 @@ class Said:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.state = ShippingState()
-        self.recorded: list[int] = []
+        self.counted: list[int] = []
 
-    def send(self, report: ShipReport) -> None:
-        self.state = report.state or self.state
-        self.recorded += [report.recorded] if report.recorded else []
-        self.lines += [report.text] if report.text else []
+    def log(self, level: int, text: str) -> None:
+        self.lines.append(text)
+
+    def shipping(self, state: ShippingState) -> None:
+        self.state = state
+
+    def recorded(self, lost: int) -> None:
+        self.counted.append(lost)
 
 
-def shipper_of(folder: Path, putter: object, store: Store = STORE) -> tuple[Shipper, Said]:
+def sink_of(folder: Path, putter: object, store: Store = STORE, lost: int = 0) -> tuple[StoreSink, Said]:
     said = Said()
-    made = Shipper(
+    made = StoreSink(
         [DirectorySource(folder)],
         store,
         putter,  # type: ignore[arg-type]
         said,
         lambda shipped: save_shipped(folder, shipped),
-        lambda: 1,
-        Backoff(lambda: 1.0),
+        load_shipped(folder, store),
+        lost,
     )
+    made.sending.draw = lambda: 1.0
     return made, said
+
+
+async def ship(folder: Path, putter: object, store: Store = STORE) -> tuple[str, Said]:
+    """As one process does; why something is left."""
+    sink, said = sink_of(folder, putter, store)
+    return await follow(sink, said.log), said
 
 
 class Script:
@@ -128,8 +139,8 @@ ANSWERS: list[tuple[bytes | None, type, str]] = [
     (reply(500), Again, "HTTP 500"),
     (reply(403, ERROR % b"AccessDenied"), Refused, "HTTP 403: AccessDenied"),
     (reply(404, ERROR % b"NoSuchBucket"), Refused, "HTTP 404: NoSuchBucket"),
-    (reply(400, ERROR % b"BadDigest"), Refused, "HTTP 400: BadDigest"),
-    (reply(413), Refused, "HTTP 413"),
+    (reply(400, ERROR % b"BadDigest"), Rejected, "HTTP 400: BadDigest"),
+    (reply(413), Rejected, "HTTP 413"),
     (reply(304), Refused, "HTTP 304"),
     (reply(301, Location="http://127.0.0.1:1/"), Refused, "HTTP 301"),
     (reply(200, b"<html>welcome</html>", Content_Type="text/html"), Again, "the answer is not an object"),
@@ -149,8 +160,6 @@ async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, 
         assert isinstance(found, kind), found
         assert getattr(found, "reason", "").startswith(reason)
         assert len(fake.got) == 1 or answer is None
-        alone = isinstance(found, Refused) and found.alone
-        assert alone == any(word in reason for word in ("BadDigest", "413"))
 
 
 async def test_a_request_is_conditional_and_has_its_checksum() -> None:
@@ -170,13 +179,11 @@ async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) 
     """And not again by the next process, which knows the cursor."""
     names = lay_out_segments(tmp_path, 4)
     script = Script(Stored())
-    shipper, _ = shipper_of(tmp_path, script)
-    assert await shipper.run(load_shipped(tmp_path, STORE)) == ""
+    assert (await ship(tmp_path, script))[0] == ""
     shas = [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in names[:3]]
     wanted = [object_key("prod", NODE, JOURNAL_ID, *pair, False) for pair in zip(names, shas, strict=False)]
     assert script.keys == wanted
-    again, _ = shipper_of(tmp_path, script)
-    assert await again.run(load_shipped(tmp_path, STORE)) == ""
+    assert (await ship(tmp_path, script))[0] == ""
     assert len(script.keys) == 3
     assert load_shipped(tmp_path, STORE).stored == 3
 
@@ -184,8 +191,8 @@ async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) 
 async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
     """Nobody has read it, so nobody says that it is ours."""
     names = lay_out_segments(tmp_path, 2)
-    shipper, said = shipper_of(tmp_path, Script(Present()))
-    assert await shipper.run(Shipped(store=STORE.identity)) == ""
+    reason, said = await ship(tmp_path, Script(Present()))
+    assert reason == ""
     found = load_shipped(tmp_path, STORE)
     assert (found.stored, found.present, found.segments[names[0]].outcome) == (0, 1, "present")
     assert "not verified" in said.lines[0]
@@ -195,8 +202,8 @@ async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_cl
     """The same name each time; the reason is said once, and its end too."""
     lay_out_segments(tmp_path, 2)
     script = Script(Again("HTTP 503"), Again("HTTP 503"), Again("HTTP 409"), Stored())
-    shipper, said = shipper_of(tmp_path, script)
-    assert await shipper.run(Shipped(store=STORE.identity)) == ""
+    reason, said = await ship(tmp_path, script)
+    assert reason == ""
     assert len(set(script.keys)) == 1
     assert len(script.keys) == 4
     assert said.lines == ["shipping: HTTP 503", "shipping: HTTP 409", "shipping: segments arrive again"]
@@ -208,8 +215,7 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
 ) -> None:
     """What is left is for the next one."""
     lay_out_segments(tmp_path, 2)
-    shipper, _ = shipper_of(tmp_path, Script(Again("no answer")))
-    assert await shipper.run(Shipped(store=STORE.identity)) == "no answer"
+    assert (await ship(tmp_path, Script(Again("no answer"))))[0] == "no answer"
     assert trio.current_time() > 0
     assert load_shipped(tmp_path, STORE).segments == {}
 
@@ -218,7 +224,7 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
 async def test_what_retention_removed_is_counted_once(tmp_path: Path, writes_failing: int, lost: int) -> None:
     """The daemon is told with the first cursor that has it; where none was written it hands it over again."""
     lay_out_segments(tmp_path, 3)
-    shipper, said = shipper_of(tmp_path, Script(Stored()))
+    sink, said = sink_of(tmp_path, Script(Stored()), lost=3)
     failures = [OSError(errno.ENOSPC, "No space left on device")] * writes_failing
 
     def keep(shipped: Shipped) -> None:
@@ -226,9 +232,9 @@ async def test_what_retention_removed_is_counted_once(tmp_path: Path, writes_fai
             raise failures.pop()
         save_shipped(tmp_path, shipped)
 
-    shipper._keep = keep
-    assert await shipper.run(load_shipped(tmp_path, STORE), 3) == ""
-    assert (load_shipped(tmp_path, STORE).lost, said.recorded) == (lost, [lost] if lost else [])
+    sink._keep = keep
+    assert await follow(sink, said.log) == ""
+    assert (load_shipped(tmp_path, STORE).lost, said.counted) == (lost, [lost] if lost else [])
 
 
 async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
@@ -237,8 +243,8 @@ async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
     script = Script(Refused("HTTP 403", "allow s3:PutObject"))
     lines = []
     for _ in range(2):
-        shipper, said = shipper_of(tmp_path, script)
-        assert await shipper.run(load_shipped(tmp_path, STORE)) == "HTTP 403"
+        reason, said = await ship(tmp_path, script)
+        assert reason == "HTTP 403: allow s3:PutObject"
         lines += said.lines
     assert lines == ["shipping: HTTP 403: allow s3:PutObject"]
     found = load_shipped(tmp_path, STORE)
@@ -254,14 +260,12 @@ async def test_after_the_daemon_only_what_is_small_is_begun(
     """A large one waits for the next boot."""
     lay_out_segments(tmp_path, 2)
     script = Script(Stored())
-    shipper, _ = shipper_of(tmp_path, script)
-    shipper.leave()
-    monkeypatch.setattr(shippers, "LAST_BYTES_MAX", 10)
-    assert "large" in await shipper.run(Shipped(store=STORE.identity))
-    assert script.keys == []
-    monkeypatch.undo()
-    assert await shipper.run(Shipped(store=STORE.identity)) == ""
-    assert len(script.keys) == 1
+    for largest, offered in ((10, 0), (sinks.LAST_BYTES_MAX, 1)):
+        monkeypatch.setattr(sinks, "LAST_BYTES_MAX", largest)
+        sink, said = sink_of(tmp_path, script)
+        sink.leave()
+        assert ("large" in await follow(sink, said.log)) == (not offered)
+        assert len(script.keys) == offered
 
 
 # --- redaction -------------------------------------------------------------------------------------
@@ -280,9 +284,9 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
             return Stored()
 
     for _ in range(2):
-        shipper, said = shipper_of(place, Keeper(Stored()), REDACTED)
-        assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
-        assert said.lines == []
+        reason, said = await ship(place, Keeper(Stored()), REDACTED)
+        assert (reason, said.lines) == ("", [])
+        (place / "shipped.json").unlink()
     assert len(got) == 2
     for key, data in got.items():
         name = key.rpartition("/")[2]
@@ -306,8 +310,8 @@ async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     (tmp_path / names[0]).write_bytes(data)
     script = Script(Stored())
-    shipper, said = shipper_of(tmp_path, script, REDACTED)
-    assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
+    reason, said = await ship(tmp_path, script, REDACTED)
+    assert reason == ""
     found = load_shipped(tmp_path, REDACTED)
     assert [found.segments[name].outcome for name in names[:3]] == ["unfit", "stored", "stored"]
     assert "corrupt" in found.segments[names[0]].reason
@@ -327,10 +331,9 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
         return backlog([str(tmp_path)], sources, JOURNAL_ID, store).keep_from_seq
 
     assert first_needed() == firsts[names[0]]
-    shipper, _ = shipper_of(tmp_path, Script(Stored(), Refused("no", "")))
-    await shipper.run(Shipped(store=STORE.identity))
+    await ship(tmp_path, Script(Stored(), Refused("no")))
     assert first_needed() == firsts[names[1]]
-    await shipper_of(tmp_path, Script(Stored()))[0].run(load_shipped(tmp_path, STORE))
+    await ship(tmp_path, Script(Stored()))
     assert first_needed() > firsts[names[1]]
     assert first_needed(Store(url="s3://other", cluster="prod")) == firsts[names[0]]
     (tmp_path / "shipped.json").write_text("{")
@@ -340,9 +343,9 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
 async def test_what_one_segment_is_refused_for_holds_no_other_up(tmp_path: Path) -> None:
     """It is tried again by the next process; the others are there."""
     names = lay_out_segments(tmp_path, 4)
-    script = Script(Refused("HTTP 413", "too large", alone=True), Stored())
-    shipper, said = shipper_of(tmp_path, script)
-    assert await shipper.run(Shipped(store=STORE.identity)) == f"{names[0]}: HTTP 413: too large"
+    script = Script(Rejected("HTTP 413: too large"), Stored())
+    reason, said = await ship(tmp_path, script)
+    assert reason == f"{names[0]}: HTTP 413: too large"
     assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
     assert (said.state.pending, said.state.reason) == (1, f"{names[0]}: HTTP 413: too large")
 
@@ -357,9 +360,9 @@ async def test_what_cannot_be_read_holds_no_other_up(tmp_path: Path) -> None:
                 raise OSError(errno.EIO, "Input/output error", name)
             return super().read(name, offset, size)
 
-    shipper, said = shipper_of(tmp_path, Script(Stored()))
-    shipper._sources = [Failing(tmp_path)]
-    assert "Input/output error" in await shipper.run(Shipped(store=STORE.identity))
+    sink, said = sink_of(tmp_path, Script(Stored()))
+    sink.sources = [Failing(tmp_path)]
+    assert "Input/output error" in await follow(sink, said.log)
     assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
     assert said.state.pending == 1
 
@@ -369,10 +372,10 @@ async def test_what_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pyte
     names = lay_out_segments(tmp_path, 3)
     large = (tmp_path / names[0]).stat().st_size
     (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes() + bytes(large))
-    monkeypatch.setattr(shippers, "SEGMENT_BYTES_MAX", large)
+    monkeypatch.setattr(sinks, "SEGMENT_BYTES_MAX", large)
     script = Script(Stored())
-    shipper, said = shipper_of(tmp_path, script)
-    assert await shipper.run(Shipped(store=STORE.identity)) == ""
+    reason, said = await ship(tmp_path, script)
+    assert reason == ""
     assert len(script.keys) == 1
     assert load_shipped(tmp_path, STORE).segments[names[1]].outcome == "unfit"
     assert "more than" in said.lines[0]

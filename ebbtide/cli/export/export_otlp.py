@@ -41,7 +41,7 @@ from ebbtide.otel.delivery.destination import (
     from_environment,
     resolve,
 )
-from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import UnknownProjection

@@ -20,12 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import (
     PROTOBUF,
-    Accepted,
-    Again,
     NotProtobuf,
-    PartialSuccess,
-    Refused,
-    Rejected,
     answer_of_grpc,
     answer_of_http,
     mask_for,
@@ -33,6 +28,7 @@ from ebbtide.otel.delivery.answers import (
     parse_status,
     printable_line,
 )
+from ebbtide.otel.delivery.sending import Accepted, Again, Refused, Rejected
 from tests.otel.delivery.collector import Collector, Got, Reply
 from tests.otel.delivery.test_otlp_grpc import Service, send, serving
 from tests.otel.delivery.test_otlp_http import once
@@ -43,7 +39,7 @@ def test_what_the_library_writes_is_read(rejected: int, words: str) -> None:
     """Any number, any words; these in one printable line."""
     inner = ExportTracePartialSuccess(rejected_spans=rejected, error_message=words)
     data = ExportTraceServiceResponse(partial_success=inner).SerializeToString()
-    assert parse_partial_success(data) == PartialSuccess(rejected, printable_line(words))
+    assert parse_partial_success(data) == Accepted(rejected, printable_line(words))
 
 
 @given(st.binary(max_size=200))

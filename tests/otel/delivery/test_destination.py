@@ -9,7 +9,6 @@ import traceback
 import pytest
 
 from ebbtide.otel.delivery.destination import (
-    PATHS,
     TIMEOUT_NS,
     BadDestination,
     Destination,
@@ -20,7 +19,7 @@ from ebbtide.otel.delivery.destination import (
     resolve,
     resolve_all,
 )
-from ebbtide.otel.delivery.export_run import destination_for
+from ebbtide.otel.delivery.otlp_sink import destination_for
 
 GENERAL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 SECRET = "s3cret-word"
@@ -96,7 +95,7 @@ def test_each_signal_has_variables_of_its_own() -> None:
     assert (logs.endpoint, logs.headers) == ("https://logs/ingest", (("x-key", "b"),))
     assert (metrics.endpoint, metrics.headers) == ("http://c:4318/v1/metrics", (("x-tenant", "a"),))
     assert (metrics.timeout_ns, metrics.compression) == (250_000_000, "gzip")
-    assert destination_for(found, PATHS["logs"]) is logs
+    assert destination_for(found, "logs") is logs
     file = resolve_all(environ, Given(endpoint="http://d/v1/traces"))
     assert file is not None
     assert [each.endpoint for each in file.beside.values()] == ["http://d/v1/logs", "http://d/v1/metrics"]

@@ -13,8 +13,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from, load
-from ebbtide.otel.delivery.export_run import METRICS_PATH, meters_of
-from ebbtide.otel.delivery.exporter import Tail
+from ebbtide.otel.delivery.destination import PATHS
+from ebbtide.otel.delivery.journal_tail import Tail
+from ebbtide.otel.delivery.otlp_sink import meters_of
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.meters import Meters, fold
 from tests.daemon.test_tracing import Journal, running
@@ -23,6 +24,7 @@ from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
 from tests.waiting import until
 
 BOTH = ("logs", "metrics")
+METRICS_PATH = PATHS["metrics"]
 
 
 def by_path(logs: int = 200) -> Collector:

@@ -10,27 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import trio
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from benchmarks.episodes import lay_out
-from ebbtide.otel.delivery.answers import Accepted, Again, Answer
+from ebbtide.follower import SEQ_MAX
 from ebbtide.otel.delivery.cursor import load
-from ebbtide.otel.delivery.destination import (
-    EXIT_DONE,
-    BadDestination,
-    DaemonRequest,
-    Destination,
-    Job,
-    encode_line,
-)
-from ebbtide.otel.delivery.export_run import SEQ_MAX
-from ebbtide.otel.delivery.exporters import ExporterSender, Made, sender_for
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.otlp_sender import NamedExporter, Sender, sender_for
+from ebbtide.otel.delivery.sending import Accepted, Again
+from ebbtide.side_process import EXIT_DONE, OtlpJob, Request, encode_line
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.spans import batch
-from tests.otel.delivery.test_main import ARGV
-from tests.waiting import WATCHDOG_SECONDS, until
+from tests.otel.delivery.test_follower_process import ARGV
+from tests.waiting import WATCHDOG_SECONDS
 
 NOWHERE = Destination(endpoint="", exporter="vendor", timeout_ns=500_000_000)
 
@@ -48,12 +41,14 @@ class Exporter(SpanExporter):
 
 
 class Failing(SpanExporter):
-    """Fails as it is told, and says so in its own log."""
+    """Fails, and logs why; or hangs."""
 
-    def __init__(self, words: str = "", error: Exception | None = None) -> None:
-        self.words, self.error = words, error
+    def __init__(self, words: str = "", error: Exception | None = None, hangs: bool = False) -> None:
+        self.words, self.error, self.hangs = words, error, hangs
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.hangs:
+            threading.Event().wait()
         if self.error is not None:
             raise self.error
         if self.words:
@@ -61,25 +56,10 @@ class Failing(SpanExporter):
         return SpanExportResult.FAILURE
 
 
-class Hanging(SpanExporter):
-    """Until it is shut down."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.over.wait()
-        return SpanExportResult.SUCCESS
-
-    def shutdown(self) -> None:
-        self.over.set()
-
-
-async def sent(exporter: SpanExporter) -> Answer:
-    sender = ExporterSender(lambda: Made(exporter, None), NOWHERE)
-    answer = await sender.send(batch())
-    await sender.aclose()
-    return answer
+def named(exporter: SpanExporter) -> NamedExporter:
+    made = NamedExporter("console")
+    made._exporter = exporter
+    return made
 
 
 def installed(folder: Path) -> None:
@@ -104,7 +84,7 @@ async def test_an_exporter_that_is_installed_is_found_by_its_name(
     monkeypatch.setenv("VENDOR_FILE", str(tmp_path / "out"))
     sender = sender_for(NOWHERE)
     assert await sender.send(batch(2)) == Accepted()
-    await sender.aclose()
+    await sender.close()
     assert (tmp_path / "out").read_text() == "wave\nwave\n"
     with pytest.raises(BadDestination, match="the exporter broken cannot be made: AttributeError"):
         sender_for(Destination(endpoint="", exporter="broken"))
@@ -114,35 +94,18 @@ async def test_an_exporter_that_is_installed_is_found_by_its_name(
     "exporter, reason",
     [
         (Failing("quota is used up"), "quota is used up"),
-        (Failing(), "the exporter failed, and did not say why"),
+        (Failing(), "the exporter failed, and gave no reason"),
         (Failing(error=ValueError("no\nsuch project")), "the exporter failed: ValueError: no such project"),
+        (Failing(hangs=True), "no answer within 500 ms"),
     ],
 )
-async def test_what_failed_is_sent_again_with_the_exporters_own_words(
+async def test_a_failure_is_tried_again_with_the_exporters_own_reason(
     exporter: SpanExporter, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It knows no other failure; its log is the reason, and goes nowhere else."""
-    assert await sent(exporter) == Again(reason)
+    """Its log is the reason, and goes nowhere else."""
+    sender = Sender(NOWHERE, lambda: named(exporter))
+    assert await sender.send(batch()) == Again(reason)
     assert capfd.readouterr().err == ""
-
-
-async def test_one_that_hangs_is_left_behind() -> None:
-    """Its time is over as that of a request; the next one gets an exporter that was not shut down."""
-    made = []
-
-    def make() -> Made:
-        made.append(Hanging())
-        return Made(made[-1], None)
-
-    sender = ExporterSender(make, NOWHERE)
-    assert await sender.send(batch()) == Again("no answer within 500 ms")
-    assert made[0].over.wait(WATCHDOG_SECONDS)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(sender.send, batch())
-        await until(lambda: len(made) == 2, "the second exporter")
-        nursery.cancel_scope.cancel()
-    assert made[1].over.wait(WATCHDOG_SECONDS)
-    assert len(made) == 2
 
 
 def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
@@ -150,7 +113,7 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
     lay_out(tmp_path, 2, 1)
     (shutdown,) = shutdowns(tmp_path)
     destination = Destination(endpoint="", exporter="console")
-    job = encode_line(Job(destination=destination, locations=(str(tmp_path),)))
+    job = encode_line(OtlpJob(destination=destination, locations=(str(tmp_path),)))
     # Its input stays open: once the daemon is gone, it gives up after some seconds.
     with (
         (tmp_path / "out").open("w+b") as out,
@@ -158,7 +121,7 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
         subprocess.Popen(ARGV, stdin=subprocess.PIPE, stdout=out, stderr=err) as process,
     ):
         assert process.stdin is not None
-        process.stdin.write(job + encode_line(DaemonRequest(durable=SEQ_MAX)))
+        process.stdin.write(job + encode_line(Request(durable=SEQ_MAX)))
         process.stdin.flush()
         assert process.wait(WATCHDOG_SECONDS) == EXIT_DONE
     decoder, text, names = json.JSONDecoder(), (tmp_path / "err").read_text().strip(), []
@@ -170,14 +133,3 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
     assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "out").read_text().splitlines())
     # How far it came is saved for a second at most: a slow machine sends the rest again.
     assert load(tmp_path) is not None
-
-
-async def test_what_a_library_says_of_the_environment_stays_unsaid(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It repeats a header that it cannot read, which may be somebody's secret."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "s3cret-word")
-    sender = sender_for(Destination(endpoint="http://localhost:1/v1/traces"))
-    assert isinstance(await sender.send(batch()), Again)
-    await sender.aclose()
-    assert capfd.readouterr() == ("", "")

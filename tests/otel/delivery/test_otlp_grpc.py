@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.delivery.otlp_grpc import METHODS
+from ebbtide.otel.delivery.otlp_sender import sender_for
+from ebbtide.otel.delivery.sending import Accepted, Again
 from tests.otel.delivery.collector import no_good
 from tests.otel.delivery.spans import batch, payload
 from tests.otel.delivery.test_otlp_http import Keys, keys
@@ -69,7 +70,7 @@ async def send(endpoint: str, **fields: Any) -> Any:
     fields = {"timeout_ns": int(WATCHDOG_SECONDS * NS_PER_SECOND)} | fields
     sender = sender_for(Destination(endpoint=endpoint, protocol="grpc", **fields))
     answer = await sender.send(batch())
-    await sender.aclose()
+    await sender.close()
     return answer
 
 

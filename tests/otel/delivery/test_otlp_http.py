@@ -1,6 +1,6 @@
 """OTLP over HTTP: what is sent, and what each way of a server to fail is taken for.
 
-What the SDK's exporter would make of it by itself, or take from the environment, stands in a part of its own.
+What the libraries would make of it by themselves, or take from the environment, has a part of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.otlp_sender import sender_for
+from ebbtide.otel.delivery.sending import Accepted, Again, Refused
 from tests.otel.delivery.collector import NO_GOOD, Collector, Reply, collecting, no_good
 from tests.otel.delivery.spans import batch, payload
 from tests.waiting import WATCHDOG_SECONDS
@@ -39,14 +40,14 @@ async def once(collector: Collector, **fields: object) -> object:
     async with collecting(collector):
         sender = sender_for(destination(collector.endpoint, **fields))
         answer = await sender.send(batch())
-        await sender.aclose()
+        await sender.close()
     return answer
 
 
 async def send_to(endpoint: str, **fields: object) -> object:
     sender = sender_for(destination(endpoint, **fields))
     answer = await sender.send(batch())
-    await sender.aclose()
+    await sender.close()
     return answer
 
 
@@ -72,7 +73,7 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
     async with no_good(kind) as endpoint:
         sender = sender_for(Destination(endpoint=f"{endpoint}/v1/traces", timeout_ns=NS_PER_SECOND // 5))
         answer = await sender.send(batch(2000))
-        await sender.aclose()
+        await sender.close()
     assert isinstance(answer, Again), answer
     assert answer.reason
 
@@ -103,7 +104,7 @@ async def test_an_answer_that_is_cut_short_is_none(timeout_ns: int, closes: bool
         nursery.cancel_scope.cancel()
 
 
-# --- what the SDK would do by itself --------------------------------------------------------------
+# --- what the libraries would do by themselves ----------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [302, 307])
@@ -157,8 +158,8 @@ async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest
         monkeypatch.setenv(name, value)
     collector = Collector()
     assert await once(collector, headers=(("x-tenant", "a"),)) == Accepted()
-    names = {"accept-encoding", "content-length", "content-type", "host", "user-agent", "x-tenant"}
-    assert set(collector.got[0].headers) == names
+    own = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
+    assert set(collector.got[0].headers) == own | {"x-tenant"}
 
 
 # --- TLS -----------------------------------------------------------------------------------------

@@ -8,14 +8,16 @@ from itertools import pairwise
 import pytest
 import trio
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Rejected
-from ebbtide.otel.delivery.sender import (
-    BATCH_SPANS_MAX,
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel.delivery.otlp_sink import BATCH_SPANS_MAX, Loss, SpanSender
+from ebbtide.otel.delivery.sending import (
     GIVE_UP_SECONDS,
-    Backoff,
+    Accepted,
+    Again,
+    Answer,
     GaveUp,
-    Loss,
-    RetryingSender,
+    Rejected,
+    Sending,
 )
 from ebbtide.otel.span import Resource, Span
 from tests.otel.delivery.spans import RESOURCE, span
@@ -39,24 +41,18 @@ class Script:
             return Rejected("too large", too_large=True)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Nothing to close."""
 
     async def keep(self, spans: Sequence[Span]) -> None:
         self.settled += spans
 
-    def courier(self) -> RetryingSender:
+    def courier(self) -> SpanSender:
         def readable(spans: Sequence[Span], resource: Resource) -> list[Span]:
             return list(spans)
 
-        return RetryingSender(
-            self,
-            readable,
-            settled=self.keep,
-            lost=self.losses.append,
-            trouble=self.troubles.append,
-            backoff=Backoff(lambda: 1.0),
-        )
+        sending = Sending(self.troubles.append, draw=lambda: 1.0)
+        return SpanSender(self, readable, sending, self.keep, self.losses.append)
 
     @property
     def pauses(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""The exporter in one process with its back end: what is sent, kept, put on record, and when it goes."""
+"""Following a journal to a tracing back end: what is sent, kept and put on record, and when it ends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import pytest
 import trio
 
 from benchmarks.episodes import lay_out
+from ebbtide import follower
+from ebbtide.events.base import Stamp
 from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.events.segment import Chain, segment_file_name
+from ebbtide.follower import follow
 from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery import exporter as exporters
-from ebbtide.otel.delivery import exporter as ledger
+from ebbtide.otel.delivery import otlp_sink, sending
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.exporter import Exporter, Tail
-from ebbtide.otel.delivery.exporters import sender_for
-from ebbtide.otel.delivery.sender import Backoff
-from ebbtide.otel.sdk import readable_spans
+from ebbtide.otel.delivery.journal_tail import Tail
+from ebbtide.otel.delivery.otlp_sender import sender_for
+from ebbtide.otel.delivery.otlp_sink import TRACES, OtlpSink
 from tests.backends.compare import shutdowns
+from tests.events.making import IDENTITY
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
 from tests.otel.records import WALL_NS
 
@@ -29,7 +33,7 @@ TEXT = (("content-type", "text/plain"),)
 
 
 class Bed:
-    """A journal of some shutdowns, its exporter, and what that said."""
+    """A journal of some shutdowns, and what its follower logged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,13 +48,13 @@ class Bed:
     def well(self, reason: str) -> None:
         self.wells.append(not reason)
 
-    def exporter(self, collector: Collector) -> Exporter:
+    def sink(self, collector: Collector) -> OtlpSink:
         sender = sender_for(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
         keep = partial(cursors.save, str(self.folder))
-        return Exporter(Tail([DirectorySource(self.folder)]), sender, readable_spans, self, keep)
+        return OtlpSink(TRACES, Tail([DirectorySource(self.folder)]), sender, self, keep, lambda: self.cursor)
 
     async def run(self, collector: Collector) -> str:
-        return await self.exporter(collector).run(self.cursor)
+        return await follow(self.sink(collector), self.log)
 
     @property
     def cursor(self) -> Cursor | None:
@@ -59,9 +63,9 @@ class Bed:
 
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
-    monkeypatch.setattr(exporters, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(exporters, "LOOK_IDLE_SECONDS", 0.01)
-    monkeypatch.setattr(Backoff, "next_ns", lambda self, after_ns=None: after_ns or 1_000_000)
+    monkeypatch.setattr(OtlpSink, "idle_seconds", 0.05)
+    monkeypatch.setattr(follower, "LOOK_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(sending, "BACKOFF_FIRST_SECONDS", 0.001)
     return Bed(tmp_path)
 
 
@@ -85,17 +89,17 @@ async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
 async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a week what is refused there is put on record, so that the rest gets its turn; not before."""
     first_id, now_ns = bed.spans[0].span_id, [WALL_NS]
-    monkeypatch.setattr(ledger, "wall_ns", lambda: now_ns[0])
+    monkeypatch.setattr(otlp_sink, "wall_ns", lambda: now_ns[0])
 
     def answer(got: Got) -> Reply:
         return Reply(500, b"panic", TEXT) if any(span.span_id == first_id for span in got.spans) else OK
 
-    for _ in range(2 * ledger.REFUSALS_MAX):
+    for _ in range(2 * otlp_sink.REFUSALS_MAX):
         collector, reason = await export(bed, answer)
         assert (len(collector.spans), reason) == (0, "HTTP 500: panic")
     assert bed.cursor is not None
     assert [each.reason for each in bed.cursor.rejections] == []
-    now_ns[0] += ledger.REFUSED_DAYS_MAX * ledger.NS_PER_DAY
+    now_ns[0] += otlp_sink.REFUSED_DAYS_MAX * otlp_sink.NS_PER_DAY
     await export(bed, answer)
     collector, reason = await export(bed, answer)
     assert reason == ""
@@ -122,23 +126,33 @@ async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
     assert collector.changed == []
 
 
-async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed: Bed) -> None:
-    """Answered when all has arrived, or at once with the reason, once the back end is known not to be
-    well.
-    """
-    collector = Collector()
-    async with collecting(collector), trio.open_nursery() as nursery:
-        exporter = bed.exporter(collector)
-        nursery.start_soon(exporter.run, None)
-        await trio.lowlevel.checkpoint()
-        assert await exporter.flush(bed.spans[-1].seq) == ""
-        assert len(collector.spans) == len(bed.spans)
-        nursery.cancel_scope.cancel()
-    cursors.save(bed.folder, Cursor(journal="ff" * 16))
-    busy = Collector(lambda got: Reply(503, b"busy", TEXT, keeps=False))
-    async with collecting(busy), trio.open_nursery() as nursery:
-        exporter = bed.exporter(busy)
-        nursery.start_soon(exporter.run, None)
-        await busy.until(lambda: len(busy.got) > 1)
-        assert await exporter.flush(bed.spans[-1].seq) == "HTTP 503: busy"
-        nursery.cancel_scope.cancel()
+# --- a journal that is damaged meanwhile -----------------------------------------------------------
+
+
+def spoil(file: Path, share: float) -> None:
+    """One bit, at that share of the file."""
+    data = bytearray(file.read_bytes())
+    data[int(len(data) * share)] ^= 1
+    file.write_bytes(data)
+
+
+def go_on(folder: Path) -> None:
+    """A second segment after the end of the first."""
+    start = History([DirectorySource(folder)]).read().start(bytes(16))
+    second = Chain(IDENTITY, start).begin_segment(Stamp(0, 0))
+    name = segment_file_name(start.number, start.journal_id)
+    (folder / name).write_bytes(b"".join(item.data for item in second))
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
+async def test_only_what_is_before_damage_is_sent(bed: Bed, share: float) -> None:
+    """The same spans as of the command, one line in the log, and the cursor stays before the damage."""
+    go_on(bed.folder)
+    spoil(min(bed.folder.glob("*.ebj")), share)
+    expected = {(span.trace_id, span.span_id) for each in shutdowns(bed.folder) for span in each.spans}
+    collector, reason = await export(bed)
+    assert set(collector.spans) == expected
+    assert "is damaged behind record" in reason
+    assert len([each for each in bed.said if "damaged" in each]) == 1
+    assert bed.cursor is not None
+    assert bed.cursor.seq < History([DirectorySource(bed.folder)]).path.segments[-1].header.link.seq  # type: ignore[union-attr]

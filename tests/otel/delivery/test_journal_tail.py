@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from ebbtide.events.disk import DirectoryStorage
-from ebbtide.otel.delivery.exporter import Tail
+from ebbtide.otel.delivery.journal_tail import Tail
 from tests.events.making import running, step, write_steps
 
 

@@ -12,14 +12,15 @@ import trio.testing
 
 from benchmarks.episodes import lay_out
 from ebbtide import side_process
-from ebbtide.otel.delivery.destination import EXIT_KEPT, EXIT_WRONG, Destination, Job, encode_line
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.side_process import EXIT_KEPT, EXIT_WRONG, OtlpJob, encode_line
 from ebbtide.tracing import TracingEdge
 from tests.daemon.test_tracing import Journal, Outlet
 
 ENDPOINT = "https://localhost:1/v1/traces"
 
 
-ARGV = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
+ARGV = [sys.executable, "-P", "-m", "ebbtide.follower"]
 
 
 def run(job: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -28,12 +29,12 @@ def run(job: bytes) -> subprocess.CompletedProcess[bytes]:
 
 JOBS = [
     (
-        Job(destination=Destination(endpoint=ENDPOINT), locations=("/nowhere/at/all",)),
+        OtlpJob(destination=Destination(endpoint=ENDPOINT), locations=("/nowhere/at/all",)),
         EXIT_KEPT,
         "cannot be read",
     ),
     (
-        Job(destination=Destination(endpoint=ENDPOINT, certificate="/nowhere.pem"), locations=("/tmp",)),
+        OtlpJob(destination=Destination(endpoint=ENDPOINT, certificate="/nowhere.pem"), locations=("/tmp",)),
         EXIT_WRONG,
         "nowhere.pem",
     ),
@@ -41,7 +42,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("job, code, words", JOBS)
-def test_what_is_in_the_way_is_a_line_and_a_code(job: Job, code: int, words: str) -> None:
+def test_what_is_in_the_way_is_a_line_and_a_code(job: OtlpJob, code: int, words: str) -> None:
     """No traceback, and not the code of one."""
     done = run(encode_line(job))
     assert (done.returncode, done.stderr) == (code, b"")

@@ -1,0 +1,341 @@
+"""``python -m ebbtide.follower``: follows the journal, and sends it to one place. Its job is on standard
+input.
+
+The daemon starts one process for a tracing back end, and one for an object store. They are two processes,
+because a shutdown kills the second while the first must go on. Each may be killed at any moment: all that it
+has can be made again from the journal and the cursor. It has the lowest priority and a memory limit.
+
+`follow` reads what is new behind the cursor, sends it, and ends when nothing is left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
+
+import msgspec
+import trio
+
+from ebbtide.events.catalog import DirectorySource, find_path
+from ebbtide.events.codec import BadPayload
+from ebbtide.otel.delivery import cursor as cursors
+from ebbtide.otel.delivery.destination import BadDestination
+from ebbtide.otel.delivery.sending import GaveUp, Sink
+from ebbtide.otel.metric_table import ShippingState
+from ebbtide.shipping.shipping_cursor import LOCK_NAME, load_shipped_first, save_shipped
+from ebbtide.shipping.shipping_destination import BadStore
+from ebbtide.side_process import (
+    EXIT_DONE,
+    EXIT_KEPT,
+    EXIT_WRONG,
+    LINE_BYTES_MAX,
+    OtlpJob,
+    Report,
+    Request,
+    StoreJob,
+    encode_line,
+    lower_priority,
+)
+
+if TYPE_CHECKING:
+    from ebbtide.otel.delivery.otlp_sink import OtlpSink, Signal
+
+#: Several times what a journal's chunks and the libraries, or the largest segment, have been seen to need.
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+#: Between two looks at the journal: in a shutdown, where the daemon may wait, and otherwise.
+LOOK_SECONDS, LOOK_IDLE_SECONDS = 0.02, 0.25
+#: When the daemon has gone, the machine may go too: what goes quickly is sent.
+LINGER_SECONDS = 5.0
+UNWELL_LOOK_SECONDS = 0.1
+CLOSE_SECONDS_MAX = 1.0
+#: The process of a former daemon may still linger.
+LOCK_SECONDS_MAX, LOCK_LOOK_SECONDS = 2 * LINGER_SECONDS, 0.05
+#: Metrics that do not arrive in time are part of the next ones.
+METRICS_SECONDS_MAX = 3.0
+#: A journal that no process writes any more is durable, or never will be.
+SEQ_MAX = 2**63
+IN_MEMORY = ("tmpfs", "ramfs")
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    """A disk that hangs must not stop the answers to the daemon."""
+    return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
+
+
+async def follow(
+    sink: Sink,
+    log: Callable[[int, str], None],
+    blocking: Callable[..., Awaitable[Any]] = in_thread,
+) -> str:
+    """Send what the journal has behind the sink's cursor, until nothing is left and nothing is under way.
+    Returns why something is left, or "".
+    """
+    reason = ""
+    begun = saved_at = trio.current_time()
+    try:
+        while True:
+            # Noted before the look: its end may miss what comes meanwhile.
+            sink.news, leaving = trio.Event(), sink.leaving
+            items = await blocking(sink.read)
+            if items:
+                await sink.take(items)
+                begun = trio.current_time()
+                if begun - saved_at >= sink.save_seconds:
+                    saved_at = begun
+                    with suppress(OSError):
+                        await blocking(sink.save)
+                continue
+            if leaving or (not sink.under_way and trio.current_time() - begun >= sink.idle_seconds):
+                break
+            with trio.move_on_after(LOOK_SECONDS if sink.under_way else LOOK_IDLE_SECONDS):
+                await sink.news.wait()
+    except GaveUp as error:
+        reason = str(error)
+    except (BadPayload, OSError) as error:
+        reason = f"the journal cannot be read: {error}"
+        log(3, f"{sink.name}: {reason}")
+    finally:
+        with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+            await sink.close()
+        with trio.move_on_after(LINGER_SECONDS, shield=True), suppress(OSError):
+            await blocking(sink.save)
+    return reason or sink.left
+
+
+# --- the process ------------------------------------------------------------------------------------
+
+
+class Input:
+    """Standard input, line by line; None at its end."""
+
+    def __init__(self) -> None:
+        # A copy: the stream closes its descriptor, and the interpreter its own standard input.
+        self._stream = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
+        self._buffer = b""
+
+    async def next(self) -> bytes | None:
+        while b"\n" not in self._buffer:
+            chunk = await self._stream.receive_some(4096)
+            if not chunk or len(self._buffer) > LINE_BYTES_MAX:
+                return None
+            self._buffer += chunk
+        found, _, self._buffer = self._buffer.partition(b"\n")
+        return found
+
+
+class Daemon:
+    """Reports on standard output. A daemon that does not read loses them: it has more urgent work."""
+
+    def __init__(self) -> None:
+        # A copy: what an exporter prints (`console`) goes to the log.
+        self._descriptor = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        os.set_blocking(self._descriptor, False)
+
+    def send(self, **report: Any) -> None:
+        with suppress(OSError):
+            os.write(self._descriptor, encode_line(Report(**report)))
+
+    def log(self, level: int, text: str) -> None:
+        self.send(level=level, text=text)
+
+    def well(self, reason: str) -> None:
+        self.send(well=not reason, text=reason)
+
+    def shipping(self, state: ShippingState) -> None:
+        self.send(shipping=state)
+
+    def recorded(self, lost: int) -> None:
+        self.send(recorded=lost)
+
+
+async def run() -> int:
+    """The exit code."""
+    requests, daemon = Input(), Daemon()
+    first = await requests.next()
+    if first is None:
+        return EXIT_WRONG
+    job = msgspec.json.decode(first, type=OtlpJob | StoreJob)
+    writable = (path for path in job.locations if os.access(path, os.W_OK))
+    directory = next(writable, job.locations[0])
+    try:
+        if isinstance(job, StoreJob):
+            return await _ship(job, directory, requests, daemon)
+        return await _export(job, directory, requests, daemon)
+    except* OSError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        name = "shipping" if isinstance(job, StoreJob) else "traces"
+        daemon.log(4, f"{name}: the journal cannot be read: {error}")
+    return EXIT_KEPT
+
+
+async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
+    """Whether this is the only process with that cursor. Raises OSError."""
+    # Never closed: the lock ends with the process.
+    descriptor = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with trio.move_on_after(LOCK_SECONDS_MAX):
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            await trio.sleep(LOCK_LOOK_SECONDS)
+    daemon.log(4, f"{name.partition('.')[0]}: another process follows the journal in {directory}")
+    return False
+
+
+async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
+    from ebbtide.shipping.object_store import ObjectStore
+    from ebbtide.shipping.store_sink import StoreSink, look, state_of
+
+    sources = [DirectorySource(path) for path in job.locations]
+    try:
+        store = ObjectStore(job.store)
+    except BadStore as error:
+        daemon.log(3, f"shipping: {error}")
+        found = look(sources, load_shipped_first(job.locations, job.store))
+        daemon.shipping(state_of(*found, str(error)))
+        return EXIT_WRONG
+    if not await _locked(directory, LOCK_NAME, daemon):
+        return EXIT_KEPT
+    shipped = load_shipped_first(job.locations, job.store)
+    keep = partial(save_shipped, directory)
+    sink = StoreSink(sources, job.store, store, daemon, keep, shipped, job.lost)
+    return EXIT_KEPT if await _until_done([sink], requests, daemon) else EXIT_DONE
+
+
+async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
+    # Late: at the lowest priority.
+    from ebbtide.otel.delivery.journal_tail import Tail
+    from ebbtide.otel.delivery.otlp_sender import sender_for
+    from ebbtide.otel.delivery.otlp_sink import (
+        TRACES,
+        OtlpSink,
+        destination_for,
+        send_metrics,
+        signals_of,
+    )
+
+    sources = [DirectorySource(path) for path in job.locations]
+    volatile = _volatile(job.locations)
+
+    def sink_of(signal: Signal, journal: str = "") -> OtlpSink:
+        return OtlpSink(
+            signal,
+            Tail(sources, journal, volatile=volatile),
+            sender_for(destination_for(job.destination, signal.name), signal.name),
+            daemon,
+            partial(cursors.save, directory, name=signal.cursor),
+            partial(cursors.load_first, job.locations, signal.cursor),
+        )
+
+    try:
+        # All of them now, with their libraries: nothing is imported while the machine goes down.
+        sinks = [sink_of(signal) for signal in signals_of(job.destination)]
+        metrics = None
+        if "metrics" in job.destination.signals:
+            import ebbtide.otel.sdk_beside  # noqa: F401
+
+            metrics = sender_for(destination_for(job.destination, "metrics"), "metrics")
+    except BadDestination as error:
+        daemon.log(3, f"traces: {error}")
+        return EXIT_WRONG
+    if not await _locked(directory, cursors.LOCK_NAME, daemon):
+        return EXIT_KEPT
+    # A former daemon may have begun a new journal beside a damaged one: first the rest of that. Its damage
+    # does not count.
+    found = cursors.load_first(job.locations)
+    if found is not None and any(map(found.journal.startswith, find_path(sources).others)):
+        former = sink_of(TRACES, found.journal)
+        former.learn(SEQ_MAX)
+        former.leave()
+        reason = await follow(former, daemon.log)
+        if reason and reason != former.left:
+            return EXIT_KEPT
+    kept = await _until_done(sinks, requests, daemon)
+    if metrics is not None:
+        # Last: everything that they count has been read.
+        with trio.move_on_after(METRICS_SECONDS_MAX):
+            tail = Tail(sources, volatile=volatile)
+            if reason := await send_metrics(metrics, sources, tail, job.metrics_prefix, job.resource):
+                daemon.log(4, f"metrics: {reason}")
+    return EXIT_KEPT if kept else EXIT_DONE
+
+
+async def _until_done(sinks: Sequence[Sink], requests: Input, daemon: Daemon) -> bool:
+    """Whether something is left."""
+    reasons: list[str] = []
+
+    async def one(sink: Sink) -> None:
+        reasons.append(await follow(sink, daemon.log))
+
+    async with trio.open_nursery() as listening:
+        listening.start_soon(_listen, requests, daemon, sinks, listening)
+        async with trio.open_nursery() as nursery:
+            for sink in sinks:
+                nursery.start_soon(one, sink)
+        listening.cancel_scope.cancel()
+    return len(reasons) < len(sinks) or any(reasons)
+
+
+async def _listen(requests: Input, daemon: Daemon, sinks: Sequence[Sink], nursery: trio.Nursery) -> None:
+    while (line := await requests.next()) is not None:
+        request = msgspec.json.decode(line, type=Request)
+        for sink in sinks:
+            sink.learn(request.durable)
+        if request.flush:
+            nursery.start_soon(_flush, sinks[0], request, daemon)
+    # The daemon has gone.
+    for sink in sinks:
+        sink.leave()
+    with trio.move_on_after(LINGER_SECONDS):
+        while not sinks[0].sending.unwell:
+            await trio.sleep(UNWELL_LOOK_SECONDS)
+    nursery.cancel_scope.cancel()
+
+
+async def _flush(sink: Sink, request: Request, daemon: Daemon) -> None:
+    """Answer when all has arrived, or at once if the back end is not well. The daemon bounds the time."""
+    reason = ""
+    while sink.settled_seq < request.durable and not reason:
+        # Without news too: a server that takes too long gives none.
+        with trio.move_on_after(LOOK_SECONDS):
+            await sink.moved.wait()
+        reason = sink.sending.unwell or sink.left
+    daemon.send(flushed=True, number=request.number, text=reason)
+
+
+def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
+    """The fallbacks in memory: a sync there is not durable."""
+    mounts = []
+    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        mounts = [line.split()[1:3] for line in file]
+    found = []
+    for location in locations[1:]:
+        path = os.path.realpath(location)
+        # Of the longest mount points above it the last one counts.
+        above = [each for each in mounts if os.path.commonpath((path, each[0])) == each[0]]
+        if above and max(reversed(above), key=lambda each: len(each[0]))[1] in IN_MEMORY:
+            found.append(location)
+    return tuple(found)
+
+
+def main() -> None:
+    lower_priority(MEMORY_BYTES_MAX)
+    code = trio.run(run)
+    # Not by the interpreter's own end: an abandoned request may still be in a thread.
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What a back end's answer means, and when the same bytes are sent again.
+
+Tracing back ends and object stores share this loop. It imports no client of either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import trio
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.units import span_s
+
+#: After so long without an answer, the rest waits for another process.
+GIVE_UP_SECONDS = 600.0
+#: A server that takes longer for one request is not well.
+PATIENCE_SECONDS = 0.25
+BACKOFF_FIRST_SECONDS, BACKOFF_SECONDS_MAX = 0.5, 30.0
+
+
+class Accepted(NamedTuple):
+    """``rejected``: so many of the spans were not taken, and must not be sent again."""
+
+    rejected: int = 0
+    reason: str = ""
+
+
+class Again(NamedTuple):
+    """Not taken now. ``after_ns``: the pause that the server asks for."""
+
+    reason: str
+    after_ns: int | None = None
+
+
+class Rejected(NamedTuple):
+    """These bytes will never be taken. ``too_large``: smaller ones may be."""
+
+    reason: str
+    too_large: bool = False
+
+
+class Refused(NamedTuple):
+    """The fault is not in these bytes (credentials, a wrong path, a server's bug): kept for another start.
+    ``cure``: what a person can do.
+    """
+
+    reason: str
+    cure: str = ""
+
+
+Answer = Accepted | Again | Rejected | Refused
+T = TypeVar("T")
+
+
+class GaveUp(Exception):
+    """The back end refuses, or did not answer for long; the text says why. What was not sent is kept."""
+
+    def __init__(self, reason: str, *, refused: bool) -> None:
+        super().__init__(reason)
+        self.refused = refused
+
+
+class Sending:
+    """``trouble`` gets each new reason why nothing arrives, and "" when something arrives again. ``draw``
+    returns a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        trouble: Callable[[str], None],
+        *,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._trouble, self._give_up_seconds, self.draw = trouble, give_up_seconds, draw
+        self._patience_seconds = patience_seconds
+        #: The machine may go down: nothing is sent twice.
+        self.leaving = False
+        self.reason = ""
+        self._asked_at: float | None = None
+        self._failures, self._failing_since = 0, 0.0
+
+    @property
+    def unwell(self) -> str:
+        """Why nobody should wait for this back end now; empty: it answers."""
+        late = self._asked_at is not None and trio.current_time() - self._asked_at > self._patience_seconds
+        return self.reason or (f"no answer within {span_s(self._patience_seconds)}" if late else "")
+
+    async def ask(self, send: Callable[[], Awaitable[T | Again | Refused]]) -> T:
+        """The same bytes until an answer settles them. Raises GaveUp."""
+        while True:
+            self._asked_at = trio.current_time()
+            try:
+                answer = await send()
+            finally:
+                self._asked_at = None
+            if not isinstance(answer, (Again, Refused)):
+                self._failures = 0
+                self._set_reason("")
+                return answer
+            # A wrong token stays wrong, and servers lock out a client that insists.
+            if isinstance(answer, Refused):
+                self._set_reason(": ".join(filter(None, answer)))
+                raise GaveUp(self.reason, refused=True)
+            self._set_reason(answer.reason)
+            now = trio.current_time()
+            if not self._failures:
+                self._failing_since = now
+            # Jitter: a thousand nodes that lost their collector together must not come back together.
+            step = min(BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16), BACKOFF_SECONDS_MAX)
+            self._failures += 1
+            pause = max(step * (1 + self.draw()) / 2, (answer.after_ns or 0) / NS_PER_SECOND)
+            if self.leaving or now + pause - self._failing_since > self._give_up_seconds:
+                raise GaveUp(answer.reason, refused=False)
+            await trio.sleep(pause)
+
+    def _set_reason(self, reason: str) -> None:
+        if reason != self.reason:
+            self.reason = reason
+            self._trouble(reason)
+
+
+# --- where a journal goes --------------------------------------------------------------------------
+
+
+class Sink:
+    """Reads a journal from a cursor on, and sends it to one back end (`ebbtide.follower.follow`)."""
+
+    #: How often the cursor is written: its sync must not queue behind the journal's.
+    save_seconds = 1.0
+    #: The process ends after so long without work. A shutdown has short pauses.
+    idle_seconds = 1.0
+
+    def __init__(self, name: str, sending: Sending) -> None:
+        self.name, self.sending = name, sending
+        #: Set when a look at the journal may find more.
+        self.news = trio.Event()
+        self.leaving = False
+        #: All up to this record is settled. ``moved`` is set when that has changed, and made anew.
+        self.settled_seq, self.moved = 0, trio.Event()
+
+    def read(self) -> list[Any]:
+        """What is new. Blocks. Raises OSError."""
+        raise NotImplementedError
+
+    async def take(self, items: list[Any]) -> None:
+        """Send what was read. Raises GaveUp."""
+        raise NotImplementedError
+
+    def save(self) -> None:
+        """Write the cursor. Blocks. Raises OSError: that costs a repetition."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        return
+
+    @property
+    def under_way(self) -> bool:
+        """More will come soon: the process stays, and looks often."""
+        return False
+
+    @property
+    def left(self) -> str:
+        """Why something was passed over."""
+        return ""
+
+    def learn(self, durable_seq: int) -> None:
+        """The disk has confirmed all up to this record."""
+        self.news.set()
+
+    def leave(self) -> None:
+        """The daemon has gone. One more look finds its last records."""
+        self.leaving = self.sending.leaving = True
+        self.news.set()
