@@ -93,9 +93,9 @@ async def follow(
                     with suppress(OSError):
                         await blocking(sink.save)
                 continue
-            if leaving or (not sink.under_way and trio.current_time() - begun >= sink.idle_seconds):
+            if leaving or (not sink.expects_more and trio.current_time() - begun >= sink.idle_seconds):
                 break
-            with trio.move_on_after(LOOK_SECONDS if sink.under_way else LOOK_IDLE_SECONDS):
+            with trio.move_on_after(LOOK_SECONDS if sink.expects_more else LOOK_IDLE_SECONDS):
                 await sink.news.wait()
     except GaveUp as error:
         reason = str(error)

@@ -201,7 +201,7 @@ class OtlpSink(Sink):
         super().learn(durable_seq)
 
     @property
-    def under_way(self) -> bool:
+    def expects_more(self) -> bool:
         return bool(self._episode) and not self._tail.damage
 
     @property

@@ -159,7 +159,7 @@ class Sink:
         return
 
     @property
-    def under_way(self) -> bool:
+    def expects_more(self) -> bool:
         """More will come soon: the process stays, and looks often."""
         return False
 
