@@ -189,6 +189,9 @@ class TraceSection(Section, frozen=True):
         except BadDestination as error:
             raise RuleError(str(error), "headers") from None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint})"
+
     @property
     def given(self) -> Given:
         """The file's part of the destination."""
