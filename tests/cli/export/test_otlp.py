@@ -139,7 +139,7 @@ def test_no_view_of_the_configuration_shows_a_header() -> None:
     config = loaded(FULL)
     shown = (view.configuration_yaml(config), json.dumps(view.configuration_json(config)), repr(config))
     assert all(SECRET not in text for text in shown)
-    assert "authorization: (hidden)" in shown[0]
+    assert "Authorization: (hidden)" in shown[0]
     with pytest.raises(ConfigError, match="placeholder"):
         parse([("b.yaml", shown[0].encode())])
 
