@@ -74,9 +74,7 @@ def _section(title: str, document: dict[str, Any]) -> list[str]:
     return [
         f"### {title}",
         "",
-        f"`python -m {command}`, {where['day']}:",
-        "",
-        "| figure | measured | limit |",
+        f"| `python -m {command}`, {where['day']} | measured | limit |",
         "|---|---|---|",
         *(
             f"| {what} | {measured}{', **missed**' if verdict == 'missed' else ''} | {limit} |"

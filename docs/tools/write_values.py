@@ -18,41 +18,40 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "ebbtide"
 PAGE = ROOT / "docs" / "deployment.md"
 BEGIN, END = "<!-- values: written by docs/tools/write_values.py -->\n", "<!-- end of values -->\n"
-SECTION = "\n| `{}` | type | default | |\n|---|---|---|---|\n"
+HEAD = "| value | default | |\n|---|---|---|\n"
+
+Rows = dict[str, tuple[dict[str, Any], Any]]
 
 
 def table() -> str:
+    """One row a value. The controller's values that equal the daemon's share one row."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    return "".join(_lines("", schema["properties"], defaults)).lstrip("\n")
-
-
-def _lines(path: str, properties: dict[str, Any], defaults: dict[str, Any]) -> Iterator[str]:
-    """What stands at this level in one table, then one for each part."""
-    parts = {
-        name for name, each in properties.items() if "properties" in each and "propertyNames" not in each
-    }
-    rows = [
-        _row(name, each, defaults.get(name, {})) for name, each in properties.items() if name not in parts
+    rows: Rows = dict(_rows("", schema["properties"], defaults))
+    alike = [
+        path
+        for path in rows
+        if path.startswith("outage.") and rows[path] == rows.get(f"node.{path.removeprefix('outage.')}")
     ]
-    if rows:
-        yield SECTION.format(path or "value") + "".join(rows)
-    for name in properties:
-        if name in parts:
-            yield from _lines(name, properties[name]["properties"], defaults[name])
+    lines = [_line(path, *row) for path, row in rows.items() if path not in alike]
+    names = ", ".join(f"`{path}`" for path in alike)
+    return HEAD + "".join(lines) + f"| {names} | | As of `node`. |\n"
 
 
-def _row(name: str, schema: dict[str, Any], default: Any) -> str:
-    kind = schema.get("type") or " or ".join(
-        json.dumps(each).strip('"') or "empty" for each in schema["enum"]
-    )
-    if isinstance(kind, list):
-        kind = " or ".join(kind)
-    if kind == "array":
-        kind = f"list of {schema['items']['type']}s"
+def _rows(path: str, properties: dict[str, Any], defaults: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, each in properties.items():
+        if "properties" in each and "propertyNames" not in each:
+            yield from _rows(f"{path}{name}.", each["properties"], defaults[name])
+        else:
+            yield f"{path}{name}", (each, defaults.get(name, {}))
+
+
+def _line(path: str, schema: dict[str, Any], default: Any) -> str:
     shown = yaml.safe_dump(default, default_flow_style=True, sort_keys=False, width=2**31)
     shown = shown.removesuffix("\n").removesuffix("\n...")
-    return f"| `{name}` | {kind} | `{shown}` | {schema['description']} |\n"
+    choices = " or ".join(json.dumps(each).strip('"') or "empty" for each in schema.get("enum", ()))
+    text = f"{choices}. {schema['description']}" if choices else schema["description"]
+    return f"| `{path}` | `{shown}` | {text} |\n"
 
 
 def page() -> str:
