@@ -19,6 +19,16 @@ BEGIN, END = "<!-- results: made by benchmarks/page.py -->", "<!-- end of result
 #: Figures without a limit that the page needs: the ratios are to them.
 BASELINE = re.compile(r"one process|105 pods, the kubelet's graceful")
 
+#: The page names the kubelet, our modes and the pods more briefly than the results do.
+SHORTER = (
+    (r"the kubelet's graceful node shutdown", "the kubelet"),
+    (r"ebbtide, mode ", "mode "),
+    (r"^(.+ pods), one stubborn in each 10 s wave\b[,:]? ?", ""),
+    (r"^of them rejected there", "pods of DaemonSets rejected on the node"),
+    (r"bare calls with the final statuses beside them", "bare calls with statuses"),
+    (r"^killed in mid-shutdown: |^growth over 200 shutdowns: |^the same: |^in the report: ", ""),
+)
+
 TITLES = {
     "first_signal": "From the signal to the first SIGTERM",
     "first_line": "The first line of the demo",
@@ -43,15 +53,15 @@ TITLES = {
     "shipping": "A shutdown while its segments are shipped",
     "node_obedient": "A real node beside the kubelet: pods that end at once",
     "node_crowd": "A real node: 500 pods against 105",
-    "node_stubborn": "A real node beside the kubelet: one pod of each wave ignores its stop signal",
+    "node_stubborn": "A real node beside the kubelet: one pod in each 10 s wave ignores SIGTERM",
     "node_requests": "A real node beside the kubelet: requests through a Service",
     "node_daemonset": "A real node beside the kubelet: what DaemonSets make on it",
-    "node_grant": "A real node beside the kubelet: less time than asked for",
+    "node_grant": "A real node beside the kubelet: 10 s granted of 30 s",
     "node_killed": "A real node beside the kubelet: killed in mid-shutdown",
     "node_runtime_killed": "A real node beside the kubelet: the container runtime is killed three times",
     "node_runtime_hung": "A real node beside the kubelet: the container runtime hangs",
     "node_start": "A real node: from the start of the process to armed",
-    "node_week": "A real node: one daemon through many cancelled shutdowns",
+    "node_week": "A real node: growth of one daemon over 200 cancelled shutdowns",
 }
 
 
@@ -77,11 +87,17 @@ def _section(title: str, document: dict[str, Any]) -> list[str]:
         f"| `python -m {command}`, {where['day']} | measured | limit |",
         "|---|---|---|",
         *(
-            f"| {what} | {measured}{', **missed**' if verdict == 'missed' else ''} | {limit} |"
+            f"| {_short(what)} | {measured}{', **missed**' if verdict == 'missed' else ''} | {limit} |"
             for what, limit, measured, verdict in map(cells, filter(_shown, figures))
         ),
         "",
     ]
+
+
+def _short(what: str) -> str:
+    for pattern, replacement in SHORTER:
+        what = re.sub(pattern, replacement, what)
+    return what
 
 
 def _shown(figure: Figure) -> bool:
