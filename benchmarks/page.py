@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from benchmarks.node import ROOT
@@ -86,12 +87,22 @@ def _section(title: str, document: dict[str, Any]) -> list[str]:
         "",
         f"| `python -m {command}`, {where['day']} | measured | limit |",
         "|---|---|---|",
-        *(
-            f"| {_short(what)} | {measured}{', **missed**' if verdict == 'missed' else ''} | {limit} |"
-            for what, limit, measured, verdict in map(cells, filter(_shown, figures))
-        ),
+        *_rows(filter(_shown, figures)),
         "",
     ]
+
+
+def _rows(figures: Iterable[Figure]) -> Iterator[str]:
+    """Both modes share a row where they share a limit."""
+    rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for what, limit, measured, verdict in map(cells, figures):
+        name = _short(what)
+        cell = f"{measured}{', **missed**' if verdict == 'missed' else ''}"
+        both = re.sub(r"mode (cri|api)", "cri; api", name)
+        rows.setdefault((both, limit), []).append((name, cell))
+    for (both, limit), found in rows.items():
+        name = both if len(found) > 1 else found[0][0]
+        yield f"| {name} | {'; '.join(cell for _, cell in found)} | {limit} |"
 
 
 def _short(what: str) -> str:
