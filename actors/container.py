@@ -142,7 +142,7 @@ def begin(
     if down.stop_by_ns <= now:
         return _skip_hook(down, "not-run", "no grace left for it")
     if hook.kind == "sleep":
-        # A sleep is a deadline, not an effect (KEP-3960): a restart loses nothing, and it needs no cancel.
+        # A sleep is a deadline, not an effect (KEP-3960): it survives a restart and needs no cancel.
         if not sleep_action:
             return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
         if hook.sleep_seconds <= 0:

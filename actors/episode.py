@@ -529,7 +529,7 @@ def _report_too_late(state: EpisodeState, now: int) -> Result:
     return replace(state, pods={**state.pods, **{pod.uid: pod for pod in found}}), said
 
 
-# --- what is noted, and nothing follows from it ------------------------------------------------
+# --- facts to keep ----------------------------------------------------------------------------
 
 
 def _hook_ended(state: EpisodeState, event: d.HookEnded, now: int) -> Result:

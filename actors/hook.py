@@ -18,22 +18,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ebbtide.actors import container as steps
-from ebbtide.actors.actor import (
-    EVERY,
-    NEVER_NS,
-    ActorType,
-    Result,
-    Row,
-    State,
-    Transitions,
-    ignored,
-)
-from ebbtide.actors.container import (
-    AUTOPSY_BEFORE_KILL_NS,
-    NAME,
-    ORDER_ENDED_BY_KIND,
-    ContainerState,
-)
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
 from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -143,7 +129,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- its containers' turns ---------------------------------------------------------------------
+# --- the containers' turns ---------------------------------------------------------------------
 
 
 def _each_container(
@@ -195,7 +181,7 @@ def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
         succeeded=fate.succeeded,
     )
     gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
-    if not on_node:  # in mode process nobody has to be told whose pod it was
+    if not on_node:  # mode process
         return replace(ended, gone=gone and any(down.end_unseen for down in state.downs))
     returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
     return replace(
@@ -218,7 +204,7 @@ def _had_ns(state: PodState, now: int) -> int:
     return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
 
 
-# --- its fate, in one word and one sentence, from its containers' ends --------------------------
+# --- the fate ----------------------------------------------------------------------------------
 
 
 class PodFate(NamedTuple):
@@ -311,7 +297,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     return "; " + "; ".join(notes) if notes else ""
 
 
-# --- a pod that the kubelet ends: because we delete its object, or of its own accord -------------
+# --- a pod that the kubelet ends, deleted or by itself -------------------------------------------
 
 # The containers' ends show what the kubelet does. A pod that outlives its delete's grace proves a failed
 # kubelet: it is handed over, and Ebbtide stops it. Its hooks then count as spent, unless the API server did
@@ -494,7 +480,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
     # The cancel had switched this off.
     downs = tuple(
         replace(down, kill_at_ns=steps.overdue_ns(now, down.deadline_ns, down.limit_ns))
-        if down.phase == "stopping" and down.delegated
+        if state.means == "api" and down.phase == "stopping"
         else down
         for down in state.downs
     )
@@ -578,7 +564,7 @@ def _runs_again(state: PodState, event: f.PodJoined, now: int) -> Result:
 
 
 def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
-    """It has what is left of the pod's grace, and the floor. After a cancel it keeps running."""
+    """It has the rest of the pod's grace, and the floor. After a cancel it keeps running."""
     if state.withdrawn:
         return state, ()
     # A container that ended before the stop has no times of its own.
@@ -746,7 +732,9 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
             replace(
                 down,
                 deadline_ns=min(down.deadline_ns, now),
-                kill_at_ns=min(down.kill_at_ns, steps.overdue_ns(now, now, down.limit_ns)),
+                kill_at_ns=down.kill_at_ns
+                if state.withdrawn
+                else min(down.kill_at_ns, steps.overdue_ns(now, now, down.limit_ns)),
             )
             for down in state.downs
         )

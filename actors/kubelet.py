@@ -6,23 +6,14 @@ Two regions:
 kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first, and started again
 if the machine stays up. Only Ebbtide starts what Ebbtide stopped. One order at a time.
 
-A kubelet may run and do nothing. Its health endpoint shows that, else its pods do.
+A kubelet may run without working. Its health endpoint shows that, else its pods do.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import (
-    EVERY,
-    NEVER_NS,
-    ActorType,
-    Result,
-    Row,
-    State,
-    Transitions,
-    ignored,
-)
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.planning import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
@@ -128,7 +119,7 @@ _NODE = "idle observe api cri handed-over cancelled"
 def _transitions() -> Transitions:
     return Transitions(
         (MODE_PHASES, UNIT_PHASES), phase_of,
-        # --- what is there
+        # --- facts about the node
         Row(EVERY, f.DaemonStarted, _started, "= no-node idle untouched stopped starting",
             decides=(d.StartKubelet,)),
         Row(_NODE, d.ConfigAdopted, _config_adopted),
@@ -183,7 +174,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- what is there -------------------------------------------------------------------------------
+# --- facts about the node ------------------------------------------------------------------------
 
 
 def _started(state: KubeletState, event: f.DaemonStarted, now: int) -> Result:
@@ -323,7 +314,7 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
     return state, [over, order]
 
 
-# --- a kubelet that does nothing -----------------------------------------------------------------
+# --- a kubelet without a sign of life ------------------------------------------------------------
 
 # A kubelet with a health endpoint is believed while that answers. Without one, the pods are the evidence: the
 # kubelet has failed if no container of this wave has ended when 2 s of a pod's grace are left. A pod with a

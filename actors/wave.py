@@ -14,16 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import (
-    NEVER_NS,
-    ActorType,
-    Handler,
-    Result,
-    Row,
-    State,
-    Transitions,
-    ignored,
-)
+from ebbtide.actors.actor import NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
@@ -218,7 +209,7 @@ def _unmounts_ended(state: WaveState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _then_complete(note: Handler) -> Handler:
-    """Run ``note``, then end the wave if it waits for nothing."""
+    """Run ``note``, then end the wave unless a pod or a volume is left to wait for."""
 
     def handle(state: WaveState, event: Event, now: int) -> Result:
         state, decisions = note(state, event, now)
