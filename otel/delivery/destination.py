@@ -1,16 +1,14 @@
-"""Where spans go: the configuration file's words, the standard OTEL_* environment, and which of them wins.
+"""Where spans go: the configuration file, the standard OTEL_* environment, and which of them wins.
 
-Also how the exporter's process is told of it, and what it and the daemon say to each other.
-
-Field by field the first of these that says something counts: the command line, Ebbtide's own file,
-``OTEL_EXPORTER_OTLP_TRACES_*``, ``OTEL_EXPORTER_OTLP_*``, the default. Header values are secrets: they stand
-in no message, no representation, and no event. Of the delivery the daemon imports this module and `cursor`.
+Field by field the first with a value wins: the command line, Ebbtide's own file,
+``OTEL_EXPORTER_OTLP_TRACES_*``, ``OTEL_EXPORTER_OTLP_*``, the default. Header values are secrets: no message,
+representation or event has one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -20,7 +18,7 @@ from ebbtide.events.base import NS_PER_MS
 
 Protocol = Literal["http/protobuf", "grpc"]
 Compression = Literal["none", "gzip"]
-#: What may go beside the traces.
+#: Signals that may be sent beside the traces.
 Beside = Literal["logs", "metrics"]
 SignalName = Literal["traces", "logs", "metrics"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -32,12 +30,12 @@ TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000
 PATHS: dict[SignalName, str] = {"traces": "/v1/traces", "logs": "/v1/logs", "metrics": "/v1/metrics"}
 TRACES_PATH = PATHS["traces"]
-#: What `config show` prints in place of a header's value; read back, it is refused.
+#: `config show` prints it in place of a header's value. As a value it is refused.
 HIDDEN = "(hidden)"
 HEADERS_MAX = 64
 ENDPOINT_CHARACTERS_MAX = 2048
 
-#: What OTEL_TRACES_EXPORTER calls OTLP, as the specification and as the SDK's own entry points.
+#: OTLP in OTEL_TRACES_EXPORTER: the specification's name, and the SDK's entry points.
 OTLP_NAMES: dict[str, Protocol | None] = {
     "otlp": None,
     "otlp_proto_http": "http/protobuf",
@@ -45,20 +43,20 @@ OTLP_NAMES: dict[str, Protocol | None] = {
 }
 _GENERAL = "OTEL_EXPORTER_OTLP_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Names that gRPC takes with a text: those in -bin hold bytes, grpc- is the protocol's own.
+#: Names that gRPC takes with a text: -bin is for bytes, grpc- is the protocol's own.
 _METADATA = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
-#: Ours to write: who sets them as well would send two.
+#: Ebbtide writes these.
 _RESERVED = ("host", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection")
 
 
 class BadDestination(ValueError):
-    """Spans cannot be sent there. One line that names the field or variable; never a header's value."""
+    """Spans cannot be sent there. One line with the field or variable, and without a header's value."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one place says of one signal; None where it says nothing. ``endpoint`` is a base to which the path
-    is added, ``own_endpoint`` is the signal's own, and taken as it is.
+    """The values of one source for one signal; None: it has none. The path is added to ``endpoint``, and not
+    to ``own_endpoint``, the signal's own.
     """
 
     endpoint: str | None = None
@@ -71,7 +69,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_ns: int | None = None
     compression: Compression | None = None
     signals: tuple[Beside, ...] | None = None
-    #: Not OTLP, but an exporter that is installed under this name.
+    #: Another exporter in place of OTLP, by its name.
     exporter: str | None = None
 
     def __repr__(self) -> str:
@@ -89,11 +87,11 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     client_key: str = ""
     timeout_ns: int = TIMEOUT_NS
     compression: Compression = "none"
-    #: What is sent there beside the traces.
+    #: Sent there beside the traces.
     signals: tuple[Beside, ...] = ()
-    #: Not OTLP, but an exporter that is installed under this name; then there is no endpoint.
+    #: Another exporter in place of OTLP, by its name; it has no endpoint.
     exporter: str = ""
-    #: Where what goes beside the traces has a place, or anything else, of its own.
+    #: Destinations of the signals beside the traces.
     beside: dict[Beside, Destination] = {}
 
     def __repr__(self) -> str:
@@ -101,21 +99,19 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | None:
-    """The destination that these sources describe together, the first one winning; None: tracing is off.
-
-    An endpoint switches tracing on, wherever it stands, and so does another exporter's name. Raises
-    BadDestination.
+    """The destination that these sources describe together; the first one wins. None: no source has an
+    endpoint or another exporter, so tracing is off. Raises BadDestination.
     """
     first = next((each for each in sources if each.endpoint or each.own_endpoint or each.exporter), None)
     if first is None:
         return None
     if first.exporter:
-        # It reads its own variables: nothing that describes OTLP is about it, but how long it may take.
+        # It reads its own variables. Only the timeout of OTLP counts.
         timeout_ns = next((each.timeout_ns for each in sources if each.timeout_ns), TIMEOUT_NS)
         return Destination(endpoint="", exporter=first.exporter, timeout_ns=timeout_ns)
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
-    # From the last to the first: what is said first is written last, and so it wins.
+    # The first source is written last, and so it wins.
     for each in reversed(sources):
         for name in (*names, "compression", "signals"):
             if (value := getattr(each, name)) is not None:
@@ -123,12 +119,12 @@ def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | Non
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
-    # Only here: which protocol counts is known when all sources have been asked.
+    # Only now the protocol is known.
     check_headers(protocol, values.get("headers", ()))
     parts = urlsplit(first.own_endpoint or first.endpoint or "")
     path, query = parts.path, parts.query
     if protocol == "grpc":
-        path, query = "", ""  # the method is the same everywhere, so its URL has no path
+        path, query = "", ""  # the method's name is the path
     elif first.own_endpoint:
         path = path or "/"
     else:
@@ -138,8 +134,8 @@ def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | Non
 
 
 def resolve_all(environ: Mapping[str, str], *sources: Given) -> Destination | None:
-    """The traces' destination, before the environment by these sources, and those of what is asked for beside
-    it. Raises BadDestination.
+    """The traces' destination with those of the other signals. ``sources`` win over the environment. Raises
+    BadDestination.
     """
     found = resolve(*sources, from_environment(environ))
     if found is None:
@@ -148,7 +144,7 @@ def resolve_all(environ: Mapping[str, str], *sources: Given) -> Destination | No
     for signal in found.signals:
         own = resolve(*sources, from_environment(environ, signal), signal=signal)
         if own is None:
-            # Of the traces only their own place is known, and the others' does not follow from it.
+            # Only the traces' own endpoint is known, and the others' does not follow from it.
             general, specific = f"{_GENERAL}ENDPOINT", f"{_GENERAL}{signal.upper()}_ENDPOINT"
             raise BadDestination(f"nobody says where the {signal} go: set {general} or {specific}")
         beside[signal] = own
@@ -156,9 +152,7 @@ def resolve_all(environ: Mapping[str, str], *sources: Given) -> Destination | No
 
 
 def checked_endpoint(text: str) -> str:
-    """The URL as given, if requests can be sent there. Raises BadDestination, without repeating a
-    password.
-    """
+    """The URL, if requests can be sent there. Raises BadDestination, without a password."""
     try:
         parts = urlsplit(text)
         host = parts.hostname if not parts.netloc.endswith(":") else None
@@ -175,14 +169,14 @@ def checked_endpoint(text: str) -> str:
 
 
 def checked_header(name: str, value: str) -> tuple[str, str]:
-    """Raises BadDestination, naming the header only; what is no name may hold the value."""
+    """Raises BadDestination without the value. A wrong name may contain the value, so it has no name either."""
     if not _TOKEN.fullmatch(name):
         raise BadDestination("a header's name must be letters, digits and hyphens, its value apart from it")
     if name.lower() in _RESERVED:
         raise BadDestination(f"the header {name} cannot be set here: it is written by ebbtide")
     if value != value.strip():
         raise BadDestination(f"the value of header {name} begins or ends with a space: take it out")
-    # A line feed would let whoever writes a value write headers of his own.
+    # A line feed in a value would begin another header.
     if not _VALUE.fullmatch(value) or value == HIDDEN:
         raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
     return name.lower(), value
@@ -203,16 +197,14 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
 
 
 def from_environment(environ: Mapping[str, str], signal: SignalName = "traces") -> Given:
-    """What the OTEL_* variables say of a signal (OpenTelemetry specification, "OTLP Exporter Configuration").
-
-    An empty variable is as good as none. Raises BadDestination, naming the variable.
+    """The OTEL_* variables of a signal (OpenTelemetry specification, "OTLP Exporter Configuration"). An empty
+    variable counts as none. Raises BadDestination with the variable's name.
     """
     exporters = [name for name in environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",") if name]
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Given()
-    # One cursor says how far delivery has come, so there is one exporter: OTLP where it is named.
+    # One cursor, so one exporter: OTLP if it is named.
     if exporters and not any(name in OTLP_NAMES for name in exporters):
-        # Then the rest of the environment is not about us.
         return Given(exporter=next((name for name in exporters if name != "none"), None))
     prefixes = (f"{_GENERAL}{signal.upper()}_", _GENERAL)
     found: dict[str, Any] = {}
@@ -243,29 +235,24 @@ def _named(variable: str, read: Any, *args: Any) -> Any:
     try:
         return read(*args)
     except BadDestination as error:
-        # Without its cause: a traceback of that would show the value, which may be somebody's secret.
+        # Without its cause: its traceback would show the value, which may be a secret.
         raise BadDestination(f"{variable}: {error}") from None
 
 
 def _endpoint(text: str, insecure: bool) -> str:
-    """gRPC's endpoints may come without a scheme; then another variable says whether TLS is spoken."""
+    """gRPC's endpoints may have no scheme; then INSECURE decides about TLS."""
     if "://" not in text:
         text = f"{'http' if insecure else 'https'}://{text}"
     return checked_endpoint(text)
 
 
-def _protocol(text: str) -> Protocol:
-    for protocol in PROTOCOLS:
-        if text == protocol:
-            return protocol
-    raise BadDestination(f"it must be {' or '.join(PROTOCOLS)}")
+def _one_of(words: Sequence[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise BadDestination(f"it must be {' or '.join(words)}")
+        return text
 
-
-def _compression(text: str) -> Compression:
-    for compression in COMPRESSIONS:
-        if text == compression:
-            return compression
-    raise BadDestination(f"it must be {' or '.join(COMPRESSIONS)}")
+    return read
 
 
 def _timeout(text: str) -> int:
@@ -275,34 +262,34 @@ def _timeout(text: str) -> int:
 
 
 def _headers(text: str) -> tuple[tuple[str, str], ...]:
-    """``name=value`` pairs with commas between, percent-encoded, as in W3C baggage."""
+    """``name=value`` pairs, percent-encoded, as in W3C baggage."""
     pairs = [entry.split("=", 1) for entry in text.split(",") if entry.strip()]
     if any(len(pair) != 2 for pair in pairs) or len(pairs) > HEADERS_MAX:
         raise BadDestination(f"it must be name=value pairs with commas between, at most {HEADERS_MAX}")
     return tuple(checked_header(unquote(name.strip()), unquote(value.strip())) for name, value in pairs)
 
 
-#: A field of `Given`, the end of its variables' names, and how its text is read.
+#: By field of `Given`: the end of its variables' names, and its reader.
 _VARIABLES = {
-    "protocol": ("PROTOCOL", _protocol),
+    "protocol": ("PROTOCOL", _one_of(PROTOCOLS)),
     "headers": ("HEADERS", _headers),
     "certificate": ("CERTIFICATE", str),
     "client_certificate": ("CLIENT_CERTIFICATE", str),
     "client_key": ("CLIENT_KEY", str),
     "timeout_ns": ("TIMEOUT", _timeout),
-    "compression": ("COMPRESSION", _compression),
+    "compression": ("COMPRESSION", _one_of(COMPRESSIONS)),
 }
 
 
-# --- what telemetry says of this node ------------------------------------------------------------
+# --- the resource -----------------------------------------------------------------------------------
 
-#: A cluster, an environment, a region, a team: each resource of each request has them.
+#: A cluster, an environment, a region, a team. Each request repeats them.
 RESOURCE_ATTRIBUTES_MAX, RESOURCE_CHARACTERS_MAX = 64, 256
 
 
 def resource_attributes(environ: Mapping[str, str]) -> dict[str, str]:
-    """What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say (OpenTelemetry specification, "Resource SDK").
-    Raises BadDestination, naming the variable: of a list with a mistake in it nothing counts.
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME (OpenTelemetry specification, "Resource SDK"). Raises
+    BadDestination with the variable's name; a list with a mistake counts for nothing.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
