@@ -18,7 +18,7 @@ from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.interfaces import WARNING
 from ebbtide.events.units import span_s
 from ebbtide.log import failure_line
-from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
+from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
 
 #: How often all nodes are checked: a thousand take 3 ms. A silent lease shows long before NotReady.
 LOOK_SECONDS = 0.5

@@ -60,7 +60,7 @@ class Counts:
 
 
 class Followed(Protocol):
-    """A follower (`ebbtide.outage.follower`)."""
+    """A follower (`ebbtide.outage.outage_follower`)."""
 
     @property
     def node(self) -> str: ...

@@ -28,7 +28,7 @@ from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.outage.permits import Permits
 from ebbtide.outage.pool_sources import pool_of, proof_edges
 from ebbtide.tracing import outage_destination, usable_resource

@@ -57,7 +57,7 @@ class _Wanted:
 
 
 class OfNode(Protocol):
-    """A follower (`ebbtide.outage.follower`)."""
+    """A follower (`ebbtide.outage.outage_follower`)."""
 
     @property
     def node_uid(self) -> str: ...

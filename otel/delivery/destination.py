@@ -169,7 +169,7 @@ def checked_endpoint(text: str) -> str:
 
 
 def checked_header(name: str, value: str) -> tuple[str, str]:
-    """Raises BadDestination without the value. A wrong name may contain the value, so it has no name either."""
+    """Raises BadDestination without the value. A wrong name may contain it, and is not repeated either."""
     if not _TOKEN.fullmatch(name):
         raise BadDestination("a header's name must be letters, digits and hyphens, its value apart from it")
     if name.lower() in _RESERVED:

@@ -41,7 +41,7 @@ from ebbtide.events.outage_events import (
 from ebbtide.events.reader import History
 from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED

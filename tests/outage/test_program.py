@@ -23,7 +23,7 @@ from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.controller import Leader
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.outage.follower import Follower
+from ebbtide.outage.outage_follower import Follower
 from ebbtide.outage.program import Options, _leader
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
