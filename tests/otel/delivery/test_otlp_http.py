@@ -162,6 +162,17 @@ async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest
     assert set(collector.got[0].headers) == own | {"x-tenant"}
 
 
+async def test_only_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the whole URL; NO_PROXY excludes a host."""
+    collector = Collector()
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    async with collecting(collector):
+        monkeypatch.setenv("HTTP_PROXY", collector.endpoint)
+        assert await send_to("http://back-end.invalid") == Accepted()
+        assert await send_to(collector.endpoint) == Accepted()
+    assert [got.target for got in collector.got] == ["http://back-end.invalid/v1/traces", "/v1/traces"]
+
+
 # --- TLS -----------------------------------------------------------------------------------------
 
 
