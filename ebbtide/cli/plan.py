@@ -74,7 +74,7 @@ def plan(
     # Reads each part of this node only on use: a plan for files does not read its pods.
     node, past = LocalNode(options), None
     if history:
-        from ebbtide.cli.replay.replay_advise import (
+        from ebbtide.cli.fleet_history import (
             fit_exit_code,
             fit_json,
             fit_lines,

@@ -24,7 +24,8 @@ from ebbtide.cli.fleet.fleet_common import (
     plan,
     pools_option,
 )
-from ebbtide.cli.replay.replay_advise import margin_option, show_advice, what_adds_up
+from ebbtide.cli.replay.advice_view import what_adds_up
+from ebbtide.cli.replay.replay_advise import margin_option, show_advice
 from ebbtide.events.record.format import visible
 from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude, configuration_to_paste
 

@@ -36,7 +36,7 @@ from ebbtide.cli.fleet.fleet_common import (
     pools_option,
     rows,
 )
-from ebbtide.cli.replay.replay_what_if import CHANGE_FIELDS
+from ebbtide.cli.replay.what_if_view import CHANGE_FIELDS
 from ebbtide.config import load_named
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import visible

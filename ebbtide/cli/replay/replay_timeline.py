@@ -7,18 +7,15 @@ behind the columns goes on below itself.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import click
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.output import json_line, painter, remark
+from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal
 from ebbtide.cli.common.selection import (
@@ -37,13 +34,14 @@ from ebbtide.cli.common.shared_options import (
     wave_option,
 )
 from ebbtide.cli.common.stored import refuse_following
+from ebbtide.cli.replay.timeline_print import LinePrinter, StoryPrinter, line_json
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage_events import OutageClosed
 from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
-from ebbtide.events.record.format import rfc3339, utc_text, visible
-from ebbtide.events.units import json_seconds, offset
-from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline, sentence
+from ebbtide.events.record.format import rfc3339
+from ebbtide.events.units import offset
+from ebbtide.replay.timeline import Line, LineFilter, Moment, Timeline
 
 EPILOG = """\b
 Examples:
@@ -102,7 +100,7 @@ def timeline(
         until=parse_moment(until, "--until") if until else None,
         all=every,
     )
-    show = _line_json if output == "json" else StoryPrinter() if pod and not every else LinePrinter()
+    show = line_json if output == "json" else StoryPrinter() if pod and not every else LinePrinter()
     if follow:
         refuse_following(journals)
         # Named or not: one that is over is shown as without -f.
@@ -138,51 +136,6 @@ def timeline(
         remark(f"ebbtide: no line fits{filters}{why}")
     return conclude(history.verdict)
 
-
-#: What a record is, in one character; bad news go before.
-GLYPHS: dict[LineKind, str] = {"fact": "<", "decision": ".", "order": ">", "mark": "#", "unknown": "?"}
-BAD_GLYPH = "!"
-
-LEVEL_NAMES = {3: "error", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
-
-LINE_STYLES: dict[str, dict[str, Any]] = {
-    "heading": {"bold": True},
-    BAD_GLYPH: {"fg": "red"},
-    "<": {"fg": "cyan"},
-    ">": {"fg": "magenta"},
-    "#": {"dim": True},
-    "?": {"fg": "yellow"},
-}
-
-
-class Column(NamedTuple):
-    """``spare``: in which order it goes where the terminal is too narrow; 0: it stays."""
-
-    heading: str
-    width: int
-    right: bool = False
-    spare: int = 0
-
-
-#: Before the words. The date is the heading of the first.
-COLUMNS = (
-    Column("", 12, spare=3),
-    Column("SINCE", 10, right=True),
-    Column("SEQ", 7, right=True, spare=1),
-    Column("", 1),
-    Column("ACTOR", 8, spare=2),
-    Column("W", 2, right=True, spare=4),
-    Column("POD", 28),
-)
-WORDS_HEADING = "WHAT (times are UTC)"
-#: In a pipe a name that is too long pushes the words aside: cut, two would look like one.
-TIME, POD = 0, len(COLUMNS) - 1
-#: A line of words that is read at a glance; with less, columns go.
-WORDS_WIDTH_MIN = 38
-#: ``namespace/web-7d9f…x2x4z`` is still told from its like.
-POD_WIDTH_MIN = 18
-#: With less than this nothing can be laid out: lines are as long as in a pipe, and the terminal breaks them.
-SCREEN_WIDTH_MIN = 50
 
 #: What ends a release (`events.base.order_key`), in an order's outcome.
 RELEASE_KEY = b"/release/"
@@ -258,128 +211,3 @@ def _write_lines(batches: Iterable[Iterable[Line]], show: Callable[[Line], str])
             sys.stdout.flush()
             any_text = True
     return any_text
-
-
-def screen_width() -> int:
-    """The terminal's columns; 0: it is none, or too narrow to lay anything out."""
-    if not sys.stdout.isatty():
-        return 0
-    width = shutil.get_terminal_size().columns
-    return width if width >= SCREEN_WIDTH_MIN else 0
-
-
-def fitting_columns(width: int) -> dict[int, int]:
-    """Which of `COLUMNS`, by their place, with their widths; all of them where ``width`` is 0."""
-    kept = {at: column.width for at, column in enumerate(COLUMNS)}
-
-    def room() -> int:
-        return width - sum(kept.values()) - len(kept)
-
-    spare = sorted((column.spare, at) for at, column in enumerate(COLUMNS) if column.spare)
-    for _, at in spare if width else ():
-        if room() < WORDS_WIDTH_MIN:
-            del kept[at]
-    if width and room() < WORDS_WIDTH_MIN:
-        kept[POD] = max(POD_WIDTH_MIN, kept[POD] + room() - WORDS_WIDTH_MIN)
-    return kept
-
-
-def shortened(name: str, width: int) -> str:
-    """``shop/checko…9-x2x4z``: its middle goes, for names are told apart by how they begin and end."""
-    if len(name) <= width:
-        return name
-    tail = (width - 1) // 2
-    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
-
-
-def hanging(prefix: str, text: str, width: int) -> list[str]:
-    """``prefix`` and the text behind it; what does not fit goes on below the text. 0: on one line."""
-    if not width or len(prefix) + len(text) <= width:
-        return [f"{prefix}{text}"]
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=prefix,
-        subsequent_indent=" " * len(prefix),
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    )
-    return lines or [prefix]
-
-
-class LinePrinter:
-    """A line as text. The date is the heading of the first column, and is said anew when it changes."""
-
-    def __init__(self) -> None:
-        self._paint = painter(LINE_STYLES)
-        self._date = ""
-        self._width = screen_width()
-        self._columns = fitting_columns(self._width)
-
-    def __call__(self, line: Line) -> str:
-        date, _, clock = rfc3339(line.wall_ns).partition("T")
-        heading = ""
-        if date != self._date:
-            names = [date, *(column.heading for column in COLUMNS[1:])]
-            # Without its column the date stands over the words.
-            words = WORDS_HEADING if TIME in self._columns else f"WHAT, on {date} UTC"
-            heading = self._paint("heading", self._prefix(names) + words) + "\n"
-            self._date = date
-        glyph = BAD_GLYPH if line.bad else GLYPHS[line.kind]
-        cells = (
-            clock[:12],
-            # One word for each column, for who cuts them in a pipe.
-            offset(line.since_ns).removesuffix(" s"),
-            str(line.seq),
-            glyph,
-            line.short,
-            "" if line.wave is None else str(line.wave),
-            visible(line.pod),
-        )
-        lines = hanging(self._prefix(cells), visible(line.text), self._width)
-        return heading + self._paint(glyph, "\n".join(each.rstrip() for each in lines))
-
-    def _prefix(self, cells: Sequence[str]) -> str:
-        made = ""
-        for at, width in self._columns.items():
-            cell = shortened(cells[at], width) if self._width and at == POD else cells[at]
-            made += f"{cell:>{width}} " if COLUMNS[at].right else f"{cell:<{width}} "
-        return made
-
-
-class StoryPrinter:
-    """A line as a sentence, under its pod's name; a name may be that of pods in several namespaces."""
-
-    def __init__(self) -> None:
-        self._paint = painter(LINE_STYLES)
-        self._pod = ""
-        self._width = screen_width()
-
-    def __call__(self, line: Line) -> str:
-        heading = ""
-        if line.pod != self._pod:
-            when = f"{utc_text(line.wall_ns)} is {offset(line.since_ns)}"
-            heading = self._paint("heading", f"{visible(line.pod)} ({when})") + "\n"
-            self._pod = line.pod
-        lines = hanging(f"{offset(line.since_ns):>12}  ", visible(sentence(line)), self._width)
-        return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
-
-
-def _line_json(line: Line) -> str:
-    """One object. ``actor`` as in ``journal show``; what does not apply is null."""
-    document = {
-        "seq": line.seq,
-        "time": rfc3339(line.wall_ns),
-        "sinceSeconds": json_seconds(line.since_ns),
-        "episode": line.episode or None,
-        "cause": line.cause or None,
-        "actor": line.actor,
-        "kind": line.kind,
-        "type": line.type,
-        "pod": line.pod or None,
-        "container": line.container or None,
-        "wave": line.wave,
-        "level": LEVEL_NAMES[line.level],
-        "text": line.text,
-    }
-    return json_line(document)

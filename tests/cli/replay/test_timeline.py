@@ -14,9 +14,7 @@ import msgspec
 import pytest
 
 from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.cli.replay.replay_timeline import (
-    WORDS_WIDTH_MIN,
-)
+from ebbtide.cli.replay.timeline_print import WORDS_WIDTH_MIN
 from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, parse_frames
@@ -82,7 +80,7 @@ def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """A terminal of so many columns."""
-    return lambda width: monkeypatch.setattr("ebbtide.cli.replay.replay_timeline.screen_width", lambda: width)
+    return lambda width: monkeypatch.setattr("ebbtide.cli.replay.timeline_print.screen_width", lambda: width)
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -13,7 +13,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Declared, read_declared
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.outage import outage_declare as verb
+from ebbtide.cli.outage import declaration
 from ebbtide.cli.outage.outage_common import Cluster
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
@@ -108,12 +108,12 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
     """Made anew between the look and the write: the statement is not about it."""
     async with linked(rights) as link:
         cluster = Cluster(link)
-        seen = await verb.read_node(cluster, "worker")
+        seen = await declaration.read_node(cluster, "worker")
         await kubelet.remove()
         await kubelet.register()
         await kubelet.unheard()
         with pytest.raises(Refused, match="was made anew meanwhile"):
-            await verb.write(cluster, "worker", seen, verb.statement_of(seen, "ann", 60, ""))
+            await declaration.write(cluster, "worker", seen, declaration.statement_of(seen, "ann", 60, ""))
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
 
 

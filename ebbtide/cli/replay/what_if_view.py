@@ -1,0 +1,233 @@
+"""Two runs of a shutdown side by side, as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ebbtide.cli.common.output import NarrowTable, pairs
+from ebbtide.cli.common.selection import outcomes_text, shutdown_document
+from ebbtide.events.record.format import visible
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.units import json_seconds, span
+from ebbtide.replay.whatif.whatif_run import (
+    Comparison,
+    Interval,
+    Outline,
+    PodChange,
+    PodLine,
+    PodSide,
+    WaveLine,
+    WaveSide,
+)
+
+WHAT_IF_VERSION = 1
+#: What may become of a pod, with the field of the document that has its UID.
+CHANGE_FIELDS: dict[PodChange, str] = {
+    "saved": "saved",
+    "perhaps-saved": "perhapsSaved",
+    "lost": "lost",
+    "perhaps-lost": "perhapsLost",
+}
+_POD_HEADINGS = (
+    *("POD", "WAVE", "GRACE", "TOOK", "OUTCOME", "NOW GRACE", "NOW TOOK", "NOW OUTCOME"),
+    *("NEEDED", "EVIDENCE", "CHANGE"),
+)
+_WAVE_HEADINGS = ("PRIORITY", "PERIOD", "TOOK", "OUTCOME", "NOW PERIOD", "NOW TOOK", "NOW OUTCOME")
+_NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GRACE", "NOW TOOK", "NEEDED")
+
+
+def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
+    """Totals, the waves, the pods, and what was assumed."""
+    title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
+    # One line: two equal tables would be compared by somebody for a difference that is not there.
+    if found.is_same:
+        return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
+    remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
+    # Only of pods for whom something changes, or may change: of the others nobody asks why.
+    whys = [
+        Text(visible(f"{side.line.pod.label}: {side.support.why}"), style="dim")
+        for side in found.pods
+        if side.support.why
+        and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
+    ]
+    runs = (found.then, found.hopeful, found.grim)
+    then, hopeful, grim = (outcomes_text(_outcomes(run)) or "no pods" for run in runs)
+    totals = [
+        ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
+        ("granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"),
+        ("pods", f"{then} -> {hopeful if hopeful == grim else f'{hopeful}, or {grim}'}"),
+    ]
+    for change in CHANGE_FIELDS:
+        pods = found.changed(change)
+        # Whether somebody is saved or lost is the question; what may be is said only where there is some.
+        if pods or change in ("saved", "lost"):
+            names = ", ".join(pod.line.pod.label for pod in pods) or "none"
+            totals.append((change.replace("-", " "), names))
+    return Group(
+        Text(visible(title)),
+        Text(""),
+        pairs(totals),
+        Text(""),
+        NarrowTable(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
+        Text(""),
+        NarrowTable(_POD_HEADINGS, map(_pod_row, found.pods), right=_NUMBERS),
+        *([Text("")] if whys or remarks else []),
+        *whys,
+        *remarks,
+    )
+
+
+def _outcomes(run: Outline) -> dict[str, int]:
+    outcomes = [_fate(line) for line in run.pods.values()]
+    return {name: outcomes.count(name) for name in sorted(dict.fromkeys(outcomes))}
+
+
+def _wave_row(wave: WaveSide) -> tuple[str, ...]:
+    def of(value: Callable[[WaveLine], int | None]) -> Interval:
+        return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
+
+    # Both runs where they differ: which of them the machine would have had is what the record does not know.
+    names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
+    return (
+        str(wave.priority),
+        "-" if wave.then is None else span(wave.then.period_ns),
+        "-" if wave.then is None else _time_text(_wave_took(wave.then)),
+        "-" if wave.then is None else wave.then.outcome,
+        _interval_text(of(lambda line: line.period_ns)),
+        _interval_text(of(_wave_took)),
+        " or ".join(names),
+    )
+
+
+def _wave_took(line: WaveLine) -> int | None:
+    return None if line.began_ns is None or line.ended_ns is None else line.ended_ns - line.began_ns
+
+
+def _pod_row(side: PodSide) -> tuple[str, ...]:
+    then, line = side.then, side.hopeful or side.line
+    was = "-" if then is None else str(then.wave)
+    # Who ends by itself at best, and at worst not even after SIGKILL, may well be killed.
+    best, worst = _fate(side.hopeful), _fate(side.grim)
+    between = "killed" if (best, worst) == ("graceful", "failed") else best
+    first, *others = dict.fromkeys((best, between, worst))
+    return (
+        side.line.pod.label,
+        was if then is not None and then.wave == line.wave else f"{was} -> {line.wave}",
+        "-" if then is None else span(then.grace_ns),
+        "-" if then is None else _time_text(then.took_ns),
+        _fate(then),
+        _interval_text(side.now(lambda line: line.grace_ns)),
+        _interval_text(side.now(lambda line: line.took_ns)),
+        ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else ""),
+        "-" if side.need is None else f"{'>' if side.need.at_least else ''}{span(side.need.ns)}",
+        side.support.level,
+        "" if side.change == "same" else side.change,
+    )
+
+
+def _fate(line: PodLine | None) -> str:
+    """``open``: its stop had begun when the run was over; ``not stopped``: it had not."""
+    if line is None:
+        return "-"
+    return line.outcome or ("not stopped" if line.began_ns is None else "open")
+
+
+def _time_text(ns: int | None) -> str:
+    return "-" if ns is None else span(ns)
+
+
+def _interval_text(times: Interval) -> str:
+    """Both ends only where they are told apart by what people read."""
+    low, high = (_time_text(each) for each in times.bounds)
+    return low if low == high else f"{low} … {high}"
+
+
+def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
+    """Times in seconds. ``now`` has each value as ``low`` and ``high``; outcomes as ``best`` and ``worst``.
+
+    ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
+    """
+    low, high = found.total.bounds
+    return {
+        "kind": "WhatIf",
+        "version": WHAT_IF_VERSION,
+        "episode": shutdown_document(shutdown),
+        "changed": list(words),
+        "same": found.is_same,
+        "then": _run_json(found.then),
+        "now": {"best": _run_json(found.hopeful), "worst": _run_json(found.grim)},
+        "totalSeconds": {
+            "then": json_seconds(found.then.total_ns),
+            "low": json_seconds(low),
+            "high": json_seconds(high),
+        },
+        **{
+            field: [side.line.pod.uid for side in found.changed(change)]
+            for change, field in CHANGE_FIELDS.items()
+        },
+        "waves": [
+            {
+                "priority": wave.priority,
+                "then": _wave_side(wave.then),
+                "now": {"best": _wave_side(wave.hopeful), "worst": _wave_side(wave.grim)},
+            }
+            for wave in found.waves
+        ],
+        "pods": [
+            {
+                "namespace": side.line.pod.namespace,
+                "name": side.line.pod.name,
+                "uid": side.line.pod.uid,
+                "then": _pod_side(side.then),
+                "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
+                "needed": side.need
+                and {"seconds": json_seconds(side.need.ns), "atLeast": side.need.at_least},
+                "evidence": side.support.level,
+                "why": side.support.why,
+                "change": side.change,
+            }
+            for side in found.pods
+        ],
+        "assumptions": [{"code": code, "message": text} for code, text in found.assumptions],
+    }
+
+
+def _run_json(run: Outline) -> dict[str, Any]:
+    return {
+        "outcome": run.outcome,
+        "grantSeconds": json_seconds(run.grant_ns),
+        "budgetSeconds": json_seconds(run.budget_ns),
+        "totalSeconds": json_seconds(run.total_ns),
+        "pods": _outcomes(run),
+    }
+
+
+def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
+    if line is None:
+        return None
+    return {
+        "wave": line.wave,
+        "periodSeconds": json_seconds(line.period_ns),
+        "pods": line.pods,
+        "beganSeconds": json_seconds(line.began_ns),
+        "endedSeconds": json_seconds(line.ended_ns),
+        "outcome": line.outcome,
+    }
+
+
+def _pod_side(line: PodLine | None) -> dict[str, Any] | None:
+    if line is None:
+        return None
+    return {
+        "wave": line.wave,
+        "graceSeconds": json_seconds(line.grace_ns),
+        "beganSeconds": json_seconds(line.began_ns),
+        "killedSeconds": json_seconds(line.killed_ns),
+        "endedSeconds": json_seconds(line.ended_ns),
+        "outcome": line.outcome,
+        "reason": line.reason,
+    }
