@@ -73,12 +73,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 #: Longest argument or variable that Linux takes (MAX_ARG_STRLEN).
 ARGUMENT_BYTES_MAX = 131_072
 
-#: What expansion may add over all pods of one text: far more than a thousand ordinary ones need.
+#: The limit for expansion over all pods of one text: far more than a thousand ordinary ones need.
 EXPANDED_BYTES_MAX = 64 * 2**20
 
 
 class Expander:
-    """Replaces references, and counts what that adds. One a text."""
+    """Replaces references, and counts the growth. One for each text."""
 
     def __init__(self) -> None:
         self._left = EXPANDED_BYTES_MAX
@@ -100,9 +100,9 @@ class Expander:
 
 
 def _pieces(text: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """The parts of ``text`` between and in place of its references, in one pass."""
-    # Without a closing parenthesis behind it nothing is a reference. Looked up once: a search for each of a
-    # hundred thousand "$(" would take the square of the text's length.
+    """The pieces of ``text``, with its references replaced, in one pass."""
+    # A reference needs a closing parenthesis. It is searched once: a search for each of a hundred thousand
+    # "$(" would take the square of the length.
     position, last_closing = 0, text.rfind(")")
     while (dollar := text.find("$", position)) >= 0:
         yield text[position:dollar]
@@ -289,13 +289,12 @@ def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> 
 # Where manifests come from: files, folders and standard input; documents, lists and single pods.
 
 
-#: A thousand pods as ``kubectl -o json`` prints them.
+#: A thousand pods from ``kubectl -o json``.
 FILE_BYTES_MAX = 16 * 2**20
-#: Of what a daemon reads while it runs: 250 pods as ``kubectl -o yaml`` prints them, in a file. To read that
-#: holds the event loop for 20 ms at most, and takes 30 MiB; twice of it would be felt in a shutdown.
+#: For a running daemon: 250 pods from ``kubectl -o yaml``, in a file. Twice as many would delay a shutdown.
 LOCAL_BYTES_MAX = 2 * 2**20
 LOCAL_NODES_MAX = 100_000
-#: A folder may hold one file a pod, for more pods than a node can run.
+#: A folder may have one file a pod, for more pods than a node can run.
 FILES_MAX = 4096
 PODS_MAX = 10_000
 
@@ -304,17 +303,17 @@ STDIN = "-"
 STDIN_NAME = "standard input"
 
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
-#: What is read, with the version of each.
+#: The readable kinds, each with its version.
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
-#: Lists of it, and what an item is that has no kind of its own; empty: it must have one.
+#: Lists of these, with the kind of an item without its own; empty: it must have one.
 _LIST_KINDS = {"List": "", "PodList": POD_KIND, "PriorityClassList": CLASS_KIND}
 
 
 def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
     """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
 
-    A folder's files come in the order of their names. PriorityClass objects of one file hold for the pods of
-    all. Raises ManifestError, also when a pod stands twice, and when a class's number stands nowhere.
+    A folder's files come in the order of their names. PriorityClass objects of one file apply to the pods
+    of all. Raises ManifestError, also for a pod that stands twice, and for a class without a number.
     """
     manifests, classes = list[Manifest](), PriorityClasses()
     files: list[tuple[str | Path, bool]] = []
@@ -328,7 +327,7 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
             raise ManifestError(f"{name} is closed: pipe the pods into it, or name a file")
         try:
             if named:
-                # A pipe may be what is meant, as in --pods <(kubectl get pods -o yaml); who names it waits.
+                # A named pipe may be meant, as in --pods <(kubectl get pods -o yaml).
                 with nullcontext(sys.stdin.buffer) if from_stdin else open(file, "rb") as opened:
                     raw = opened.read(FILE_BYTES_MAX + 1)
             else:
@@ -336,7 +335,7 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
         manifests += _parse(name, raw, classes, ReadOptions(allow_zero_sleep, Expander()))
-        # After each file: the sum of many small ones is not bounded by what one may hold.
+        # After each file: many small ones together also need a bound.
         if len(manifests) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
@@ -357,7 +356,7 @@ def load_manifest_file(path: str | Path, *, allow_zero_sleep: bool = True) -> li
 
 
 def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
-    """The pods of one file, ready to run as local processes. For a daemon that runs: it waits for no pipe.
+    """The pods of one file, ready to run as local processes. For a running daemon: it waits for no pipe.
 
     Raises ManifestError, also for a pod that only a cluster could run.
     """
@@ -386,8 +385,8 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text; ``name`` stands in messages. A class that no object in it explains stays on its
-    pod (``class_name``), which counts as 0. Raises ManifestError.
+    """The pods of one text; ``name``: for messages. A class without an object in the text stays on its pod
+    (``class_name``), which counts as 0. Raises ManifestError.
     """
     classes, reading = PriorityClasses(), ReadOptions(allow_zero_sleep, Expander())
     manifests = _parse(name, raw, classes, reading, bytes_max, nodes_max)
@@ -423,11 +422,11 @@ def _parse(
 
 
 class PriorityClasses:
-    """What PriorityClass objects say, as the API server applies it to a pod that it admits."""
+    """The values of PriorityClass objects, applied to a pod like the API server does on admission."""
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
-        #: Of the class that is the global default; None: none is.
+        #: The global default's value; None without one.
         self._default: int | None = None
 
     def read(self, node: Node) -> None:
@@ -442,7 +441,7 @@ class PriorityClasses:
             self._default = value
 
     def resolve(self, manifest: Manifest) -> Manifest:
-        """The manifest with its class's number in its pod, where that is known."""
+        """The manifest with its class's number in its pod, if known."""
         name = manifest.class_name
         found = self._values.get(name) if name else self._default
         if found is None or manifest.pod.priority is not None:
@@ -452,7 +451,7 @@ class PriorityClasses:
 
 
 def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
-    """A plan that took 0 for what it does not know would promise these pods the wrong wave."""
+    """Refuses unknown classes: a plan with 0 for them would show the wrong wave."""
     by_class: dict[str, list[str]] = {}
     for each in manifests:
         by_class.setdefault(each.class_name, []).append(short_name(each.pod))
@@ -507,8 +506,7 @@ def _value(document: Node, name: str) -> Node:
 
 
 def _refuse_twins(manifests: Sequence[Manifest]) -> None:
-    # By UID as well: all that is known of a pod is kept by it, and the second would take the
-    # first one's place.
+    # By UID as well: pods are kept by UID, and the second would replace the first.
     seen: dict[str, Manifest] = {}
     for manifest in manifests:
         for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):
@@ -519,8 +517,8 @@ def _refuse_twins(manifests: Sequence[Manifest]) -> None:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """As the kubelet reads its folder of static pods: regular files, no hidden ones, no subfolders."""
-    # Hidden ones are what an editor, or a copy that is under way, has not finished yet.
+    """The regular files of a folder, without hidden ones and subfolders, like the kubelet's static pods."""
+    # Hidden files are unfinished copies and editors' files.
     try:
         found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
         files = [

@@ -24,12 +24,14 @@ from ebbtide.replay.advise import (
 )
 from ebbtide.replay.fit import Fit, fit
 
-#: The gate that a configuration in the record knows of.
+#: The gate that a recorded configuration has.
 SLEEP_GATE = "PodLifecycleSleepAction"
 
 
 class FleetHistory(NamedTuple):
-    """What a fleet's journals tell. ``configuration`` is the newest; ``grant_ns`` the smallest of today's."""
+    """The records of a fleet's journals. ``configuration``: the newest. ``grant_ns``: the smallest present
+    one.
+    """
 
     stops: tuple[Stop, ...]
     shutdowns: int
@@ -39,7 +41,7 @@ class FleetHistory(NamedTuple):
     code: int
 
     def settings(self) -> Settings | None:
-        """As the newest shutdown had them; None where no shutdown had waves."""
+        """The newest shutdown's; None without a shutdown with waves."""
         recorded = self.configuration
         if recorded is None:
             return None
@@ -47,13 +49,13 @@ class FleetHistory(NamedTuple):
             by_pod_priority=recorded.periods,
             gates={} if recorded.sleep_action else {SLEEP_GATE: False},
             budget=recorded.budget,
-            # Up, to whole seconds as a configuration has them: less reserve would cut pods that fitted.
+            # Rounded up to whole seconds, as in a configuration: less reserve would cut fitting pods.
             reserve_seconds=-(-recorded.reserve_ns // NS_PER_SECOND),
         )
 
 
 def read_fleet_history(folders: Sequence[Path]) -> FleetHistory:
-    """Raises Refused where a place holds no journal."""
+    """Raises Refused where a place has no journal."""
     pool = JournalPool(folders)
     found: list[Stop] = []
     last: dict[tuple[str, str], ShutdownRecord] = {}
@@ -62,13 +64,13 @@ def read_fleet_history(folders: Sequence[Path]) -> FleetHistory:
     for shutdown in pool.shutdown_records():
         shutdowns += 1
         found += observed_stops((shutdown,))
-        # Without waves graceful shutdown was off: it says nothing of what pods would have now.
+        # Without waves graceful shutdown was off: no evidence for pods under the present settings.
         if shutdown.configuration.periods:
-            # By the machine too: two that were installed one after the other may have had one name.
+            # By machine too: two machines may have had one name.
             last[shutdown.node, shutdown.machine_id] = shutdown
             if newest is None or shutdown.started_wall_ns >= newest.started_wall_ns:
                 newest = shutdown
-    # The smallest: what fits there fits on every node. Each node's last, since a grant may have been raised.
+    # The smallest grant fits every node. Each node's last one, because a grant may have been raised.
     grants = [shutdown.grant_ns for shutdown in last.values() if shutdown.grant_ns]
     configuration = newest.configuration if newest is not None else None
     return FleetHistory(
@@ -81,12 +83,12 @@ def judge_fit(plan: Plan, pods: Sequence[Pod], past: FleetHistory, settings: Set
 
 
 def fit_exit_code(found: Fit, past: FleetHistory) -> int:
-    """1 where something does not fit: a gate for CI."""
+    """1 where a pod does not fit: a gate for CI."""
     return worst((past.code, DONE if found.fits else NOT_SO))
 
 
 def fit_json(found: Fit, past: FleetHistory) -> dict[str, Any]:
-    """What is added to the plan as ``history``."""
+    """The plan's ``history``."""
     return {
         "shutdowns": past.shutdowns,
         "nodes": past.nodes,
@@ -119,7 +121,7 @@ def fit_lines(found: Fit, past: FleetHistory) -> RenderableType:
     lines = [(f"fits, {by}", "green") if found.fits else (f"does not fit, {by}:", "red")]
     lines += [(f"{each.code}: {each.message}", "yellow") for each in found.misfits]
     if found.unknown:
-        # Neither good nor bad news: they are named, so that nobody takes the verdict for one about them.
+        # Name pods without evidence: the verdict does not cover them.
         pods = ", ".join(pod.label for pod in found.unknown)
         lines.append((f"nothing is on record of {pods}", "dim"))
     return Group(*(Text(visible(text), style=style) for text, style in lines))

@@ -1,4 +1,4 @@
-"""``ebbtide replay``: what an operator opens the morning after a shutdown."""
+"""``ebbtide replay``: the morning after a shutdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from ebbtide.cli.app import Entry, LazyGroup
 from ebbtide.cli.common.shared_options import need_command
 
-#: The verbs by what one wants to know.
+#: The verbs by question.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
         "timeline": Entry("replay.replay_timeline:timeline", "Tell a shutdown, a line a transition."),

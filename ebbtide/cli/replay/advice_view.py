@@ -31,7 +31,7 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50
 
 
 def advice_tables(advice: Advice) -> RenderableType:
-    """Waves, workloads, what cannot be saved; below them the configuration is to be printed."""
+    """Waves, workloads, hopeless ones; the configuration follows below."""
     hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
     left_out = [Text(visible(said), style="yellow") for said in left_out_sentences(advice.left_out)]
     short = [Text(visible(said), style="yellow") for said in grant_sentences(advice)]
@@ -41,7 +41,7 @@ def advice_tables(advice: Advice) -> RenderableType:
     total = sum(advice.counts.values())
     pods = total + sum(each.pods for each in advice.left_out)
     counted = plural(total, "stop") if pods == total else f"{total} of {plural(pods, 'stop')}"
-    # One shutdown by its name: its journal can be asked for more.
+    # One shutdown has its name, so that its journal can be read for more.
     source = (
         f"{plural(advice.shutdown_count, 'shutdown')} of {plural(advice.nodes, 'node')}"
         if len(advice.shutdowns) != 1
@@ -84,7 +84,7 @@ def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
 
 def _survival_cells(curve: Survival, *beside_stops: str) -> tuple[str, ...]:
     times = (curve.p50_ns, curve.p95_ns, curve.longest_ns)
-    # Beyond the longest stop that ended by itself the curve ends: no number there would be evidence.
+    # Beyond the longest stop that ended by itself there is no evidence.
     unknown = "not reached" if curve.total else "-"
     return (
         str(curve.total),
@@ -95,7 +95,7 @@ def _survival_cells(curve: Survival, *beside_stops: str) -> tuple[str, ...]:
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:
-    """Times in seconds; null: not reached. ``saved``, ``perhaps`` and ``hopeless`` part all stops."""
+    """Times in seconds; null: not reached. Each stop is in ``saved``, ``perhaps`` or ``hopeless``."""
     return {
         "kind": "Advice",
         "version": ADVICE_VERSION,
@@ -112,7 +112,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 
 
 def what_adds_up(advice: Advice) -> dict[str, Any]:
-    """What an advice says without the name of any one stop."""
+    """The part of an advice without the names of single stops."""
     return {
         "nodes": advice.nodes,
         "requestedSeconds": advice.requested_seconds,

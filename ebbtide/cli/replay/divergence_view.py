@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 VERIFICATION_VERSION = 1
-#: What differs stands out; column titles stand back.
-#: Of a value in a column, and of a line of data; ``-o json`` has all of it.
+#: Differences stand out; column titles are dim.
 COLUMN_CHARACTERS_MAX, LINE_CHARACTERS_MAX = 48, 400
 
 DIVERGENCE_STYLES: dict[str, dict[str, Any]] = {
@@ -33,12 +32,12 @@ Paint = Callable[[str, str], str]
 
 
 def head_of(verdict: Verdict) -> str:
-    """As ``--head`` takes it."""
+    """The form for ``--head``."""
     return head_text(verdict.end.seq, verdict.head)
 
 
 def why_silent(result: Verification) -> str:
-    """Why nothing is claimed of the whole; a torn tail was never part of it."""
+    """Why the result does not cover the whole journal; a torn tail was never a part of it."""
     if result.failure is not None:
         return f"record {result.stopped_seq} cannot be executed: {unreadable(result.failure)}"
     return result.verdict.banner if result.verdict.state in HIDES else ""
@@ -51,10 +50,9 @@ def verification_document(
     noted: NotedHead | None = None,
     headless: str = "",
 ) -> dict[str, Any]:
-    """The promised shape; with a ``reason`` where part of the journal could not be verified, and with the id
-    of the shutdown whose begin is not on record as ``headless``.
-
-    ``head`` is the journal's, and ``noted`` what became of the one that was given.
+    """The promised shape. ``reason``: a part of the journal could not be verified. ``headless``: the id of
+    a shutdown without its begin on record. ``head``: the journal's. ``noted``: the result for the given
+    head.
     """
     silent = why_silent(result)
     return {
@@ -73,7 +71,7 @@ def verification_document(
 
 
 def divergence_document(explained: Explanation) -> dict[str, Any]:
-    """The divergence as ``replay verify -o json`` has it. A field at its default is null, or left out."""
+    """The divergence in ``replay verify -o json``. A field at its default is null, or left out."""
     divergence = explained.divergence
     return {
         "seq": divergence.seq,
@@ -90,13 +88,13 @@ def divergence_document(explained: Explanation) -> dict[str, Any]:
 
 
 def divergence_lines(explained: Explanation, paint: Paint) -> Iterator[str]:
-    """The same for people; ``paint(colour, text)`` emphasises what differs."""
+    """The same for people; ``paint(colour, text)`` emphasises differences."""
     divergence = explained.divergence
     statement = divergence.field if divergence.field in STATEMENTS else f"{divergence.field} differs"
     yield f"record {divergence.seq} of {_named(explained)}: {visible(statement)}"
     yield ""
-    # What stands around the event, then its fields. Times only where they differ: they mostly follow from the
-    # facts, and would hide what does not.
+    # The event's envelope, then its fields. Times only where they differ: they mostly follow from the
+    # facts, and would hide other differences.
     recorded, produced = divergence.expected, divergence.produced
     envelope = [
         ValueChange(name, getattr(recorded, name) or None, getattr(produced, name) or None)
@@ -128,7 +126,7 @@ def divergence_lines(explained: Explanation, paint: Paint) -> Iterator[str]:
 
 
 def _named(explained: Explanation) -> str:
-    """The actor, and by name the pod that it is there for."""
+    """The actor, with its pod's name."""
     pod = explained.before.get("pod") if isinstance(explained.before, dict) else None
     name = f" ({pod.get('namespace')}/{pod.get('name')})" if isinstance(pod, dict) else ""
     return visible(f"{explained.actor}{name}")

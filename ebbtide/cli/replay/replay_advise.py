@@ -1,8 +1,7 @@
-"""``ebbtide replay advise``: the smallest periods that save every pod; and what ``ebbtide plan --history``
-says.
+"""``ebbtide replay advise``: the smallest periods that save every pod.
 
-What each wave and workload needs, what no period can save, and the configuration to paste. The last part is
-the plan's: whether pods that are to come fit the waves of a fleet, by what its journals tell.
+For each wave and workload: the needed time; also pods that no period can save, and the configuration to
+paste.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ without what tells replicas apart. Times begin with the pod's stop, hooks includ
 """
 
 
-#: Ten times what was needed is no margin any more.
+#: Ten times the needed time.
 MARGIN_PERCENT_MAX = 1000
 
 
@@ -74,10 +73,11 @@ margin_option = click.option(
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
-    No wave is shortened on a few stops, or on a part of its pods; who was left out, and why, is said.
+    A wave is not shortened on a few stops, or on a part of its pods; the output names excluded pods and the
+    reason.
 
-    From all shutdowns of all journals named, or from EPISODE alone. With -o yaml only the configuration is
-    printed, to be named after the one in force. Exit code 1: no shutdown that stopped a pod is on record.
+    From all shutdowns of all named journals, or from EPISODE alone. With -o yaml only the configuration is
+    printed, to be named after the present one. Exit code 1: no shutdown that stopped a pod is on record.
     """
     pool = JournalPool(journals)
     found = pool.shutdown_records()
@@ -86,7 +86,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
         if episode is None:
             advice = advise(found, caution)
         else:
-            # ``last`` is the last of the journal named last.
+            # ``last``: of the journal that was named last.
             chosen = pick(found, episode)
             deque(found, maxlen=0)  # all is read, for the verdicts' sake
             if len(pool) > 1:
@@ -100,7 +100,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     except NoEvidence as error:
         remark(f"ebbtide: nothing can be advised: {error}")
         return pool.code or NOT_SO
-    # The verdicts are complete only now: a journal is read to its end before it has one.
+    # Verdicts are complete after the journals' ends.
     if output == "json":
         verdicts = [{"id": each.journal_id.hex(), **verdict_document(each)} for each in pool.verdicts]
         show_json({**advice_document(advice), "journals": verdicts})
@@ -114,7 +114,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
 def show_advice(advice: Advice) -> None:
     """Its tables, then the configuration to paste."""
     show(advice_tables(advice))
-    # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
+    # Not through rich: a wrapped comment would end in a line that is no comment.
     columns = get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS
     for line in configuration_to_paste(advice, min(COMMENT_COLUMNS, columns)).splitlines():
         sys.stdout.write(f"{visible(line)}\n")

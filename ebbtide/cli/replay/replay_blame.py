@@ -1,4 +1,4 @@
-"""``ebbtide replay blame``: pods and hooks by the time they took, as ``systemd-analyze blame`` has it."""
+"""``ebbtide replay blame``: pods and hooks by their time, like ``systemd-analyze blame``."""
 
 from __future__ import annotations
 
@@ -54,22 +54,21 @@ Of an outage a line is a pod or a volume and one thing that it waited for; > sta
 def blame_command(
     episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, every: bool, output: str
 ) -> int:
-    """Say what went wrong and why, then list pods and hooks by the time that they took.
+    """Show the causes of a bad shutdown, the gravest first, then pods and hooks by their time.
 
-    Of an outage: pods and volumes by what they waited for. Like causes stand together, the gravest first.
+    For an outage: pods and volumes by their waits.
 
-    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
-    journal that can be read.
+    EPISODE is last (the default), -1, -2, …, or an id. It executes nothing: any readable journal works.
     """
     shutdown, code = choose_record(journals, episode)
     if isinstance(shutdown, OutageRecord):
         _blame_outage(shutdown, wave, count, output)
         return code
-    # Not an empty list: it would say that the wave's pods took no time.
+    # Not an empty list, which would mean that the wave's pods took no time.
     if wave is not None and wave >= len(shutdown.waves):
         waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
         raise Refused(f"no wave {wave} in {shutdown.id}: it had {waves}")
-    # Cut behind the sorting: -n asks for the longest, not for the first.
+    # After the sort: -n means the longest.
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
         show_json(blame_document(shutdown, costs))
@@ -79,7 +78,7 @@ def blame_command(
     if not costs:
         show("no stop is on record")
         return code
-    # On a terminal the causes must stay in sight; in a pipe nothing is left out.
+    # On a terminal the causes must stay in sight; in a pipe all rows are shown.
     shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
     rows = map(_cost_row, shown)
     show(
@@ -94,10 +93,10 @@ def blame_command(
 
 BLAME_VERSION = 1
 
-#: So many rows are shown on a terminal, which has 24 lines or more and the causes to hold as well.
+#: Rows on a terminal, which has 24 lines or more, and the causes above.
 TERMINAL_ROWS_MAX = 15
 
-#: Time first, longest first: in the manner of ``systemd-analyze blame``.
+#: Time first, longest first, like ``systemd-analyze blame``.
 HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
 
 
@@ -144,7 +143,7 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
 
 
 def _waited_document(each: Waited) -> dict[str, Any]:
-    """Times in seconds since the outage began."""
+    """Times in seconds since the outage's begin."""
     subject = each.subject
     return {
         "tookSeconds": json_seconds(each.took_ns),
@@ -166,7 +165,7 @@ def _waited_row(each: Waited) -> tuple[str, ...]:
 def _cost_row(cost: Cost) -> tuple[str, ...]:
     pod, part = cost.pod, cost.part
     return (
-        # Nobody saw its end, so it took at least that long.
+        # Its end was not seen: it took at least this time.
         f"{'' if part.seen else '>'}{span(cost.took_ns)}",
         span(cost.alone_ns) if cost.alone_ns else "-",
         str(pod.wave) if pod.wave >= 0 else "-",

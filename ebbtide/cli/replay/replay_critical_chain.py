@@ -1,4 +1,4 @@
-"""``ebbtide replay critical-chain``: what the total time is made of, as a tree like ``systemd-analyze``'s."""
+"""``ebbtide replay critical-chain``: the parts of the total time, as a tree like ``systemd-analyze``'s."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ The smallest parts follow each other without a gap: they add up to the total.
 @journals_option
 @output_option("table", "json")
 def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str) -> int:
-    """Show what the total time is made of, down to what held each wave.
+    """Show the parts of the total time, down to the pod that held each wave.
 
-    Of an outage: what its recovery waited for, from the first suspicion to the node's return.
+    For an outage: what its recovery waited for, from the first suspicion to the node's return.
 
-    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
-    journal that can be read.
+    EPISODE is last (the default), -1, -2, …, or an id. It executes nothing: any readable journal works.
     """
     shutdown, code = choose_record(journals, episode)
     chain = CHAINS[type(shutdown)](shutdown)
@@ -50,7 +49,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    # What went wrong first: a tree of times does not say it.
+    # The causes first: a tree of times lacks them.
     if isinstance(shutdown, ShutdownRecord) and shutdown.severity != "good":
         show(headline_text(shutdown))
     damage = shutdown.damage
@@ -59,7 +58,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     if chain.released_ns is not None:
         tree.append(f", lock given back @{span(chain.released_ns)}")
     lines: list[RenderableType] = [tree]
-    # Of the smallest parts only: a wave is always longer than the pod that held it.
+    # Of the smallest parts only: a wave is always longer than its pod.
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
     for branch, line, style in _tree_lines(chain.segments, list(chain.away), longest_ns):
         lines.append(hanging(Text(branch, style="dim"), Text(visible(line), style=style)))
@@ -69,13 +68,13 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
 
 CHAIN_VERSION = 1
 
-#: By what a journal tells of.
+#: By the kind of episode.
 CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
     ShutdownRecord: critical_chain,
     OutageRecord: recovery_chain,
 }
 
-#: (before a line, before the lines below it), for one that others follow and for the last one.
+#: (before a line, before the lines below it), for inner lines and for the last one.
 _MORE, _LAST = ("├─", "│ "), ("└─", "  ")
 
 
@@ -114,12 +113,12 @@ def _segment_document(segment: Segment) -> dict[str, Any]:
 def _tree_lines(
     segments: Sequence[Segment], away: list[Away], longest_ns: int, before: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """(what stands before it, the line, its style), from the last segment to the first."""
-    # Backwards, as ``systemd-analyze critical-chain`` has it: what was waited for last stands at the top.
+    """(prefix, line, style), from the last segment to the first."""
+    # Backwards, like ``systemd-analyze critical-chain``: the last wait is at the top.
     for at in range(len(segments) - 1, -1, -1):
         segment = segments[at]
         branch, below = _MORE if at else _LAST
-        # Only a part without parts of its own: that is where somebody can do something.
+        # Only the smallest parts have a cure.
         red = not segment.within and segment.took_ns == longest_ns
         times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
         yield before + branch, f"{segment.text} {times}", "red" if red else ""

@@ -1,4 +1,4 @@
-"""``ebbtide replay diff``: what differs between two shutdowns, the biggest difference of each kind first."""
+"""``ebbtide replay diff``: the differences of two shutdowns, the biggest of each kind first."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ as the same below a millisecond.
 def diff_command(
     a: str, b: str, journals: tuple[Path, ...], others: tuple[Path, ...], count: int | None, output: str
 ) -> int:
-    """Compare two shutdowns: what took longer in B, and what else has changed.
+    """Compare two shutdowns: what took longer in B, and other changes.
 
     A and B are last, -1, -2, …, or ids. They are aligned by pod and wave, not by the sequence of events.
-    The exit code says nothing of whether they differ.
+    The exit code does not depend on differences.
     """
     first, code = choose_shutdown(journals, a)
     second, other_code = choose_shutdown(others or journals, b)
@@ -63,7 +63,7 @@ def diff_command(
         show(table(headings, map(_change_row, changes), right=("MORE",)))
     else:
         show("no difference")
-    # A remark and not a row: what -n leaves out, and what is alike, is no difference.
+    # A remark and not a row: rows beyond -n and equal values are no differences.
     left = len(found.changes) - len(changes)
     more = f"{plural(left, 'more difference')}; " if left else ""
     remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
@@ -74,7 +74,7 @@ DIFF_VERSION = 1
 
 
 def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference) -> dict[str, Any]:
-    """Durations are in seconds; a value that one side does not have is null."""
+    """Durations are in seconds; a value that one side lacks is null."""
     return {
         "kind": "Difference",
         "version": DIFF_VERSION,
@@ -101,7 +101,7 @@ def _json_value(change: Change, value: Value) -> Any:
 
 
 def _change_row(change: Change) -> tuple[str, ...]:
-    # With its sign, as diff marks its lines: a column of bare times would read as durations.
+    # With a sign, like diff: bare times would read as durations.
     sign = "+" if change.delta_ns > 0 else ""
     more = f"{sign}{span(change.delta_ns)}" if change.delta_ns else ""
     subject = change.subject or change.section
@@ -111,7 +111,7 @@ def _change_row(change: Change) -> tuple[str, ...]:
 def _value_text(change: Change, value: Value) -> str:
     if value is None:
         return "-"
-    # Before the durations: in Python a truth value is a number too.
+    # Before the durations: in Python a bool is a number too.
     if isinstance(value, bool):
         return "yes" if value else "no"
     return span(int(value)) if change.duration else str(value)

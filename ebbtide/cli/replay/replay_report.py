@@ -27,7 +27,7 @@ Examples:
 """
 
 
-#: By what a journal tells of.
+#: By the kind of episode.
 PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
     ShutdownRecord: report,
     OutageRecord: outage_report,
@@ -41,12 +41,12 @@ PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
 def report_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Make one self-contained page of a shutdown or an outage, for any browser.
 
-    EPISODE is last (the default), -1, -2, …, or an id. The page loads nothing and asks nobody: it can be
-    sent, printed, and kept with a ticket. It holds names of pods and what stands in the journal of them.
+    EPISODE is last (the default), -1, -2, …, or an id. The page loads nothing and sends nothing: it can be
+    mailed, printed, and kept with a ticket. It has the names of pods and the journal's data about them.
     """
     shutdown, code = choose_record(journals, episode)
     lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
-    # The journal is read twice, once for the record and once for the lines: neither then holds it in memory.
+    # Read the journal twice, for the record and for the lines, so that neither keeps it in memory.
     page = PAGES[type(shutdown)](shutdown, lines, rfc3339(shutdown.started_wall_ns))
     save(output, [page.encode()], readable=False, example="report.html")
     return code

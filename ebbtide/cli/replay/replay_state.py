@@ -1,6 +1,6 @@
 """``ebbtide replay state``: every actor's state after any event.
 
-Each field is shown with its path, in text for people and exactly in JSON.
+Each field has its path, as text for people and exact in JSON.
 """
 
 from __future__ import annotations
@@ -75,25 +75,24 @@ def state(
     every: bool,
     output: str,
 ) -> int:
-    """Show what every actor knew, after any event or at any instant.
+    """Show every actor's state after any event or at any instant.
 
-    The journal is executed again from the nearest checkpoint. EPISODE (last, -1, -2, …, or an id) says whose
-    signal a time since the signal counts from.
+    The journal is executed from the nearest checkpoint. EPISODE (last, -1, -2, …, or an id) has the signal
+    for a time since the signal.
     """
     place = parse_moment(at, "--at")
     if actor:
         known_actor(actor)
     history = open_journal(journals, logics=LOGICS)
     since_signal = place.scale == "since_ns"
-    # Looked up also where it does not matter: an EPISODE that is not there is a slip that has to be told.
+    # Look it up in any case: a wrong EPISODE is an error.
     first = choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0
     if since_signal and place.value < 0:
         raise Refused("--at is before the signal: name a record, or a time (2026-03-01T12:00:00Z)")
     seq = seq_at_moment(history, place, first)
     if seq is None:
         raise Refused("the journal begins after that time: 'ebbtide journal show' has its first records")
-    # Executed only up to there, then read to the end: what is wrong behind it is no less wrong with the
-    # journal.
+    # Execute up to there, then read to the end: damage behind it counts too.
     states = states_at(history, seq)
     verdict = history.read()
     if states is None:
@@ -101,14 +100,14 @@ def state(
             remark(f"ebbtide: record {seq} cannot be executed")
             return conclude(verdict)
         raise Refused(f"there is no record {seq}: the last one is {verdict.end.seq}")
-    # Not as if it were the state of that moment: who has slipped by a digit sees no other sign of it.
+    # Do not show another moment's state: the user would not notice a wrong digit.
     when = states.when.since_ns if since_signal else states.when.wall_ns
     after_end = place.scale != "seq" and seq == verdict.end.seq and when != place.value
     if after_end:
         remark(f"ebbtide: nothing is on record so late: these are the states after the last record, {seq}")
     shown: dict[str, KnownState] = {}
     for label, known in states.known.items():
-        # By the label that a record has, by the name that is printed for it, or by a short one.
+        # By the label of a record, by its printed name, or by a short one.
         named = actor in ("", label, actor_name(label, states.names))
         subject = label.partition(":")[2]
         if (named or is_actor(actor, label, short_name(label))) and (
@@ -116,7 +115,7 @@ def state(
         ):
             shown[label] = known
     if not shown:
-        # Each kind by its name, and of a kind with many their number: a node may have a thousand pods.
+        # Each kind by its name, large kinds with their number: a node may have a thousand pods.
         kinds = Counter(short_name(label) for label in states.known)
         there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
         raise Refused(f"no such actor at record {seq}: there are {there}")
@@ -124,7 +123,7 @@ def state(
         document = {**_states_document(states, shown, every), "afterEnd": after_end}
         show_json({**document, "journal": verdict_document(verdict)})
     else:
-        # Thousands of rows, at once: a table that is laid out for the eye would take its time.
+        # Thousands of rows: a laid-out table would be slow.
         rows = [tuple(map(visible, row)) for row in _rows(states, shown, every)]
         actor_width, field_width = (max(len(row[column]) for row in rows) for column in (0, 1))
         lines = (f"{row[0]:<{actor_width}}  {row[1]:<{field_width}}  {row[2]}".rstrip() for row in rows)
@@ -140,7 +139,7 @@ def state(
     return worst((code, DIVERGED))
 
 
-#: 2: a state's keys are written as all the others, ``graceNs``.
+#: 2: the keys of a state are in camel case, ``graceNs``.
 STATES_VERSION = 2
 
 
@@ -159,7 +158,7 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
     yield "ACTOR", "FIELD", "VALUE"
     signal_ns = states.signal.raw.mono_ns if states.signal is not None else None
     for label, known in shown.items():
-        # The actor stands before its first field alone, so that one sees where the next one begins.
+        # Only the first field has its actor, which shows where each one begins.
         name = actor_name(label, states.names)
         fields = flatten(known.state, states.names, every=every)
         if known.failed:
@@ -173,7 +172,7 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
 
 
 def _states_document(states: States, shown: dict[str, KnownState], every: bool) -> dict[str, Any]:
-    """``kind: States``; the values as they are encoded, in nanoseconds, under their fields' names."""
+    """``kind: States``; values in their encoded form, in nanoseconds."""
     raw, when = states.at, states.when
     return {
         "kind": "States",

@@ -1,8 +1,8 @@
-"""``ebbtide replay timeline``: a shutdown, a line a transition; or one pod's story, a sentence a transition.
+"""``ebbtide replay timeline``: a shutdown, a line a transition; or one pod's story, a sentence a
+transition.
 
-In a pipe the columns have a fixed width, so that two timelines can be laid side by side and diffed. On a
-terminal they fit: what can be missed goes, a long name is shortened in its middle, and what does not fit
-behind the columns goes on below itself.
+In a pipe the columns have a fixed width, so that two timelines can be compared by diff. On a terminal they
+fit: spare columns go, long names are shortened in the middle, and long texts continue below themselves.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def timeline(
     until: str,
     output: str,
 ) -> int:
-    """Tell a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
+    """Show a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
 
-    EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE the next shutdown is
-    waited for where none is running. Nothing is executed again: it works on any journal that can be read.
+    EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE it waits for the next
+    shutdown if none is running. It executes nothing: any readable journal works.
     """
     wanted = LineFilter(
         actor=known_actor(actor) if actor else "",
@@ -103,7 +103,7 @@ def timeline(
     show = line_json if output == "json" else StoryPrinter() if pod and not every else LinePrinter()
     if follow:
         refuse_following(journals)
-        # Named or not: one that is over is shown as without -f.
+        # A finished one is shown as without -f.
         last = _last_episode(journals) if episode is None else choose_episode(journals, episode)
         if last is not None and last.outcome in GOING_ON:
             return _follow(journals, Timeline(last.first_seq, wanted), 0, show)
@@ -117,8 +117,8 @@ def timeline(
     if not transitions.knows_pod:
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
     if not written:
-        # As they can be typed, and why they leave nothing where that can be told from the filters alone, or
-        # from the waves that the journal names: an empty screen would look like a shutdown without pods.
+        # Name the filters, and why they match nothing if that is clear: an empty screen would look like a
+        # shutdown without pods.
         given = {
             "--actor": wanted.actor,
             "--pod": wanted.pod,
@@ -137,10 +137,10 @@ def timeline(
     return conclude(history.verdict)
 
 
-#: What ends a release (`events.base.order_key`), in an order's outcome.
+#: A part of the key (`events.base.order_key`) of a release's outcome.
 RELEASE_KEY = b"/release/"
 
-#: The last word of a shutdown, and of an outage.
+#: The last event of a shutdown, and of an outage.
 CLOSING_TAGS = (EpisodeClosed.__name__, OutageClosed.__name__)
 
 
@@ -159,7 +159,7 @@ def _moment_text(moment: Moment | None) -> str:
 
 
 def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
-    """A tail that is torn while this boot goes on may be a write under way: it does not end the shutdown."""
+    """A torn tail of this boot may be a write in progress: it does not end the shutdown."""
     history, here = open_journal(journals), boot_id()
     found = list(episodes(history, boot_id=here))
     if not found:
@@ -172,7 +172,7 @@ def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
 def _follow(
     journals: tuple[Path, ...], transitions: Timeline, after: int, show: Callable[[Line], str]
 ) -> int:
-    """Up to the end of the shutdown; where none is chosen yet, of the first that begins behind ``after``."""
+    """Up to the end of the shutdown; without a chosen one, of the first that begins after ``after``."""
 
     def lines() -> Iterator[Iterable[Line]]:
         for batch in follow_journal(sources_of(journals)):
@@ -181,8 +181,8 @@ def _follow(
             if not transitions.episode:
                 transitions.episode = next((raw.episode for raw in batch.records if raw.episode > after), 0)
             yield transitions.lines(batch)
-            # The lock is given back, or the last word said. Not only the last word: with the lock goes the
-            # machine, and what is written after it mostly no longer gets here.
+            # Ends at the release of the lock or at the last event: after the release the machine goes down,
+            # and later records mostly do not arrive here.
             if transitions.episode and any(
                 raw.tag in CLOSING_TAGS or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
                 for raw in batch.records
@@ -198,12 +198,11 @@ def _follow(
 
 
 def _write_lines(batches: Iterable[Iterable[Line]], show: Callable[[Line], str]) -> bool:
-    """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory.
-
-    Whether there was anything to write.
+    """In batches, at once on the screen: neither a write for each line nor a journal in memory. Returns
+    whether there was a line.
     """
     any_text = False
-    # Flushed each time: with -f the reader of a pipe sees a step as soon as it is written.
+    # Flush each time: with -f the reader of a pipe sees a step at once.
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
         if text:

@@ -1,6 +1,6 @@
 """``ebbtide replay verify``: is the whole journal a function of its facts?
 
-The first difference is shown with both sides, its causes, the actor's state, and why, probably.
+It shows the first difference with both sides, its causes, the actor's state, and the probable reason.
 """
 
 from __future__ import annotations
@@ -60,20 +60,19 @@ Examples:
 )
 @output_option("table", "json")
 def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, output: str) -> int:
-    """Feed the facts again and compare every decision, byte by byte.
+    """Execute the facts again and compare every decision, byte by byte.
 
-    EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
-    any case. Without it everything is. Exit code 3: it diverged; the first difference is explained.
+    EPISODE (last, -1, -2, …, or an id) limits the report; everything before it is executed in any case.
+    Exit code 3: it diverged; the first difference is explained.
 
-    It says that the journal is consistent, not whose it is: who can write its files can make another that is
-    consistent, too. With --head it is compared with what was noted elsewhere. Exit code 5: it is another one.
+    The result proves that the journal is consistent, not its origin: a user who can write its files can
+    make another consistent one. --head compares it with a noted head. Exit code 5: it is another journal.
     """
     try:
         noted = parse_head(head) if head else None
     except ValueError as error:
         raise Refused(str(error)) from error
-    # All is executed in any case: a state is a function of every fact before it. 0: all of it is reported
-    # too.
+    # Execute everything: a state depends on every earlier fact. 0: report everything too.
     only = 0
     if episode is not None:
         from ebbtide.cli.common.selection import choose_episode
@@ -89,12 +88,12 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
         gc.enable()
     explained = None
     if result.divergence is not None:
-        # Imported and read a second time only now: most runs have nothing to explain.
+        # Import and read again only now: most runs have no difference.
         from ebbtide.replay.divergence import explain
 
         again = open_journal(journals, logics=LOGICS)
         explained = explain(again, result.divergence, __version__)
-    # Older segments may be gone by retention: then it is intact, and yet not all of that shutdown is here.
+    # Retention may have removed older segments: the journal is intact without all of that shutdown.
     number = headless_episode(open_journal(journals, logics=LOGICS))
     headless = "" if number is None else episode_id(result.verdict.journal_id, number)
     if output == "json":
@@ -110,7 +109,8 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
             speed = f"{span_s(seconds)}, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
             if noted is None:
-                # Not one word more than was shown: who can write the files can make all of them anew.
+                # Claim no more than the check proves: a user who can write the files can replace all of
+                # them.
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
                 show(f"head {head_of(result.verdict)}")
         if headless:
@@ -131,13 +131,13 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
     return worst(codes)
 
 
-#: Another journal in the place of the one that was noted is a loss of what had been on record. One that
-#: begins later may be the same: that it is cannot be said.
+#: Another journal in place of the noted one is a loss of records. A journal that begins later may be the
+#: same one, without proof.
 HEAD_CODES: dict[HeadState, int] = {"there": DONE, "other": CORRUPT, "gone": NOT_SO}
 
 
 def head_sentence(noted: NotedHead, result: Verification) -> str:
-    """What becomes of a head that was noted."""
+    """The result for a noted head."""
     what = "trace id" if noted.of_trace else "hash"
     first, last = result.verdict.first_seq, result.verdict.end.seq
     if result.noted_seq:

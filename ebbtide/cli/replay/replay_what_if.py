@@ -100,14 +100,14 @@ def what_if_command(
     delay: tuple[tuple[int, int], ...],
     output: str,
 ) -> int:
-    """Decide a shutdown again under other settings: who would have been saved, and how long it would take.
+    """Decide a shutdown again under other settings: which pods would be saved, and how long it would take.
 
-    EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so nothing can be
-    said; 'ebbtide replay verify' tells more.
+    EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so there is no
+    answer; see 'ebbtide replay verify'.
     """
-    # First, whether there is a shutdown at all: of an outage nobody needs to hear what a configuration lacks.
+    # The shutdown first: for an outage, a remark about options would be useless.
     shutdown, code = choose_shutdown(journals, episode)
-    # Without a change the answer is what is on record, and only ``verify`` can say whether that is so.
+    # Without a change the record has the answer; ``verify`` checks it.
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
             "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
@@ -142,7 +142,7 @@ def what_if_command(
         remark(f"ebbtide: {unreadable(error)}")
         return worst((code_of(error), code))
     except NoShutdownAtRecord as error:
-        # Where the journal is damaged, the damage is why; else retention has removed what goes before.
+        # The reason is the journal's damage, else retention.
         if damaged := conclude(history.verdict):
             return worst((damaged, code))
         raise Refused(f"{error}, or what stands before it was removed") from None

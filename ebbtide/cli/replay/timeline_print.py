@@ -13,7 +13,7 @@ from ebbtide.events.record.format import rfc3339, utc_text, visible
 from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.timeline import Line, LineKind, sentence
 
-#: What a record is, in one character; bad news go before.
+#: The kind of a record in one character.
 GLYPHS: dict[LineKind, str] = {"fact": "<", "decision": ".", "order": ">", "mark": "#", "unknown": "?"}
 BAD_GLYPH = "!"
 LEVEL_NAMES = {3: "error", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
@@ -28,7 +28,7 @@ LINE_STYLES: dict[str, dict[str, Any]] = {
 
 
 class Column(NamedTuple):
-    """``spare``: in which order it goes where the terminal is too narrow; 0: it stays."""
+    """``spare``: the order in which columns go on a narrow terminal; 0: it stays."""
 
     heading: str
     width: int
@@ -36,7 +36,7 @@ class Column(NamedTuple):
     spare: int = 0
 
 
-#: Before the words. The date is the heading of the first.
+#: Before the words. The first heading is the date.
 COLUMNS = (
     Column("", 12, spare=3),
     Column("SINCE", 10, right=True),
@@ -49,16 +49,16 @@ COLUMNS = (
 WORDS_HEADING = "WHAT (times are UTC)"
 #: Names are not cut in a pipe: two cut names may look alike.
 TIME, POD = 0, len(COLUMNS) - 1
-#: A line of words that is read at a glance; with less, columns go.
+#: The least readable width of words; below it, columns go.
 WORDS_WIDTH_MIN = 38
-#: ``namespace/web-7d9f…x2x4z`` is still told from its like.
+#: ``namespace/web-7d9f…x2x4z`` is still recognisable.
 POD_WIDTH_MIN = 18
-#: With less than this nothing can be laid out: lines are as long as in a pipe, and the terminal breaks them.
+#: Below this width lines are as long as in a pipe, and the terminal breaks them.
 SCREEN_WIDTH_MIN = 50
 
 
 def screen_width() -> int:
-    """The terminal's columns; 0: it is none, or too narrow to lay anything out."""
+    """The terminal's columns; 0: no terminal, or too narrow."""
     if not sys.stdout.isatty():
         return 0
     width = shutil.get_terminal_size().columns
@@ -66,7 +66,7 @@ def screen_width() -> int:
 
 
 def fitting_columns(width: int) -> dict[int, int]:
-    """Which of `COLUMNS`, by their place, with their widths; all of them where ``width`` is 0."""
+    """The shown `COLUMNS`, by place, with their widths; all of them for ``width`` 0."""
     kept = {at: column.width for at, column in enumerate(COLUMNS)}
 
     def room() -> int:
@@ -82,7 +82,7 @@ def fitting_columns(width: int) -> dict[int, int]:
 
 
 def shortened(name: str, width: int) -> str:
-    """``shop/checko…9-x2x4z``: its middle goes, for names are told apart by how they begin and end."""
+    """``shop/checko…9-x2x4z``: without its middle, because names differ at their begin and end."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -90,7 +90,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def hanging(prefix: str, text: str, width: int) -> list[str]:
-    """``prefix`` and the text behind it; what does not fit goes on below the text. 0: on one line."""
+    """``prefix`` and the text; a long text continues below itself. 0: on one line."""
     if not width or len(prefix) + len(text) <= width:
         return [f"{prefix}{text}"]
     lines = textwrap.wrap(
@@ -105,7 +105,7 @@ def hanging(prefix: str, text: str, width: int) -> list[str]:
 
 
 class LinePrinter:
-    """A line as text. The date is the heading of the first column, and is said anew when it changes."""
+    """A line as text. The first column's heading is the date, repeated when it changes."""
 
     def __init__(self) -> None:
         self._paint = painter(LINE_STYLES)
@@ -118,14 +118,14 @@ class LinePrinter:
         heading = ""
         if date != self._date:
             names = [date, *(column.heading for column in COLUMNS[1:])]
-            # Without its column the date stands over the words.
+            # Without its column the date is above the words.
             words = WORDS_HEADING if TIME in self._columns else f"WHAT, on {date} UTC"
             heading = self._paint("heading", self._prefix(names) + words) + "\n"
             self._date = date
         glyph = BAD_GLYPH if line.bad else GLYPHS[line.kind]
         cells = (
             clock[:12],
-            # One word for each column, for who cuts them in a pipe.
+            # One word for each column, so that a pipe can cut them.
             offset(line.since_ns).removesuffix(" s"),
             str(line.seq),
             glyph,
@@ -145,7 +145,7 @@ class LinePrinter:
 
 
 class StoryPrinter:
-    """A line as a sentence, under its pod's name; a name may be that of pods in several namespaces."""
+    """A line as a sentence, under its pod's name, which several namespaces may have."""
 
     def __init__(self) -> None:
         self._paint = painter(LINE_STYLES)
@@ -163,7 +163,7 @@ class StoryPrinter:
 
 
 def line_json(line: Line) -> str:
-    """One object. ``actor`` as in ``journal show``; what does not apply is null."""
+    """One object. ``actor`` as in ``journal show``; absent values are null."""
     document = {
         "seq": line.seq,
         "time": rfc3339(line.wall_ns),

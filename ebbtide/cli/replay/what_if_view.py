@@ -25,7 +25,7 @@ from ebbtide.replay.whatif.whatif_run import (
 )
 
 WHAT_IF_VERSION = 1
-#: What may become of a pod, with the field of the document that has its UID.
+#: The changes of a pod, with the document's field for its UID.
 CHANGE_FIELDS: dict[PodChange, str] = {
     "saved": "saved",
     "perhaps-saved": "perhapsSaved",
@@ -41,13 +41,13 @@ _NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GR
 
 
 def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
-    """Totals, the waves, the pods, and what was assumed."""
+    """Totals, waves, pods, and assumptions."""
     title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
-    # One line: two equal tables would be compared by somebody for a difference that is not there.
+    # One line: two equal tables would suggest a difference.
     if found.is_same:
         return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
-    # Only of pods for whom something changes, or may change: of the others nobody asks why.
+    # Only for pods with a possible change.
     whys = [
         Text(visible(f"{side.line.pod.label}: {side.support.why}"), style="dim")
         for side in found.pods
@@ -63,7 +63,7 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
     ]
     for change in CHANGE_FIELDS:
         pods = found.changed(change)
-        # Whether somebody is saved or lost is the question; what may be is said only where there is some.
+        # Saved and lost are always shown, the uncertain ones only where there are any.
         if pods or change in ("saved", "lost"):
             names = ", ".join(pod.line.pod.label for pod in pods) or "none"
             totals.append((change.replace("-", " "), names))
@@ -90,7 +90,7 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     def of(value: Callable[[WaveLine], int | None]) -> Interval:
         return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
 
-    # Both runs where they differ: which of them the machine would have had is what the record does not know.
+    # Both runs where they differ: the record does not decide between them.
     names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
     return (
         str(wave.priority),
@@ -110,7 +110,7 @@ def _wave_took(line: WaveLine) -> int | None:
 def _pod_row(side: PodSide) -> tuple[str, ...]:
     then, line = side.then, side.hopeful or side.line
     was = "-" if then is None else str(then.wave)
-    # Who ends by itself at best, and at worst not even after SIGKILL, may well be killed.
+    # Between a graceful best and a worst where SIGKILL fails, a kill is possible.
     best, worst = _fate(side.hopeful), _fate(side.grim)
     between = "killed" if (best, worst) == ("graceful", "failed") else best
     first, *others = dict.fromkeys((best, between, worst))
@@ -130,7 +130,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
 
 
 def _fate(line: PodLine | None) -> str:
-    """``open``: its stop had begun when the run was over; ``not stopped``: it had not."""
+    """``open``: its stop had begun at the run's end; ``not stopped``: it had not."""
     if line is None:
         return "-"
     return line.outcome or ("not stopped" if line.began_ns is None else "open")
@@ -141,7 +141,7 @@ def _time_text(ns: int | None) -> str:
 
 
 def _interval_text(times: Interval) -> str:
-    """Both ends only where they are told apart by what people read."""
+    """Both ends only where their texts differ."""
     low, high = (_time_text(each) for each in times.bounds)
     return low if low == high else f"{low} … {high}"
 
