@@ -1,10 +1,9 @@
 """Bounded YAML and JSON: text in, trees of plain values with line numbers out, or one clear error.
 
-Every reader of such text goes through here: configurations, kubeconfigs, manifests, those of static pods.
-Files come from people and from clusters, so nothing in them may cost more than its size: the bytes, the
-nesting and the number of nodes have limits, an alias counts with everything it stands for, and what refers
-to itself is refused. Nodes are built from parser events on a stack of our own, so deep nesting cannot
-exhaust the interpreter's. A file is opened only if it is one: a FIFO would hold its reader for ever.
+It reads configurations, kubeconfigs and manifests. A file must not cost more than its size: bytes, nesting
+and the number of nodes have limits, an alias counts with all its nodes, and a cycle is refused. Nodes are
+built on an own stack, so deep nesting cannot exhaust the interpreter's. Only regular files are read: a FIFO
+would block its reader.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ import yaml
 
 from ebbtide.events.units import size_text
 
-# What one word of YAML means, and how it is shown in a message. The rules are those by which Kubernetes' own
-# tools read a manifest: YAML 1.1 without the base-60 numbers and without dates. A reader that took "on" for a
-# word where they take it for true would accept what the API server refuses.
+# The meaning of one word of YAML, as for Kubernetes' own tools: YAML 1.1 without base-60 numbers and dates.
+# A reader with other rules ("on" as a word) would accept files that the API server refuses.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
 
-#: Longest piece of someone's text that a message repeats.
+#: The longest piece of a file's text in a message.
 QUOTE_LENGTH_MAX = 60
 
 #: No number in use has more digits; int() on a long text is quadratic.
@@ -68,7 +66,7 @@ _TYPES_BY_TAG: dict[str, type | tuple[type, ...]] = {
 
 
 class DocumentError(ValueError):
-    """A text cannot be used; ``message`` is one line with the cure, ``line`` 0 where it is not known."""
+    """The text is unusable; ``message`` is one line with the cure, ``line`` 0 if unknown."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -77,21 +75,21 @@ class DocumentError(ValueError):
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks and without characters that a terminal would obey."""
+    """``text`` without line breaks and control characters."""
     joined = " ".join(text.split())
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in joined)
 
 
 def quote(text: str) -> str:
-    """Someone's text inside a message: in quotes, shortened, harmless."""
+    """A file's text inside a message: in quotes, shortened, harmless."""
     cut = text if len(text) <= QUOTE_LENGTH_MAX else text[: QUOTE_LENGTH_MAX - 1] + "…"
     return one_line(repr(cut))
 
 
 def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar:
-    """The value of a scalar: ``plain`` when it was written without quotes and without a tag.
+    """The value of a scalar; ``plain``: written without quotes and without a tag.
 
-    Raises DocumentError on a tag that is not in use, and where text and tag disagree.
+    Raises DocumentError on an unused tag, and where text and tag disagree.
     """
     if tag == _STR or tag == "!" or (tag is None and not plain):
         return text
@@ -106,7 +104,7 @@ def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar
 def _plain_scalar(text: str, line: int) -> Scalar:
     if text in _SCALARS_BY_TEXT:
         return _SCALARS_BY_TEXT[text]
-    # Most words are no numbers, and a file has many: one look instead of five patterns.
+    # Most words are no numbers: one look instead of five patterns.
     if text[0] not in "+-.0123456789":
         return text
     for pattern, base in _INTS:
@@ -123,29 +121,29 @@ def _plain_scalar(text: str, line: int) -> Scalar:
     )
 
 
-#: Deeper than any Kubernetes object, aliases included; shallow enough that walking a tree may recurse.
+#: Deeper than any Kubernetes object, aliases included; shallow enough for recursive walks.
 DEPTH_MAX = 64
 
-#: Nodes in one text, aliases expanded: four times what a list of 1 000 ordinary pods has, and 100 MiB.
+#: Nodes in one text, aliases expanded: four times a list of 1 000 ordinary pods, and 100 MiB.
 NODES_MAX = 400_000
-#: The same where a text is one object: ten times a pod with 128 containers. 12 MiB of memory.
+#: The same for a text with one object: ten times a pod with 128 containers. 12 MiB of memory.
 OBJECT_NODES_MAX = 50_000
 
-#: A text begins with one, ``%YAML 1.1``, if with any; the parser compares each with all before it.
+#: Usually at most one, ``%YAML 1.1``; the parser compares each with all before it.
 DIRECTIVES_MAX = 8
 _LINE_ENDS = "\n\r\x85\u2028\u2029"
 
-#: libyaml where PyYAML was built with it: 20 times as fast, and the same events.
+#: libyaml where PyYAML has it: 20 times as fast, with the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: The only tags in use; an object of some programming language is not a configuration.
+#: The only tags in use.
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Tree: TypeAlias = "dict[str, Node] | list[Node] | str | int | float | bool | None"
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A value and the line where it stands; for a mapping's value, the line of its key. 0: not known."""
+    """A value with its line; for a mapping's value, the line of its key. 0: not known."""
 
     value: Tree
     line: int = 0
@@ -173,9 +171,9 @@ class _Anchored(msgspec.Struct, gc=False):
 
 
 def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
-    """A regular file, or ``bytes_max`` + 1 bytes of one that is longer. Raises OSError, ValueError."""
-    # Opening a FIFO waits for its writer, and a device may never end; what waits for an open cannot be ended
-    # either. So nothing is waited for, and what it is is asked of what was opened.
+    """A regular file, or ``bytes_max`` + 1 bytes of a longer one. Raises OSError, ValueError."""
+    # Opening a FIFO waits for its writer without an end, and a device may never end. Open without waiting,
+    # then check the file type.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -187,9 +185,9 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 
 def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
-    """The documents of a text that is YAML or JSON, empty ones left out. Raises DocumentError."""
-    # JSON first, because it is fast; other text may be YAML in its flow style. The JSON reader does not count
-    # its values: a text that may have too many goes to the YAML reader, which counts while it reads.
+    """The documents of a text that is YAML or JSON, without empty ones. Raises DocumentError."""
+    # JSON first, because it is fast; other text may be YAML in its flow style. The JSON reader does not
+    # count values, so a text with many goes to the YAML reader.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
             return parse_json(text)
@@ -197,7 +195,7 @@ def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
 
 
 def object_of_file(path: Path, bytes_max: int) -> Any:
-    """The first document of a file that holds one object, as plain values; None where it is empty.
+    """The first document of a file with one object, as plain values; None for an empty file.
 
     Raises OSError, and ValueError: a DocumentError where it is not YAML.
     """
@@ -205,7 +203,7 @@ def object_of_file(path: Path, bytes_max: int) -> Any:
 
 
 def object_of_text(text: str) -> Any:
-    """The same of a text. Raises DocumentError."""
+    """The same for a text. Raises DocumentError."""
     documents = parse_text(text, OBJECT_NODES_MAX)
     return plain_value(documents[0]) if documents else None
 
@@ -218,7 +216,7 @@ def plain_value(node: Node) -> Any:
 
 
 def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
-    """The documents of a YAML text, empty ones left out. Raises DocumentError."""
+    """The documents of a YAML text, without empty ones. Raises DocumentError."""
     if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
         raise DocumentError(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
     try:
@@ -226,7 +224,7 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
         return [document for document in builder.documents(text) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # The end of a text without a last line break counts as a line more.
+        # The parser counts the end of a text without a last line break as one line more.
         line = min(mark.line + 1, text.count("\n") + 1) if mark else 0
         if line and "\t" in _indent(text.split("\n")[line - 1]):
             raise DocumentError("indented with a tab: YAML takes blanks only, write blanks", line) from error
@@ -237,12 +235,12 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
 
 
 def _indent(line: str) -> str:
-    """Blanks and tabs at its begin, those behind a list's dash too."""
+    """Blanks and tabs at its begin, also after a list's dash."""
     return line[: len(line) - len(line.lstrip(" \t-"))]
 
 
 def decode_text(raw: bytes, bytes_max: int) -> str:
-    """UTF-8 text, with or without a byte order mark. Raises DocumentError when too long or not text."""
+    """UTF-8 text, with or without a byte order mark. Raises DocumentError if it is too long or not text."""
     if len(raw) > bytes_max:
         raise DocumentError(f"larger than {size_text(bytes_max)}: split it into several files", 0)
     try:
@@ -253,7 +251,7 @@ def decode_text(raw: bytes, bytes_max: int) -> str:
 
 
 class _YamlBuilder:
-    """Turns parser events into nodes. One a text."""
+    """Turns parser events into nodes. One for each text."""
 
     def __init__(self, nodes_max: int) -> None:
         self._stack: list[_Open] = []
@@ -279,8 +277,8 @@ class _YamlBuilder:
                 handler(event)
 
     def _alias(self, event: Any) -> None:
-        # The node is not copied: whoever uses it here and there reads the same tree. But it counts with its
-        # whole size each time, or ten lines of aliases of aliases would stand for a billion nodes.
+        # The tree is shared, not copied. But it counts with its whole size each time: ten lines of nested
+        # aliases could stand for a billion nodes.
         line, name = event.start_mark.line + 1, event.anchor
         if name not in self._anchors:
             raise DocumentError(f"the alias {quote('*' + name)} has no anchor", line)
@@ -297,7 +295,7 @@ class _YamlBuilder:
         if top is not None and top.mapping and top.key is None:
             self._anchor(event.anchor, Node(event.value, line), 1)
             self._count(1, line)
-            # In quotes it is a field of that name, and stands apart from the plain one from here on.
+            # In quotes it is a field with that name, unlike the plain one.
             quoted = event.value == _MERGE and not event.implicit[0]
             top.key, top.key_line = "\0" + _MERGE if quoted else str(event.value), line
             return
@@ -311,21 +309,20 @@ class _YamlBuilder:
             raise DocumentError(f"the tag {quote(event.tag)} is not used here: leave it out", line)
         if len(self._stack) >= DEPTH_MAX:
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", line)
-        # None until its end: an alias to it that comes before that is inside of it.
+        # None until its end: an earlier alias to it is inside of it.
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         self._stack.append(_Open(line=line, anchor=event.anchor, mapping=mapping))
 
     def _end(self, event: Any) -> None:
         done = self._stack.pop()
-        # What stands in the mapping itself goes before what it takes over, and of several that it takes over
-        # the first one does: each later one goes below what is there already.
+        # The mapping's own fields win over merged ones, and earlier merges over later ones.
         fields = done.items
         for taken in done.merged:
             for source in taken.value if isinstance(taken.value, list) else [taken]:
                 if not isinstance(source.value, dict):
                     raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
-                # In place: a copy for each of them would cost what is there once more each time.
+                # In place: a copy for each would be quadratic.
                 for name, each in source.value.items():
                     fields.setdefault(name, each)
         node = Node(fields if done.mapping else done.values, done.line)
@@ -349,7 +346,7 @@ class _YamlBuilder:
             if top.key == _MERGE:
                 top.merged.append(node)
             elif top.key in top.items:
-                # A second one would win silently, and nobody would see why the first does nothing.
+                # A second one would silently win.
                 first = top.items[top.key].line
                 message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
                 raise DocumentError(message, top.key_line)
@@ -367,25 +364,24 @@ class _YamlBuilder:
             raise DocumentError(f"more than {self._nodes_max} values, aliases included: split it", line)
 
 
-#: What a plain ``<<`` becomes: it takes the fields of what its value names (YAML 1.1).
+#: A plain ``<<`` takes over the fields of its value (YAML 1.1).
 _MERGE = "<<"
 
 
-# JSON as the same trees as YAML: what ``kubectl -o json`` prints is large, and this is fast. A text may hold
-# several objects one after another. Lines are not known here (0 in every node): a message names the document
-# by its number instead.
+# JSON as the same trees, because ``kubectl -o json`` prints large texts and this reader is fast. A text may
+# have several objects. Lines are unknown (0): messages name the document by its number.
 
 
 _SPACE = " \t\r\n"
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether it is worth a try: YAML's flow style begins the same way."""
+    """Whether to try JSON: YAML's flow style begins the same way."""
     return text.lstrip(_SPACE)[:1] in ("{", "[")
 
 
 def parse_json(text: str) -> list[Node]:
-    """The documents of a text. Raises DocumentError; one that is not JSON at all may still be YAML."""
+    """The documents of a text. Raises DocumentError; a text that is not JSON may still be YAML."""
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
     documents, position = [], _skip_space(text, 0)
     while position < len(text):
@@ -420,7 +416,7 @@ def _json_node(raw: Any, depth: int = 0) -> Node:
 
 
 def _json_text(text: str) -> str:
-    """Refuses half a surrogate pair, which JSON can spell and nothing can write down."""
+    """Refuses half a surrogate pair, which JSON can spell and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
