@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from ebbtide.cli import config as view
+from ebbtide.cli import config_view as view
 from ebbtide.config import Loaded, parse
 from ebbtide.events.base import NS_PER_SECOND
 
@@ -45,7 +45,7 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
     """Whatever is configured, `config show -o yaml` can be used as a configuration."""
     entries = [f"{{priority: {p}, shutdownGracePeriodSeconds: {s}}}" for p, s in listed]
     form = f"ByPodPriority: [{', '.join(entries)}]" if listed else f": {seconds}s"
-    quoted = [view._yaml_line("/" + path) for path in paths]
+    quoted = [view.yaml_line("/" + path) for path in paths]
     first = loaded(
         OWN + f"shutdownGracePeriod{form}\nfeatureGates: {{PodLifecycleSleepAction: {str(gate).lower()}}}\n"
         f"journalFallbacks:{''.join(f'{chr(10)}- {path}' for path in quoted) or ' []'}\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.doctor import print_findings
-from ebbtide.cli.outage.outage_doctor import LEASES_NAMESPACE, rights
+from ebbtide.cli.outage.cluster_looks import LEASES_NAMESPACE, rights
 from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
 from tests.commands import same_as_golden
 from tests.deploy.rendering import rendered

@@ -1,0 +1,275 @@
+"""Reads the cluster for `ebbtide.outage.checks`, with a person's rights, and asks the proof sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.outage.outage_common import (
+    Cluster,
+    alive_by,
+    decoded,
+    leader_of,
+)
+from ebbtide.events.units import span_s
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
+    from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
+    from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
+    from ebbtide.outage.configuration import OutageConfiguration
+
+
+T = TypeVar("T")
+ACCOUNT = "ebbtide-outage"
+POLICY = "ebbtide-outage-only-our-taints"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+STORAGE = "/apis/storage.k8s.io/v1"
+LEASES_NAMESPACE = "kube-node-lease"
+
+
+class Right(NamedTuple):
+    """One of the controller's requests. ``namespace``: ``""`` everywhere, ``own`` the controller's."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def what(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.resource}{f' {self.name}' if self.name else ''}{where}"
+
+
+def rights_text(rights: Iterable[Right]) -> tuple[str, ...]:
+    """``get, list nodes``, one for each resource."""
+    verbs: dict[str, list[str]] = {}
+    for right in rights:
+        verbs.setdefault(right.what, []).append(right.verb)
+    return tuple(f"{', '.join(found)} {what}" for what, found in verbs.items())
+
+
+def rights(namespace: str) -> list[Right]:
+    """The rights in ``deploy/kubernetes/outage/role.yaml``: a test compares them."""
+    leases = "coordination.k8s.io"
+    return [
+        *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+        *(Right(verb, each) for each in ("pods", "persistentvolumes") for verb in ("list", "watch")),
+        *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+        *(Right(verb, "leases", leases, LEASES_NAMESPACE) for verb in ("get", "list", "watch")),
+        *(Right(verb, "configmaps", "", namespace) for verb in ("get", "list", "create", "delete")),
+        Right("create", "leases", leases, namespace),
+        *(Right(verb, "leases", leases, namespace, ACCOUNT) for verb in ("get", "update")),
+    ]
+
+
+def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...]) -> list[Right]:
+    """The needed rights in ``deploy/kubernetes/outage/remediators``: for installed remediators that a pool
+    believes. Machines in another cluster are not checked.
+    """
+    from ebbtide.actors.edges.proof_sources.remediators import KINDS
+
+    places = [path.split("/") for path, _ in KINDS.values()]
+    wanted = [Right("list", plural, group) for _, _, group, _, plural in places]
+    if configuration.cluster_api.kubeconfig is None:
+        wanted.append(Right("get", "machines", "cluster.x-k8s.io"))
+    believed = any("remediator" in pool.believe for pool in configuration.pools)
+    return [right for right in wanted if believed and right.group in groups]
+
+
+class _Look:
+    """Forbidden objects are noted, and None."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.unseen: list[str] = []
+
+    async def may(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await work()
+        except Refused as error:
+            self.unseen.append(error.message)
+            return None
+
+    async def some(self, path: str) -> list[JsonObject]:
+        return await self.may(lambda: self.cluster.some(path, dict[str, Any])) or []
+
+    async def is_there(self, path: str) -> bool | None:
+        async def ask() -> bool:
+            return await self.cluster.one(path, dict[str, Any]) is not None
+
+        return await self.may(ask)
+
+
+async def gather(
+    cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
+) -> ClusterCheck:
+    """Raises Refused if even the Nodes cannot be listed."""
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
+    from ebbtide.actors.edges.kubernetes.node_view import NODES_PATH
+    from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, BoundPod, WorkView
+    from ebbtide.outage.checks import ClusterCheck
+
+    look = _Look(cluster)
+    nodes = await cluster.some(NODES_PATH, ApiNode)
+    drivers = {
+        each["metadata"]["name"]: tuple(found["name"] for found in each["spec"].get("drivers") or ())
+        for each in await look.some(f"{STORAGE}/csinodes")
+    }
+    # Without a readable CSINode there is no finding.
+    is_known = not look.unseen
+    checks = await _nodes(nodes, configuration, drivers if is_known else None)
+    pods = await look.may(lambda: cluster.some(PODS_PATH, BoundPod)) or []
+    views = map(WorkView().project_pod, pods)
+    tolerating = tuple(
+        f"{pod.namespace}/{pod.name}"
+        for pod in views
+        if configuration.effect in pod.tolerates and not pod.daemon and not pod.over
+    )
+    found = await look.some(VOLUMES_PATH)
+    attached = {
+        each["metadata"]["name"]: each["spec"].get("attachRequired", True)
+        for each in await look.some(f"{STORAGE}/csidrivers")
+    }
+    account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+    policies = [await look.is_there(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
+    groups = await look.may(lambda: _groups(cluster))
+    denied = await _denied(cluster, account, namespace, rights(namespace))
+    unread = await _denied(cluster, account, namespace, remediator_rights(configuration, groups or ()))
+    leader = await leader_of(cluster, namespace)
+    version = await look.may(lambda: _version(cluster))
+    return ClusterCheck(
+        version=version or (0, 0),
+        nodes=tuple(checks),
+        leader=leader,
+        account=account,
+        denied=denied,
+        managed=configuration.cluster_api.kubeconfig is not None,
+        unread=unread or (),
+        policy=None if None in policies else all(policies),
+        groups=groups or (),
+        tolerating=tolerating,
+        volumes=tuple(volume_check(each) for each in found if is_bound(each)),
+        attached=attached,
+        effect=configuration.effect,
+        dry_run=configuration.dry_run,
+        configured=configured,
+        held=tuple(each.name for each in configuration.pools if each.power_off and each.ask_kubelet),
+        unseen=tuple(dict.fromkeys(look.unseen)),
+    )
+
+
+async def _version(cluster: Cluster) -> tuple[int, int]:
+    """(0, 0) without one."""
+    said = decoded(await cluster.call("GET", "/version"), "get /version", dict[str, Any])
+    numbers = [re.match(r"\d+", str(said.get(name, ""))) for name in ("major", "minor")]
+    major, minor = (int(each[0]) if each else 0 for each in numbers)
+    return major, minor
+
+
+async def _groups(cluster: Cluster) -> tuple[str, ...]:
+    said = decoded(await cluster.call("GET", "/apis"), "list API groups", dict[str, Any])
+    return tuple(str(each.get("name")) for each in said.get("groups") or ())
+
+
+async def _denied(
+    cluster: Cluster, account: str, namespace: str, asked: list[Right]
+) -> tuple[str, ...] | None:
+    """The missing rights of the account; None: we may not ask."""
+    from ebbtide.actors.edges.kubernetes.api_calls import for_each
+
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+
+    async def one(right: Right) -> bool | None:
+        what = {each: value for each, value in right._asdict().items() if value}
+        spec = {"user": account, "groups": groups, "resourceAttributes": what}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await cluster.call("POST", REVIEWS, body)
+        if not answer.ok:
+            return None
+        return bool(decoded(answer, "review", dict[str, Any])["status"]["allowed"])
+
+    answers = await for_each(asked, one)
+    if None in answers:
+        return None
+    return rights_text(right for right, allowed in zip(asked, answers, strict=True) if not allowed)
+
+
+def is_bound(volume: JsonObject) -> bool:
+    return (volume.get("status") or {}).get("phase") == "Bound"
+
+
+def volume_check(volume: JsonObject) -> VolumeCheck:
+    """The checked part of a PersistentVolume."""
+    from ebbtide.outage.checks import LOCAL_KINDS, VolumeCheck
+
+    spec = volume["spec"]
+    kind = next((each for each in (*LOCAL_KINDS, "csi") if each in spec), "other")
+    owner = spec.get("claimRef") or {}
+    label = f"{owner.get('namespace')}/{owner.get('name')}" if owner else ""
+    return VolumeCheck(
+        volume["metadata"]["name"], label, kind, spec["csi"]["driver"] if kind == "csi" else ""
+    )
+
+
+async def _nodes(
+    nodes: list[ApiNode],
+    configuration: OutageConfiguration,
+    drivers: dict[str, tuple[str, ...]] | None,
+) -> list[NodeCheck]:
+    """Each with the answers of its pool's sources."""
+    from ebbtide.actors.edges.kubernetes.api_calls import for_each
+    from ebbtide.actors.edges.kubernetes.node_view import project_node
+    from ebbtide.actors.edges.proof_sources.proof_source import Machine
+    from ebbtide.outage.checks import NodeCheck
+    from ebbtide.outage.pool_sources import machine_sources
+
+    sources = {pool.name: machine_sources(pool) for pool in configuration.pools}
+
+    async def one(node: ApiNode) -> NodeCheck:
+        view = project_node(node)
+        pool = configuration.pool_of(view.labels)
+        asked = sources[pool.name](view.name) if pool.name in sources else []
+        machine = Machine(view.name, view.uid, view.boot_id, view.system_uuid, view.provider_id)
+        return NodeCheck(
+            name=view.name,
+            pool=pool.name,
+            ready=view.ready == "True",
+            system_uuid=view.system_uuid,
+            provider_id=view.provider_id,
+            taint=view.taint,
+            drivers=() if drivers is None else drivers.get(view.name),
+            believes=pool.believe,
+            alive=alive_by(view),
+            machine=view.machine is not None,
+            sources=tuple([await _asked(each, machine) for each in asked]),
+        )
+
+    return await for_each(nodes, one)
+
+
+async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
+    """Once: a proof takes two readings, but one shows whether the source answers."""
+    import trio
+
+    from ebbtide.events import bounds
+    from ebbtide.outage.checks import SourceCheck
+
+    error = f"no answer in {span_s(bounds.now.source_seconds)}"
+    with trio.move_on_after(bounds.now.source_seconds):
+        try:
+            said = await source.read(machine)
+        except (OSError, ValueError) as failure:
+            return SourceCheck(source.source, source.name, error=str(failure))
+        if said is not None:
+            return SourceCheck(
+                source.source, source.name, said.verdict, said.identity_kind, said.identity, said.error
+            )
+        error = "it has nothing to say of this node"
+    return SourceCheck(source.source, source.name, error=error)
