@@ -459,7 +459,7 @@ def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
         named = "; ".join(f"{quote(name)} of {first_names(pods)}" for name, pods in by_class.items())
         cure = "add them (kubectl get priorityclasses -o yaml), or write spec.priority"
         raise ManifestError(
-            one_line(f"{manifests[0].source}: nothing here says the value of priority class {named}: {cure}")
+            one_line(f"{manifests[0].source}: no object here has the value of priority class {named}: {cure}")
         )
 
 

@@ -100,7 +100,7 @@ def _listen_for_all(listener: socket.socket, path: Path) -> None:
         own = os.open(private, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         found = os.fstat(own)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise OSError(errno.EPERM, f"{path.parent / private} is somebody else's: remove it")
+            raise OSError(errno.EPERM, f"{path.parent / private} belongs to another program: remove it")
         with suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=own)
         place = f"/proc/self/fd/{own}/{SOCKET_NAME}"

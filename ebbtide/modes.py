@@ -152,7 +152,9 @@ def _runtime_socket(options: RunOptions, section: NodeSection, missing: list[str
             f"no container runtime listens at {looked}: waiting for {SOCKETS[0]}; or use --cri PATH"
         )
     elif not found.exists():
-        missing.append(f"nothing listens at {found} yet: its pods are known when the container runtime comes")
+        missing.append(
+            f"no runtime listens at {found} yet: its pods are known when the container runtime comes"
+        )
     return (found or SOCKETS[0]).absolute()
 
 
@@ -193,9 +195,7 @@ def _find_kubeconfig(
         )
     if options.mode in _NEED_RUNTIME:
         # In this mode the API server only displays the shutdown.
-        missing.append(
-            "no kubeconfig is there: pods are ended without the API server, and nobody there is told"
-        )
+        missing.append("there is no kubeconfig: pods are ended without the API server, which shows no status")
         return None, False
     missing.append(
         f"none of {looked} is there: waiting for {JOINING}; until then pods are ended without the API"

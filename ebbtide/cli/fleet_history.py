@@ -123,5 +123,5 @@ def fit_lines(found: Fit, past: FleetHistory) -> RenderableType:
     if found.unknown:
         # Name pods without evidence: the verdict does not cover them.
         pods = ", ".join(pod.label for pod in found.unknown)
-        lines.append((f"nothing is on record of {pods}", "dim"))
+        lines.append((f"no record of {pods}", "dim"))
     return Group(*(Text(visible(text), style=style) for text, style in lines))

@@ -58,7 +58,7 @@ Examples:
   ebbtide journal pack --redact -o ticket-4711.zip
   ebbtide journal pack -2 --journal /mnt/old/journal -o that-one.zip
 
-Whoever has the file names it where a journal is asked for: --journal ticket-4711.zip
+To read the file, name it as a journal: --journal ticket-4711.zip
 """
 
 
@@ -98,7 +98,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
 
 @journal.command("show", epilog=SHOW_EPILOG)
 @journals_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is being written.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the journal.")
 @click.option(
     "--since",
     default="",

@@ -57,7 +57,7 @@ def pack_journal(
         _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt), lambda path: None)
     elif _redact(history, file) == DIVERGED:
         return worst((code, DIVERGED))
-    with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
+    with_names = "pseudonyms only; the file has no table of real names" if redacted else "names as they are"
     count = plural(len(list(episodes(history))), "outage" if history.of_outages else "shutdown")
     records = f"{history.verdict.first_seq} to {history.verdict.end.seq}"
     show(f"{file}: {count}, records {records}, {size_text(file.stat().st_size)}, {with_names}")

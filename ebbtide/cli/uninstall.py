@@ -161,7 +161,7 @@ def restore(node: LocalNode, parts: NodeParts | str) -> Step:
     name = node.options.node_name or ""
     # Without a Node's name, the daemon has changed none.
     if node.journal.mode in ANNOUNCING_MODES:
-        return Step("failed", "Node", name, f"what is left there is not known: {parts}")
+        return Step("failed", "Node", name, f"its marks there are unknown: {parts}")
     return Step("nothing", "Node", name, parts)
 
 

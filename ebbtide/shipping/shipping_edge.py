@@ -78,7 +78,7 @@ class ShippingEdge(SideProcess):
         if name := self._removing:
             self._removing = ""
             self._lost += 1
-            self._tell(4, f"shipping: {name} was removed before it was known to be in the store")
+            self._tell(4, f"shipping: {name} was removed before the store confirmed it")
 
     async def _until_free(self) -> None:
         await self._free.wait()

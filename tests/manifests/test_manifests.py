@@ -220,7 +220,7 @@ def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -
     with pytest.raises(ManifestError) as refused:
         load_manifests([file])
     assert str(refused.value) == (
-        f"{file}:1: nothing here says the value of priority class 'gold' of p0, p1, p2, p3, p4 and 2 more; "
+        f"{file}:1: no object here has the value of priority class 'gold' of p0, p1, p2, p3, p4 and 2 more; "
         "'silver' of s: add them (kubectl get priorityclasses -o yaml), or write spec.priority"
     )
 

@@ -54,9 +54,9 @@ Examples:
   ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
   OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
 
-What is not said here comes from the section tracing of the configuration, then from the standard variables
-OTEL_EXPORTER_OTLP_*. Header values are given there: what stands on a command line, everybody on the machine
-can read. Sending a shutdown again is harmless: each span has the same id and bytes as the first time.
+Defaults come from the section tracing of the configuration, then from the standard variables
+OTEL_EXPORTER_OTLP_*. Headers are set there, because every user of the machine can read a command line.
+Sending a shutdown again is harmless: each span has the same id and bytes.
 """
 
 

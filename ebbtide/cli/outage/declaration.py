@@ -82,13 +82,15 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
             f"{name} was made anew meanwhile, with UID {seen.uid}: look again, and declare that one"
         )
     if before is not None and seen.boot != before.boot:
-        raise Refused(f"{name} has booted meanwhile (boot id {seen.boot}): it lives, nothing is declared")
+        raise Refused(
+            f"{name} has booted meanwhile (boot id {seen.boot}): it lives, so there is no declaration"
+        )
     if before is not None and seen.mark != before.mark:
         raise Refused(
-            f"{name} renewed its lease {ago(seen.mark) or 'meanwhile'}: it lives, nothing is declared"
+            f"{name} renewed its lease {ago(seen.mark) or 'meanwhile'}: it lives, so there is no declaration"
         )
     if before is not None and seen.status_mark != before.status_mark:
-        raise Refused(f"{name} reported its status meanwhile: it lives, nothing is declared")
+        raise Refused(f"{name} reported its status meanwhile: it lives, so there is no declaration")
     _refuse_contradicted(seen)
     if ready_text(seen.node.status.conditions) == "Ready":
         raise Refused(

@@ -59,10 +59,10 @@ Examples:
   ebbtide outage declare worker-2 --alive --withdraw
 
 
---off: be sure that the machine is off: if it runs, two nodes write the same data. The statement names this
-Node, this boot and its last heartbeat; any heartbeat after that voids it. A node that lives is refused.
+--off: be sure that the machine is off: if it runs, two nodes write the same data. The declaration names this
+Node, this boot and its last heartbeat; a later heartbeat voids it. A running node is refused.
 
---alive: as long as that stands, nothing proves this boot off: no taint is set, and nothing is switched off.
+--alive: meanwhile no proof counts for this boot: it gets no taint, and it is not switched off.
 """
 
 
@@ -94,7 +94,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
     "--alive",
     "is_alive",
     is_flag=True,
-    help="The node runs, whoever says otherwise: contradicts every proof.",
+    help="The node runs: contradicts every proof.",
 )
 @click.option(
     "--by", metavar="NAME", help="Who says so; it goes on record.  [default: your user name in the cluster]"
@@ -124,7 +124,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
     "--print",
     "only_print",
     is_flag=True,
-    help="Print the annotation, for whoever applies it from a repository, and write nothing.",
+    help="Print the annotation, for a repository, and write nothing to the cluster.",
 )
 @kubeconfig_option
 @output_option("table", "json")
@@ -171,7 +171,7 @@ def declare(
     _show_what(seen, who, seconds, reason)
     if not (yes or only_print):
         if not sys.stdin.isatty():
-            raise Refused("nobody is there to be asked: say --yes")
+            raise Refused("standard input is no terminal: use --yes")
         if not click.confirm(f"{node} is off: declare it?", err=True):
             raise Refused("nothing was declared")
     statement = statement_of(seen, who, seconds, reason)

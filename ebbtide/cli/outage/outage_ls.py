@@ -82,7 +82,7 @@ def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str,
 
 
 @click.command(epilog=EPILOG)
-@click.option("--all", "closed", is_flag=True, help="Those that are over as well, as far as they are kept.")
+@click.option("--all", "closed", is_flag=True, help="Also show finished ones that are still stored.")
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")

@@ -44,9 +44,9 @@ Examples:
   ebbtide replay advise --journal node-1/journal --journal node-2/journal
   ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
 
-A pod that was killed after 20 s needed more than 20 s: it counts as that (censored, Kaplan-Meier), and not as
-20 s. A value that the evidence does not reach is "not reached". A workload is what is left of a pod's name
-without what tells replicas apart. Times begin with the pod's stop, hooks included.
+A pod that was killed after 20 s needed more than 20 s, and counts so (censored, Kaplan-Meier). Values beyond
+the evidence are "not reached". A workload is a pod's name without the endings of its replicas. Times begin
+with the pod's stop, hooks included.
 """
 
 
@@ -98,7 +98,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     except NoSuchShutdown as error:
         raise Refused(f"{error}{listed_by(error)}", pool.code or WRONG) from None
     except NoEvidence as error:
-        remark(f"ebbtide: nothing can be advised: {error}")
+        remark(f"ebbtide: no advice: {error}")
         return pool.code or NOT_SO
     # Verdicts are complete after the journals' ends.
     if output == "json":

@@ -35,12 +35,12 @@ Examples:
 
 \b
 TIME   of a hook from its start to its result; of a stop from its signal to
-       the exit that was seen
-ALONE  how much of that nothing else was waited for, neither another pod of
-       the wave nor another container of the same pod: what the shutdown
-       would have saved had it ended with the next slowest
+       the exit
+ALONE  the part of TIME in which only this one was waited for, and no other
+       pod of the wave or container of the pod: the shutdown's saving if it
+       had ended with the next slowest
 
-Of an outage a line is a pod or a volume and one thing that it waited for; > stands before what goes on.
+For an outage a line is a pod or a volume with one wait; > means that it goes on.
 """
 
 
@@ -139,7 +139,7 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
     elif found:
         show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
     else:
-        show("nothing hung on the node")
+        show("no pod or volume hung")
 
 
 def _waited_document(each: Waited) -> dict[str, Any]:

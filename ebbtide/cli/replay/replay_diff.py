@@ -22,9 +22,8 @@ Examples:
   ebbtide replay diff last last --other /mnt/node-7/journal
   ebbtide replay diff -2 -1 -o json | jq '.changes[] | select(.section == "pod")'
 
-Pods are paired by namespace and name, then by what is left of a name without the endings that Kubernetes
-draws (web-5d4f8c7b9-x2k4z is the successor of web-6c9f7d8b5-q7zwt); waves by their priority. Times count
-as the same below a millisecond.
+Pods are paired by namespace and name, then by name without Kubernetes' random endings (web-5d4f8c7b9-x2k4z
+follows web-6c9f7d8b5-q7zwt); waves by their priority. Differences below a millisecond do not count.
 """
 
 

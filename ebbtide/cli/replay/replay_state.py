@@ -104,7 +104,7 @@ def state(
     when = states.when.since_ns if since_signal else states.when.wall_ns
     after_end = place.scale != "seq" and seq == verdict.end.seq and when != place.value
     if after_end:
-        remark(f"ebbtide: nothing is on record so late: these are the states after the last record, {seq}")
+        remark(f"ebbtide: the journal ends earlier: these are the states after the last record, {seq}")
     shown: dict[str, KnownState] = {}
     for label, known in states.known.items():
         # By the label of a record, by its printed name, or by a short one.

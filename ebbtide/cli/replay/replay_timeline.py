@@ -53,7 +53,7 @@ Examples:
   ebbtide replay timeline -2 | cut -c14- | diff - other.txt
 
 The column without a heading: < is a fact, . a decision, > an order, # bookkeeping, ? of another version,
-! bad news, whatever it is.
+! bad news of any kind.
 """
 
 

@@ -114,7 +114,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
                 show(f"head {head_of(result.verdict)}")
         if headless:
-            show(f"the journal begins in the middle of {headless}: of it only what is here was compared")
+            show(f"the journal begins in the middle of {headless}: only its present part was compared")
     code = DONE
     if result.failure is not None:
         remark(f"ebbtide: {why_silent(result)}")

@@ -40,11 +40,10 @@ Examples:
   ebbtide replay what-if --drop-event 214
   ebbtide replay what-if --delay-event 92=3s
 
-The decisions are made anew, in virtual time, by the daemon's own logic; what the pods, hooks, logind and the
-API server do is what the record shows, at the recorded delay after what it answered. Where the record has
-only a bound (a pod killed after 20 s needed more than 20 s) the run is made twice: once as if that were
-enough, once as if nothing were. EVIDENCE says for each pod whether it was observed, bounded, or assumed; a
-total is an interval. A restart of the daemon stays where it was.
+The daemon's own logic decides again, in virtual time. Pods, hooks, logind and the API server act as recorded,
+with the recorded delays. Where the record has only a bound (a pod killed after 20 s needed more than 20 s),
+there are two runs: a best and a worst case, and totals are intervals. EVIDENCE: a pod's time was observed,
+bounded, or assumed. A restart of the daemon stays in its place.
 """
 
 
@@ -110,8 +109,7 @@ def what_if_command(
     # Without a change the record has the answer; ``verify`` checks it.
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
-            "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
-            " or --delay-event SEQ=3s"
+            "name a change: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ or --delay-event SEQ=3s"
         )
     settings = load_named(configs).settings if configs else None
     changes = Changes(

@@ -144,7 +144,7 @@ def test_advice_is_a_configuration(run: Run) -> None:
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ((), "say what is to be different"),
+        ((), "name a change"),
         ((), "--drop-event SEQ or --delay-event SEQ=3s"),
         (("--drop-event", "81", "--delay-event", "81=5s"), "record 81 is to be dropped and delayed"),
         (("--drop-event", "13"), "record 13 is the decision ShutdownDetected"),

@@ -35,4 +35,4 @@ def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:
         options, loaded, find_node_parts(options, loaded.config.node), lambda level, line: said.append(line)
     )
     assert made.runtime.active() == []
-    assert said[0].partition(" yet")[0] == f"nothing listens at {tmp_path / 'later.sock'}"
+    assert said[0].partition(" yet")[0] == f"no runtime listens at {tmp_path / 'later.sock'}"

@@ -127,7 +127,7 @@ async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
         (("--off", "--yes"), "say who you are with --by"),
         (("--off", "--by", "a b"), "up to 64 letters"),
         (("--off", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
-        (("--off", "--by", "ann"), "nobody is there to be asked: say --yes"),
+        (("--off", "--by", "ann"), "standard input is no terminal: use --yes"),
     ):
         ran = await declare(rights, *arguments)
         assert (ran.code, ran.out) == (2, ""), arguments
