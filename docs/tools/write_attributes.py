@@ -21,10 +21,10 @@ PAGE = ROOT / "docs" / "attributes.md"
 INTRODUCTION = f"""\
 # Attributes of a shutdown's trace
 
-Made by `docs/tools/write_attributes.py` from `otel/attributes.py`; a test holds that no span has any other.
-[traces.md](traces.md) explains the spans. Names of OpenTelemetry follow the semantic conventions of
-<{SCHEMA_URL}>, Ebbtide's own stand under `{PREFIX}`. This is projection version {PROJECTION_VERSION}: a
-shutdown records the version in force when it begins, and its spans are made by that one for ever.
+Made by `docs/tools/write_attributes.py` from `otel/attributes.py`; a test checks that no span has another
+attribute. [traces.md](traces.md) explains the spans. OpenTelemetry's names follow the semantic conventions of
+<{SCHEMA_URL}>; Ebbtide's own begin with `{PREFIX}`. This is projection version {PROJECTION_VERSION}: the
+version at a shutdown's begin makes its spans for ever.
 
 Names in quotes are span events. "any" is any span.
 """
