@@ -33,7 +33,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     by_runtime_uid,
     mirrored_uid,
 )
-from ebbtide.actors.interfaces import Ending, known_text
+from ebbtide.actors.interfaces import Ending, TraceContext, known_text
 from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
 
@@ -204,6 +204,18 @@ class ApiCall:
                 return last
             await trio.sleep(pause)
             again = min(again * 2, again_seconds_max)
+
+
+class WriteParts(NamedTuple):
+    """What every writer needs. ``context``: the ``traceparent`` of an order's key."""
+
+    caller: ApiCaller
+    lookup: PodStore
+    node: str
+    context: TraceContext
+
+    def call(self, order_key: str, seconds_max: float) -> ApiCall:
+        return ApiCall(self.caller, seconds_max, self.context(order_key))
 
 
 def answer_text(answer: Answer) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -21,20 +22,13 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     PodCache,
     PodStore,
 )
-from ebbtide.actors.edges.kubernetes.node_writes import (
-    DetachCertificates,
-    JournalLink,
-    LastBootNotes,
-    NodeAnnouncements,
-    NodeWriter,
-    no_link,
-)
+from ebbtide.actors.edges.kubernetes.node_writes import JournalLink, NodeEffects, NodeWriter, no_link
 from ebbtide.actors.edges.kubernetes.pod_writes import (
     LateStatuses,
     PodDeletes,
-    PodWithdrawals,
     StatusDelivery,
-    StatusWait,
+    await_statuses,
+    withdraw,
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -102,17 +96,18 @@ class Writes:
     ) -> None:
         # One writer for the Node, so that announcement and certificate overtake each other by rule.
         ours = NodeWriter(caller, node)
-        announcements = NodeAnnouncements(ours, context, tell)
-        statuses = StatusDelivery(caller, lookup, node, context, LateStatuses(folder, tell))
+        on_node = NodeEffects(ours, context, tell, link)
+        parts = api.WriteParts(caller, lookup, node, context)
+        statuses = StatusDelivery(parts, LateStatuses(folder, tell))
         self.effects: Mapping[type[Order], Effect] = {
-            AnnounceNode: announcements.announce,
-            AwaitStatuses: StatusWait(caller, lookup, node, context).wait,
-            DeletePod: PodDeletes(caller, lookup, context, announcements.wait_tainted).delete,
+            AnnounceNode: on_node.announce,
+            AwaitStatuses: partial(await_statuses, parts),
+            DeletePod: PodDeletes(parts, on_node.wait_tainted).delete,
             DeliverStatuses: statuses.deliver,
-            PostEvent: EventWriter(caller, node, context).post,
-            PublishCertificate: DetachCertificates(ours, context).publish,
-            PublishLastBoot: LastBootNotes(ours, context, tell, link).publish,
-            WithdrawPods: PodWithdrawals(caller, lookup, node, context, statuses.final).withdraw,
+            PostEvent: partial(post_event, parts),
+            PublishCertificate: on_node.publish_certificate,
+            PublishLastBoot: on_node.publish_last_boot,
+            WithdrawPods: partial(withdraw, parts, statuses.final),
         }
 
 
@@ -139,22 +134,17 @@ API_VERSIONS = {
 TRACE_PART, TRACE_PARTS = 1, 4
 
 
-class EventWriter:
-    def __init__(self, caller: api.ApiCaller, node: str, context: TraceContext) -> None:
-        self._caller, self._node, self._context = caller, node, context
-
-    async def post(self, order: PostEvent, outlet: Outlet) -> Ending:
-        traceparent = self._context(order.key)
-        call = api.ApiCall(self._caller, bounds.now.api_unhurried_seconds, traceparent)
-        event = event_object(order, self._node, trace_id_of(traceparent))
-        try:
-            answer = await call.until_answered(
-                "POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event
-            )
-        except api.Unanswered as error:
-            return api.unanswered_ending(error)
-        # The name is made of the order's key, so a conflict is this very Event.
-        return Ending() if answer.code == api.HTTP_CONFLICT else api.answer_ending(answer)
+async def post_event(parts: api.WriteParts, order: PostEvent, outlet: Outlet) -> Ending:
+    call = parts.call(order.key, bounds.now.api_unhurried_seconds)
+    event = event_object(order, parts.node, trace_id_of(parts.context(order.key)))
+    try:
+        answer = await call.until_answered(
+            "POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event
+        )
+    except api.Unanswered as error:
+        return api.unanswered_ending(error)
+    # The name is made of the order's key, so a conflict is this very Event.
+    return Ending() if answer.code == api.HTTP_CONFLICT else api.answer_ending(answer)
 
 
 def trace_id_of(traceparent: str) -> str:

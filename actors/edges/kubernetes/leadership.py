@@ -73,27 +73,12 @@ class Leadership:
         name: str,
         identity: str,
         tell: Tell = lambda level, line: None,
-        *,
-        lease_seconds: float = LEASE_SECONDS,
-        renew_seconds: float = RENEW_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         if not identity:
             raise ValueError("a leader needs an identity: name this process")
-        if not 0 < retry_seconds * (1 + JITTER) < renew_seconds < lease_seconds <= LEASE_SECONDS_MAX:
-            raise ValueError(
-                f"a Lease of {span_s(lease_seconds)}, given up after {span_s(renew_seconds)} and asked "
-                f"for every {span_s(retry_seconds)}: each must be shorter than the one before, and the first "
-                f"{span_s(LEASE_SECONDS_MAX)} at most"
-            )
         self.holder = ""
         self._caller, self._tell, self._identity = caller, tell, identity
         self._name, self._label = name, f"the Lease {namespace}/{name}"
-        self._lease_seconds, self._renew_seconds, self._retry_seconds = (
-            lease_seconds,
-            renew_seconds,
-            retry_seconds,
-        )
         space = quote(namespace, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
         self._path = f"{self._leases_path}/{quote(name, safe='')}"
@@ -171,14 +156,14 @@ class Leadership:
         # The deadline ends the block whatever a request does. It counts from the begin of the request, since
         # other replicas count from later.
         ended = False
-        with trio.CancelScope(deadline=began + self._renew_seconds) as term:
+        with trio.CancelScope(deadline=began + RENEW_SECONDS) as term:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._renew, term)
                 await lead()
                 ended = True
                 nursery.cancel_scope.cancel()
         if not ended and trio.current_time() >= term.deadline:
-            what = f"{self._label} could not be renewed for {span_s(self._renew_seconds)}"
+            what = f"{self._label} could not be renewed for {span_s(RENEW_SECONDS)}"
             self._tell(WARNING, f"{what}: this replica leads no longer")
         return ended
 
@@ -189,7 +174,7 @@ class Leadership:
                 began = trio.current_time()
                 # It may be ours with its answer lost: a second try shows that.
                 if await self._renew_once() or await self._renew_once():
-                    term.deadline = began + self._renew_seconds
+                    term.deadline = began + RENEW_SECONDS
                     self._mended()
             except _Lost:
                 by = f"{self.holder} has it" if self.holder else "it was taken away"
@@ -207,7 +192,7 @@ class Leadership:
         return await self._write(self._identity)
 
     def _pause(self) -> float:
-        return self._retry_seconds * random.uniform(1, 1 + JITTER)
+        return RETRY_SECONDS * random.uniform(1, 1 + JITTER)
 
     # --- the object ------------------------------------------------------------------------------
 
@@ -240,7 +225,7 @@ class Leadership:
         taken = holder == self._identity and holder != before.holder
         return {
             "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, int(self._lease_seconds)),
+            "leaseDurationSeconds": max(1, int(LEASE_SECONDS)),
             "acquireTime": now if taken or not before.acquire_time else before.acquire_time,
             "renewTime": now,
             "leaseTransitions": (before.lease_transitions or 0) + taken if there else 0,
@@ -261,7 +246,7 @@ class Leadership:
 
     async def _ask(self, method: str, path: str, body: api.JsonObject | None = None) -> api.Answer:
         # Two tries fit into the time for a renewal.
-        seconds = self._renew_seconds / 2
+        seconds = RENEW_SECONDS / 2
         return await api.ApiCall(self._caller, seconds, "").once(method, path, body, seconds_max=seconds)
 
     def _take(self, answer: api.Answer) -> None:
@@ -274,7 +259,7 @@ class Leadership:
         self._found = {**found, "spec": found.get("spec") or {}}
         if record != self._record:
             promised = min(record.lease_duration_seconds or 0, LEASE_SECONDS_MAX)
-            self._free_at = trio.current_time() + max(self._lease_seconds, promised)
+            self._free_at = trio.current_time() + max(LEASE_SECONDS, promised)
         self._record, self.holder = record, record.holder
 
     def _refuse(self, answer: api.Answer) -> NoReturn:

@@ -317,6 +317,10 @@ ANNOUNCE_SECONDS_MAX = 60.0
 #: After a cancel or a boot, when the API server may come late. A try costs one call.
 RESTORE_SECONDS_MAX = 24 * 3600.0
 RESTORE_AGAIN_SECONDS = 5.0
+#: After that it waits until the API server answers anew.
+LAST_BOOT_SECONDS_MAX = 3600.0
+#: A node may be minutes from joining its cluster.
+LAST_BOOT_AGAIN_SECONDS = 30.0
 #: NodeRestriction's words to a node's own identity.
 NO_TAINTS_TEXT = "not allowed to modify taints"
 
@@ -330,9 +334,11 @@ RESTORE_PATCHES = (
 )
 
 
-class NodeAnnouncements:
-    def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell) -> None:
-        self._writes, self._context, self._tell = writes, context, tell
+class NodeEffects:
+    """``link`` gives the journal's id and the trace of its last shutdown before this boot; empty: none."""
+
+    def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell, link: JournalLink) -> None:
+        self._writes, self._context, self._tell, self._link = writes, context, tell, link
         self._tainted = trio.Event()
         #: Lines that the operator has read.
         self._told: set[str] = set()
@@ -396,6 +402,41 @@ class NodeAnnouncements:
             self._writes, hold, RESTORE_PATCHES, context, failed, RESTORE_SECONDS_MAX
         )
 
+    async def publish_certificate(self, order: PublishCertificate, outlet: Outlet) -> Ending:
+        """A later certificate overtakes this one, and so does a restore."""
+        text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
+        patch = NodePatch("", api.MERGE_PATCH, lambda node: certificate_patch(node, text))
+        until = trio.current_time() + bounds.now.publish_seconds
+        async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
+            call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
+            try:
+                problem = await self._writes.change(call, patch)
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
+            return Ending("failed", problem) if problem else Ending()
+        return Ending("cancelled", "what is said of this node has been taken back, or said anew")
+
+    async def publish_last_boot(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
+        """Only a later one overtakes it. One without a boot removes the annotation."""
+        text = (
+            last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
+        )
+
+        def patch(node: api.ApiNode) -> api.JsonObject | None:
+            found = node.metadata.annotations.get(LAST_BOOT_ANNOTATION)
+            return None if found == text else _annotations_patch(node, {LAST_BOOT_ANNOTATION: text})
+
+        def failed(why: str) -> None:
+            self._tell(WARNING, f"how the last boot ended is not on the Node yet, {why}")
+
+        async with self._writes.hold(LAST_BOOT_HOLD, (LAST_BOOT_HOLD,)) as hold:
+            patches = (NodePatch("", api.MERGE_PATCH, patch),)
+            context = self._context(order.key)
+            return await change_until_done(
+                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
+            )
+        return Ending("cancelled", "the end of a later boot has overtaken it")
+
 
 async def change_until_done(
     writes: NodeWriter,
@@ -428,57 +469,6 @@ async def change_until_done(
 #: Pods and mounts by name; the rest is a number. All annotations of an object share 256 KiB.
 NAMED_MAX = 50
 NAME_CHARACTERS_MAX = 256
-
-
-class DetachCertificates:
-    def __init__(self, writes: NodeWriter, context: TraceContext) -> None:
-        self._writes, self._context = writes, context
-
-    async def publish(self, order: PublishCertificate, outlet: Outlet) -> Ending:
-        """A later certificate overtakes this one, and so does a restore."""
-        text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
-        patch = NodePatch("", api.MERGE_PATCH, lambda node: certificate_patch(node, text))
-        until = trio.current_time() + bounds.now.publish_seconds
-        async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
-            call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
-            try:
-                problem = await self._writes.change(call, patch)
-            except api.Unanswered as error:
-                return api.unanswered_ending(error)
-            return Ending("failed", problem) if problem else Ending()
-        return Ending("cancelled", "what is said of this node has been taken back, or said anew")
-
-
-#: After that it waits until the API server answers anew.
-LAST_BOOT_SECONDS_MAX = 3600.0
-#: A node may be minutes from joining its cluster.
-LAST_BOOT_AGAIN_SECONDS = 30.0
-
-
-class LastBootNotes:
-    def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell, link: JournalLink) -> None:
-        self._writes, self._context, self._tell, self._link = writes, context, tell, link
-
-    async def publish(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
-        """Only a later one overtakes it. One without a boot removes the annotation."""
-        text = (
-            last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
-        )
-
-        def patch(node: api.ApiNode) -> api.JsonObject | None:
-            found = node.metadata.annotations.get(LAST_BOOT_ANNOTATION)
-            return None if found == text else _annotations_patch(node, {LAST_BOOT_ANNOTATION: text})
-
-        def failed(why: str) -> None:
-            self._tell(WARNING, f"how the last boot ended is not on the Node yet, {why}")
-
-        async with self._writes.hold(LAST_BOOT_HOLD, (LAST_BOOT_HOLD,)) as hold:
-            patches = (NodePatch("", api.MERGE_PATCH, patch),)
-            context = self._context(order.key)
-            return await change_until_done(
-                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
-            )
-        return Ending("cancelled", "the end of a later boot has overtaken it")
 
 
 def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:

@@ -20,6 +20,7 @@ from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH
 #: The documentation promises 20 with a hundred outages: with the burst no ten seconds have more. A node's
 #: kubelet may ask 50 times a second.
 REQUESTS_PER_SECOND = 19
+INTERVAL_SECONDS = 1 / REQUESTS_PER_SECOND
 #: After a calm. One outage begins with fewer, so it is not delayed.
 BURST = 10
 #: One in so many is the oldest.
@@ -62,10 +63,8 @@ class PacedCaller:
     its place.
     """
 
-    def __init__(
-        self, caller: ApiCaller, per_second: float = REQUESTS_PER_SECOND, burst: int = BURST
-    ) -> None:
-        self._caller, self._interval_seconds, self._burst = caller, 1 / per_second, burst
+    def __init__(self, caller: ApiCaller) -> None:
+        self._caller = caller
         #: When everything sent so far would have been sent at exactly the rate.
         self._even_at = -float("inf")
         #: By rank, in the order of their numbers.
@@ -102,7 +101,7 @@ class PacedCaller:
                 elif now < at:
                     await trio.sleep_until(at)
                 else:
-                    self._even_at = max(self._even_at, now) + self._interval_seconds
+                    self._even_at = max(self._even_at, now) + INTERVAL_SECONDS
                     self._sent += 1
                     is_sent = True
         finally:
@@ -114,7 +113,7 @@ class PacedCaller:
 
     def _free_at(self) -> float:
         """When the next request may be sent."""
-        return self._even_at - (self._burst - 1) * self._interval_seconds
+        return self._even_at - (BURST - 1) * INTERVAL_SECONDS
 
     def _next(self) -> _Turn | None:
         heads = [turns[0] for turns in self._turns if turns]

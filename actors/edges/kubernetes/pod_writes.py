@@ -35,7 +35,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     KnownPod,
     PodStore,
 )
-from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
@@ -60,14 +60,8 @@ def forget_gone(uids: set[str], lookup: PodStore) -> None:
 class PodDeletes:
     """``tainted`` returns when the node is tainted, cannot be, or its time is over."""
 
-    def __init__(
-        self,
-        caller: api.ApiCaller,
-        lookup: PodStore,
-        context: TraceContext,
-        tainted: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._caller, self._lookup, self._context = caller, lookup, context
+    def __init__(self, parts: api.WriteParts, tainted: Callable[[], Awaitable[None]]) -> None:
+        self._parts, self._lookup = parts, parts.lookup
         self._tainted = tainted
         self._slots, self._open = api.CallSlots(), 0
         #: Here and below by the API's UID.
@@ -131,7 +125,7 @@ class PodDeletes:
         return Ending("failed", f"not sent: no turn in {span_s(bounds.now.delete_seconds)}")
 
     def _call(self, order: DeletePod, until: float) -> api.ApiCall:
-        return api.ApiCall(self._caller, until - trio.current_time(), self._context(order.key))
+        return self._parts.call(order.key, until - trio.current_time())
 
     async def _mark(self, order: DeletePod, uid: str, call: api.ApiCall) -> bool:
         """Is the pod gone already? It is deleted in any case."""
@@ -160,49 +154,37 @@ WITHDRAWN_CONDITIONS = ("Ready", "ContainersReady")
 WITHDRAWN_REASON, WITHDRAWN_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
-class PodWithdrawals:
+async def withdraw(
+    parts: api.WriteParts, final: Container[str], order: WithdrawPods, outlet: Outlet
+) -> Ending:
     """``final``: the API's UIDs of pods with a final status written or under way."""
+    try:
+        call = parts.call(order.key, bounds.now.withdraw_seconds)
+        found = await api.find_pods(parts.lookup, order.uids, call, parts.node)
+    except (api.Unanswered, api.ListDenied) as error:
+        return Ending("failed", str(error))
 
-    def __init__(
-        self,
-        caller: api.ApiCaller,
-        lookup: PodStore,
-        node: str,
-        context: TraceContext,
-        final: Container[str] = (),
-    ) -> None:
-        self._caller, self._lookup, self._node, self._context = caller, lookup, node, context
-        self._final = final
-
-    async def withdraw(self, order: WithdrawPods, outlet: Outlet) -> Ending:
-        trace = self._context(order.key)
+    async def one(pod: KnownPod) -> str:
+        if pod.api_uid in final or pod.phase in FINAL_PHASES:
+            return ""
+        conditions = [
+            api.make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
+            for kind in WITHDRAWN_CONDITIONS
+        ]
+        body = {"metadata": {"uid": pod.api_uid}, "status": {"conditions": conditions}}
+        path = f"{api.pod_path(pod.namespace, pod.name)}/status"
         try:
-            call = api.ApiCall(self._caller, bounds.now.withdraw_seconds, trace)
-            found = await api.find_pods(self._lookup, order.uids, call, self._node)
-        except (api.Unanswered, api.ListDenied) as error:
-            return Ending("failed", str(error))
+            answer = await parts.call(order.key, bounds.now.withdraw_seconds).until_answered(
+                "PATCH", path, body, api.STRATEGIC_PATCH
+            )
+        except api.Unanswered as error:
+            return str(error)
+        return "" if answer.ok or api.is_gone(answer) else api.answer_text(answer)
 
-        async def one(pod: KnownPod) -> str:
-            if pod.api_uid in self._final or pod.phase in FINAL_PHASES:
-                return ""
-            conditions = [
-                api.make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
-                for kind in WITHDRAWN_CONDITIONS
-            ]
-            body = {"metadata": {"uid": pod.api_uid}, "status": {"conditions": conditions}}
-            path = f"{api.pod_path(pod.namespace, pod.name)}/status"
-            try:
-                answer = await api.ApiCall(self._caller, bounds.now.withdraw_seconds, trace).until_answered(
-                    "PATCH", path, body, api.STRATEGIC_PATCH
-                )
-            except api.Unanswered as error:
-                return str(error)
-            return "" if answer.ok or api.is_gone(answer) else api.answer_text(answer)
-
-        problems = [each for each in await api.for_each(filter(None, found.values()), one) if each]
-        if problems:
-            return Ending("failed", f"{len(problems)} of {len(order.uids)} not withdrawn: {problems[0]}")
-        return Ending()
+    problems = [each for each in await api.for_each(filter(None, found.values()), one) if each]
+    if problems:
+        return Ending("failed", f"{len(problems)} of {len(order.uids)} not withdrawn: {problems[0]}")
+    return Ending()
 
 
 #: After a boot the API server may come late. Later than this the cluster has helped itself.
@@ -231,15 +213,8 @@ class StatusRefused(Exception):
 class StatusDelivery:
     """``final``: the API's UIDs of pods whose delivery has begun."""
 
-    def __init__(
-        self,
-        caller: api.ApiCaller,
-        lookup: PodStore,
-        node: str,
-        context: TraceContext,
-        late: LateStatuses,
-    ) -> None:
-        self._caller, self._lookup, self._node, self._context = caller, lookup, node, context
+    def __init__(self, parts: api.WriteParts, late: LateStatuses) -> None:
+        self._parts, self._lookup, self._node = parts, parts.lookup, parts.node
         self._late = late
         self.final: set[str] = set()
 
@@ -318,7 +293,7 @@ class StatusDelivery:
 
     def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> api.ApiCall:
         seconds = min(bounds.now.status_seconds, left_seconds)
-        return api.ApiCall(self._caller, seconds, self._context(order.key))
+        return self._parts.call(order.key, seconds)
 
 
 async def _write_status(
@@ -577,53 +552,48 @@ STATUS_LIST_SECONDS = 0.1
 REST_PER_LIST = 3
 
 
-class StatusWait:
-    def __init__(self, caller: api.ApiCaller, lookup: PodStore, node: str, context: TraceContext) -> None:
-        self._caller, self._lookup, self._node, self._context = caller, lookup, node, context
-
-    async def wait(self, order: AwaitStatuses, outlet: Outlet) -> Ending:
-        """Reports the missing pods before it ends."""
-        call = api.ApiCall(self._caller, order.timeout_ns / NS_PER_SECOND, self._context(order.key))
-        missing, why, next_list, ended = order.uids, "", 0.0, Ending()
-        shown: set[str] = set()
-        while missing := tuple(uid for uid in missing if not self._is_final(uid, shown)):
-            now = trio.current_time()
-            if now >= call.until:
-                without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
-                ended = Ending("timed-out", without)
+async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Outlet) -> Ending:
+    """Reports the missing pods before it ends."""
+    call = parts.call(order.key, order.timeout_ns / NS_PER_SECOND)
+    missing, why, next_list, ended = order.uids, "", 0.0, Ending()
+    shown: set[str] = set()
+    while missing := tuple(uid for uid in missing if not _is_final(parts.lookup, uid, shown)):
+        now = trio.current_time()
+        if now >= call.until:
+            without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
+            ended = Ending("timed-out", without)
+            break
+        # With less time left the answer would come too late, and would look like the cause.
+        if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
+            try:
+                seen = await api.list_known_pods(call, parts.node)
+                # An object that is gone needs no status.
+                missing = tuple(uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES)
+                why = ""
+            except api.Unanswered as error:
+                why = f": {error}"
+            except api.ListDenied as error:
+                ended = Ending("failed", str(error))
                 break
-            # With less time left the answer would come too late, and would look like the cause.
-            if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
-                try:
-                    seen = await api.list_known_pods(call, self._node)
-                    # An object that is gone needs no status.
-                    missing = tuple(
-                        uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES
-                    )
-                    why = ""
-                except api.Unanswered as error:
-                    why = f": {error}"
-                except api.ListDenied as error:
-                    ended = Ending("failed", str(error))
-                    break
-                next_list = trio.current_time() + max(
-                    STATUS_LIST_SECONDS, REST_PER_LIST * (trio.current_time() - now)
-                )
-            if missing:
-                await trio.sleep(min(STATUS_POLL_SECONDS, call.left_seconds))
-        await outlet.put(StatusesSeen(key=order.key, missing=missing))
-        return ended
+            next_list = trio.current_time() + max(
+                STATUS_LIST_SECONDS, REST_PER_LIST * (trio.current_time() - now)
+            )
+        if missing:
+            await trio.sleep(min(STATUS_POLL_SECONDS, call.left_seconds))
+    await outlet.put(StatusesSeen(key=order.key, missing=missing))
+    return ended
 
-    def _is_final(self, uid: str, shown: set[str]) -> bool:
-        """By the watch, which may be behind.
 
-        ``shown``: pods that it has shown since the order. One that is no longer there has lost its object: a
-        kubelet writes the last status and removes the object at once, and the watch may show only the second.
-        A mirror's object may go while its pod stays.
-        """
-        pod = self._lookup.find(uid)
-        if pod is None:
-            return uid in shown
-        if not pod.static:
-            shown.add(uid)
-        return pod.phase in FINAL_PHASES
+def _is_final(lookup: PodStore, uid: str, shown: set[str]) -> bool:
+    """By the watch, which may be behind.
+
+    ``shown``: pods that it has shown since the order. One that is no longer there has lost its object: a
+    kubelet writes the last status and removes the object at once, and the watch may show only the second.
+    A mirror's object may go while its pod stays.
+    """
+    pod = lookup.find(uid)
+    if pod is None:
+        return uid in shown
+    if not pod.static:
+        shown.add(uid)
+    return pod.phase in FINAL_PHASES

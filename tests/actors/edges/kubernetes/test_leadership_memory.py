@@ -220,19 +220,8 @@ async def test_what_is_refused_is_told_once(
             await log.until(1)
 
 
-def test_times_that_could_let_two_lead(autojump_clock: MockClock) -> None:
-    """They are refused."""
-    for lease, renew, retry in ((10, 10, 2), (15, 2, 2), (15, 10, 0), (100, 10, 2)):
-        with pytest.raises(ValueError, match="each must be shorter than the one before"):
-            Leadership(
-                Leases(Draws(1)),
-                "n",
-                "l",
-                "me",
-                lease_seconds=lease,
-                renew_seconds=renew,
-                retry_seconds=retry,
-            )
+def test_without_an_identity() -> None:
+    """Refused: another replica could not be told apart."""
     with pytest.raises(ValueError, match="needs an identity"):
         Leadership(Leases(Draws(1)), "n", "l", "")
 
