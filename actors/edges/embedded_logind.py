@@ -14,8 +14,8 @@ import trio
 
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, StartState
 from ebbtide.actors.simulated_logind import InProgress, ShutdownSignal, SimulatedLogind
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Order
-from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
 from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.values import ShutdownKind
 
@@ -70,11 +70,11 @@ class EmbeddedLogindEdge(Edge):
         self.released = trio.Event()
         self.down: Down | None = None
         self.effects: Mapping[type[Order], Effect] = {
-            Arm: self._arm,
-            Disarm: self._give_back,
-            ReleaseLock: self._give_back,
-            WriteDropIn: self._write_drop_in,
-            RemoveDropIn: self._remove_drop_in,
+            d.Arm: self._arm,
+            d.Disarm: self._give_back,
+            d.ReleaseLock: self._give_back,
+            d.WriteDropIn: self._write_drop_in,
+            d.RemoveDropIn: self._remove_drop_in,
         }
 
     @property
@@ -137,7 +137,7 @@ class EmbeddedLogindEdge(Edge):
 
     # --- effects -------------------------------------------------------------------------------
 
-    async def _arm(self, order: Arm, outlet: Outlet) -> Ending:
+    async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
         ending = Ending()
         try:
             if order.lock and not self.lock_held:
@@ -147,14 +147,14 @@ class EmbeddedLogindEdge(Edge):
         await outlet.put(*self._logind.facts())
         return ending
 
-    def _give_back(self, order: Disarm | ReleaseLock, outlet: Outlet) -> Ending:
+    def _give_back(self, order: d.Disarm | d.ReleaseLock, outlet: Outlet) -> Ending:
         self._logind.close(HOLDER)
         return Ending()
 
-    async def _write_drop_in(self, order: WriteDropIn, outlet: Outlet) -> Ending:
+    async def _write_drop_in(self, order: d.WriteDropIn, outlet: Outlet) -> Ending:
         return await self._change(order.seconds * NS_PER_SECOND, outlet)
 
-    async def _remove_drop_in(self, order: RemoveDropIn, outlet: Outlet) -> Ending:
+    async def _remove_drop_in(self, order: d.RemoveDropIn, outlet: Outlet) -> Ending:
         return await self._change(None, outlet)
 
     async def _change(self, ours_ns: int | None, outlet: Outlet) -> Ending:

@@ -19,8 +19,8 @@ from ebbtide.actors.edges.cri.cri_pods import inventory_file, table_file
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.values import Pod
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 
 
-ORDERS = (SendSignal, KillContainer, TakeAutopsy, RunHook, TakeInventory)
+ORDERS = (d.SendSignal, d.KillContainer, d.TakeAutopsy, d.RunHook, d.TakeInventory)
 #: Before each next try: soon at first, since a shutdown may run; rarely at last, since a package may be
 #: missing. A client that lived longer than the last of them begins with the first.
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -130,7 +130,7 @@ class CriEdge(Edge):
         """The exec of an open hook ended with the daemon, and the core repeats a stop signal itself. Other
         orders are repeated here.
         """
-        lost = isinstance(order, RunHook | SendSignal)
+        lost = isinstance(order, d.RunHook | d.SendSignal)
         return None if lost else await self._carry_out(order, outlet)
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:

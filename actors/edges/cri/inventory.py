@@ -27,34 +27,27 @@ from ebbtide.actors.edges.cri.cri_pods import (
 from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, PodStore
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import (
-    FIRST_WORD_NS,
-    KillContainer,
-    RunHook,
-    SendSignal,
-    TakeAutopsy,
-    TakeInventory,
-)
 from ebbtide.events.facts import FROM_TABLE, ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.values import Pod
 
 #: The wait for a runtime that is away: without one nothing can be done.
 LISTING_SECONDS_MAX = 60.0
-FIRST_WORD_SECONDS_MAX = FIRST_WORD_NS / NS_PER_SECOND
+FIRST_WORD_SECONDS_MAX = d.FIRST_WORD_NS / NS_PER_SECOND
 #: Only memory is read.
 FIRST_WORD_POLL_SECONDS = 0.02
 NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 
-def _first_word_seconds(order: TakeInventory) -> float:
+def _first_word_seconds(order: d.TakeInventory) -> float:
     if not order.priorities_by_ns:
         return FIRST_WORD_SECONDS_MAX
     return min(FIRST_WORD_SECONDS_MAX, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
 
 
-ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
+ContainerOrder = d.SendSignal | d.KillContainer | d.TakeAutopsy | d.RunHook
 
 
 class Inventory:
@@ -88,7 +81,7 @@ class Inventory:
         self._anew = False
         self._turn = trio.Lock()
 
-    async def take(self, order: TakeInventory, outlet: Outlet) -> Ending:
+    async def take(self, order: d.TakeInventory, outlet: Outlet) -> Ending:
         """Fails without a runtime: an unknown inventory is not an empty one."""
         # Until one succeeds: a shutdown whose first inventory failed begins with the second.
         self._anew = self._anew or not order.refresh
@@ -156,7 +149,7 @@ class Inventory:
             nursery.cancel_scope.cancel()
         return looked
 
-    def _give_all(self, order: TakeInventory) -> list[Pod]:
+    def _give_all(self, order: d.TakeInventory) -> list[Pod]:
         """The pods that the runtime shows. At the signal also those that run since the last look, if the
         runtime can confirm it; later those about to start, since only then it is known whether a kubelet goes
         on.
@@ -193,7 +186,7 @@ class Inventory:
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
     async def _put(
-        self, order: TakeInventory, source: str, joined: list[PodJoined], views: list[Pod], outlet: Outlet
+        self, order: d.TakeInventory, source: str, joined: list[PodJoined], views: list[Pod], outlet: Outlet
     ) -> None:
         self.late.add(pod.uid for pod in views)
         now_ns = time.monotonic_ns()
@@ -409,7 +402,7 @@ class LatePods:
     def open(self) -> bool:
         return time.monotonic_ns() < self._until_ns
 
-    def note(self, order: TakeInventory, uids: Iterable[str]) -> None:
+    def note(self, order: d.TakeInventory, uids: Iterable[str]) -> None:
         if not order.refresh:
             self.listed, self._until_ns = {}, 0
         self.add(uids)

@@ -32,17 +32,8 @@ from ebbtide.actors.edges.kubernetes.pod_writes import (
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import (
-    AnnounceNode,
-    AwaitStatuses,
-    DeletePod,
-    DeliverStatuses,
-    PostEvent,
-    PublishCertificate,
-    PublishLastBoot,
-    WithdrawPods,
-)
 
 
 class Runtime:
@@ -100,14 +91,14 @@ class Writes:
         parts = api.WriteParts(caller, lookup, node, context)
         statuses = StatusDelivery(parts, LateStatuses(folder, tell))
         self.effects: Mapping[type[Order], Effect] = {
-            AnnounceNode: on_node.announce,
-            AwaitStatuses: partial(await_statuses, parts),
-            DeletePod: PodDeletes(parts, on_node.wait_tainted).delete,
-            DeliverStatuses: statuses.deliver,
-            PostEvent: partial(post_event, parts),
-            PublishCertificate: on_node.publish_certificate,
-            PublishLastBoot: on_node.publish_last_boot,
-            WithdrawPods: partial(withdraw, parts, statuses.final),
+            d.AnnounceNode: on_node.announce,
+            d.AwaitStatuses: partial(await_statuses, parts),
+            d.DeletePod: PodDeletes(parts, on_node.wait_tainted).delete,
+            d.DeliverStatuses: statuses.deliver,
+            d.PostEvent: partial(post_event, parts),
+            d.PublishCertificate: on_node.publish_certificate,
+            d.PublishLastBoot: on_node.publish_last_boot,
+            d.WithdrawPods: partial(withdraw, parts, statuses.final),
         }
 
 
@@ -134,7 +125,7 @@ API_VERSIONS = {
 TRACE_PART, TRACE_PARTS = 1, 4
 
 
-async def post_event(parts: api.WriteParts, order: PostEvent, outlet: Outlet) -> Ending:
+async def post_event(parts: api.WriteParts, order: d.PostEvent, outlet: Outlet) -> Ending:
     call = parts.call(order.key, bounds.now.api_unhurried_seconds)
     event = event_object(order, parts.node, trace_id_of(parts.context(order.key)))
     try:
@@ -152,7 +143,7 @@ def trace_id_of(traceparent: str) -> str:
     return parts[TRACE_PART] if len(parts) == TRACE_PARTS else ""
 
 
-def event_object(order: PostEvent, node: str, trace: str) -> api.JsonObject:
+def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
     """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node."""
     on_node = not order.namespace
     subject = order.name or node
@@ -187,7 +178,7 @@ def event_object(order: PostEvent, node: str, trace: str) -> api.JsonObject:
     }
 
 
-def event_name(order: PostEvent, node: str, trace: str) -> str:
+def event_name(order: d.PostEvent, node: str, trace: str) -> str:
     """``<subject>.<digest>``: a DNS subdomain if the subject's name is one."""
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")

@@ -20,30 +20,21 @@ import trio
 
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import (
-    AnnounceNode,
-    AwaitStatuses,
-    DeletePod,
-    DeliverStatuses,
-    PostEvent,
-    PublishCertificate,
-    PublishLastBoot,
-    WithdrawPods,
-)
 from ebbtide.events.files import read_own, write_atomically
 
 #: What the core may have written to the API server. Here, so that the edge takes orders before the writers
 #: are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
-    AnnounceNode,
-    AwaitStatuses,
-    DeletePod,
-    DeliverStatuses,
-    PostEvent,
-    PublishCertificate,
-    PublishLastBoot,
-    WithdrawPods,
+    d.AnnounceNode,
+    d.AwaitStatuses,
+    d.DeletePod,
+    d.DeliverStatuses,
+    d.PostEvent,
+    d.PublishCertificate,
+    d.PublishLastBoot,
+    d.WithdrawPods,
 )
 
 

@@ -46,16 +46,9 @@ from ebbtide.actors.edges.logind.manager import (
 from ebbtide.actors.edges.service_manager import LOCK_NAME, SYSTEMD, ServiceManager
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, StartState
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Order
-from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
-from ebbtide.events.facts import (
-    BusLost,
-    DropInsRead,
-    LogindRead,
-    PrepareForShutdown,
-    PreparingRead,
-    SignalRejected,
-)
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import ShutdownKind
 
@@ -85,11 +78,11 @@ class LogindEdge(Edge):
         self._watch = LogindWatch(self._reporter, root)
         limit = DelayLimit(self._reporter)
         self.effects: Mapping[type[Order], Effect] = {
-            Arm: self._arm,
-            Disarm: self._give_back,
-            ReleaseLock: self._give_back,
-            WriteDropIn: limit.write,
-            RemoveDropIn: limit.remove,
+            d.Arm: self._arm,
+            d.Disarm: self._give_back,
+            d.ReleaseLock: self._give_back,
+            d.WriteDropIn: limit.write,
+            d.RemoveDropIn: limit.remove,
         }
 
     @property
@@ -126,7 +119,7 @@ class LogindEdge(Edge):
 
     # --- effects -------------------------------------------------------------------------------
 
-    async def _arm(self, order: Arm, outlet: Outlet) -> Ending:
+    async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
         # AddMatch (in the connection), then Inhibit, then PreparingForShutdown. Reading the property before
         # the lock is held could miss a shutdown in between; adding the match later could miss its signal. In
         # this order one of the two sees it.
@@ -159,7 +152,7 @@ class LogindEdge(Edge):
         await self._lock.take(lock.to_raw_fd())
         return ""
 
-    async def _give_back(self, order: Disarm | ReleaseLock, outlet: Outlet) -> Ending:
+    async def _give_back(self, order: d.Disarm | d.ReleaseLock, outlet: Outlet) -> Ending:
         reason = await self._lock.give_back()
         return Ending("failed", reason) if reason else Ending()
 
@@ -203,7 +196,7 @@ class LogindWatch:
                 kind = item.kind if item.kind != "unknown" or not item.active else await self._ask_kind()
                 self._reporter.preparing, self._reporter.owner = item.active, item.owner
                 await outlet.put(
-                    PrepareForShutdown(
+                    f.PrepareForShutdown(
                         active=item.active,
                         kind=kind,
                         grant_ns=self._reporter.grant_ns,
@@ -212,12 +205,12 @@ class LogindWatch:
                         kubelet_lock=self._reporter.kubelet_lock,
                     )
                 )
-            case SignalRejected():
+            case f.SignalRejected():
                 await outlet.put(item)
             case ConnectionEnded(error):
-                await outlet.put(BusLost(error=error))
+                await outlet.put(f.BusLost(error=error))
             case OwnerChanged(""):
-                await outlet.put(BusLost(error="logind left the bus"))
+                await outlet.put(f.BusLost(error="logind left the bus"))
             case LookAgain():
                 self._hurry_until = trio.current_time() + HURRY_FOR_SECONDS
                 await self._reporter.report_changes(outlet)
@@ -286,7 +279,7 @@ class LogindReporter:
         self.kubelet_lock = False
         #: Of the last fact with an owner.
         self.owner = ""
-        self._drop_ins: DropInsRead | None = None
+        self._drop_ins: f.DropInsRead | None = None
         self._scheduled = NO_SCHEDULE
 
     async def report_state(self, outlet: Outlet) -> None:
@@ -304,7 +297,7 @@ class LogindReporter:
                     self.preparing, self.grant_ns = found.preparing, found.grant_ns
                     self.kubelet_lock = found.kubelet_lock
                     self.owner = self.link.owner
-                    await outlet.put(LogindRead(owner=self.owner, **found._asdict()))
+                    await outlet.put(f.LogindRead(owner=self.owner, **found._asdict()))
                     return
         raise BusError("logind is too slow, or keeps signalling: its state could not be read in between")
 
@@ -329,11 +322,11 @@ class LogindReporter:
                 return
             if (preparing, owner) != (self.preparing, self.owner):
                 self.preparing, self.owner = preparing, owner
-                await outlet.put(PreparingRead(preparing=preparing, owner=owner))
+                await outlet.put(f.PreparingRead(preparing=preparing, owner=owner))
             elif limit and limit != [self.grant_ns, self.kubelet_lock]:
                 self.grant_ns, self.kubelet_lock = limit
                 await outlet.put(
-                    LogindRead(
+                    f.LogindRead(
                         owner=self.owner,
                         grant_ns=self.grant_ns,
                         preparing=False,
@@ -369,14 +362,14 @@ class DelayLimit:
     def __init__(self, reporter: LogindReporter) -> None:
         self._reporter = reporter
 
-    async def write(self, order: WriteDropIn, outlet: Outlet) -> Ending:
+    async def write(self, order: d.WriteDropIn, outlet: Outlet) -> Ending:
         """Done when logind shows the limit; failed names a file that wins against ours."""
         needed_ns = order.seconds * NS_PER_SECOND
         files = self._reporter.files
         change = partial(files.write, order.seconds)
         return await self._apply(change, lambda grant_ns: grant_ns >= needed_ns, outlet)
 
-    async def remove(self, order: RemoveDropIn, outlet: Outlet) -> Ending:
+    async def remove(self, order: d.RemoveDropIn, outlet: Outlet) -> Ending:
         """Done when logind shows the other files' limit."""
         files = self._reporter.files
         return await self._apply(files.remove, lambda grant_ns: grant_ns == files.effective_ns(), outlet)

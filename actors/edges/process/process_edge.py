@@ -53,15 +53,9 @@ from ebbtide.actors.edges.process.start import (
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events import bounds
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
-from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ContainerStarted,
-    InventoryTaken,
-    ManifestRejected,
-    PodAppeared,
-)
 from ebbtide.events.files import own_directory
 from ebbtide.events.values import Pod
 
@@ -118,12 +112,12 @@ class ProcessEdge:
         )
         self._changes = ManifestChanges(self._table, self._records, self._output, self._recovery)
         effects: dict[type[Order], Effect] = {
-            StartPod: self._start_pod,
-            SendSignal: self._send_signal,
-            KillContainer: self._kill_container,
-            TakeAutopsy: self._take_autopsy,
-            RunHook: self._run_hook,
-            TakeInventory: self._take_inventory,
+            d.StartPod: self._start_pod,
+            d.SendSignal: self._send_signal,
+            d.KillContainer: self._kill_container,
+            d.TakeAutopsy: self._take_autopsy,
+            d.RunHook: self._run_hook,
+            d.TakeInventory: self._take_inventory,
         }
         self.effects: Mapping[type[Order], Effect] = {
             order: self._once_recovered(effect) for order, effect in effects.items()
@@ -203,15 +197,15 @@ class ProcessEdge:
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Follows an earlier hook or start; repeats other orders."""
         await self._recover(outlet)
-        if isinstance(order, RunHook):
+        if isinstance(order, d.RunHook):
             return await self._hooks.adopt(order)
-        if isinstance(order, StartPod):
+        if isinstance(order, d.StartPod):
             pod = self._table.pods.get(order.uid)
             if pod is None or pod.order != order.key:
                 return None
             # Again: the daemon before may have died before it recorded a start or an end.
             facts = [
-                ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
+                f.ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
                 if entry.phase == "running"
                 else exited_fact(entry)
                 for name, entry in pod.containers.items()
@@ -245,7 +239,7 @@ class ProcessEdge:
 
     # --- effects ---------------------------------------------------------------------------------
 
-    async def _start_pod(self, order: StartPod, outlet: Outlet) -> Ending:
+    async def _start_pod(self, order: d.StartPod, outlet: Outlet) -> Ending:
         pod = self._table.pods.get(order.uid)
         if pod is None:
             return Ending("failed", "no manifest of this pod is known here")
@@ -257,7 +251,7 @@ class ProcessEdge:
             await self._starter.end_earlier(pod)
         return await self._starter.start(pod, outlet)
 
-    def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
+    def _send_signal(self, order: d.SendSignal, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
@@ -284,7 +278,7 @@ class ProcessEdge:
                 self._watch.post(fact)
         return _signal_container(pod.init, name) if pod.init is not None else Ending()
 
-    async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
+    async def _kill_container(self, order: d.KillContainer, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
@@ -296,7 +290,7 @@ class ProcessEdge:
         await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
         return Ending()
 
-    async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:
+    async def _take_autopsy(self, order: d.TakeAutopsy, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
@@ -307,7 +301,7 @@ class ProcessEdge:
         ]
         # The look had half of the time: SIGKILL does not wait for evidence.
         deadline_ns = self._mono_ns() + round(bounds.now.autopsy_seconds / 2 * NS_PER_SECOND)
-        fact = AutopsyTaken(
+        fact = f.AutopsyTaken(
             uid=order.uid,
             container=order.container,
             processes=examine_processes(stats, deadline_ns, self._mono_ns),
@@ -316,13 +310,13 @@ class ProcessEdge:
         await outlet.put(fact)
         return Ending()
 
-    async def _run_hook(self, order: RunHook, outlet: Outlet) -> Ending:
+    async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         return Ending("failed", UNKNOWN_CONTAINER) if entry is None else await self._hooks.run(entry, order)
 
-    async def _take_inventory(self, order: TakeInventory, outlet: Outlet) -> Ending:
+    async def _take_inventory(self, order: d.TakeInventory, outlet: Outlet) -> Ending:
         pods = self._table.active()
-        await outlet.put(*InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
+        await outlet.put(*f.InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
         return Ending()
 
 
@@ -455,7 +449,7 @@ class Recovery:
             return []
         with suppress(OSError):
             self._starter.remember(entry.pod)
-        return [ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
+        return [f.ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
 
     def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
         child = open_child(pid, start_ticks)
@@ -487,21 +481,22 @@ class ManifestChanges:
             self._leave(path, frozenset())
             return []
         if change.error:
-            return [ManifestRejected(path=path, error=change.error)]
+            return [f.ManifestRejected(path=path, error=change.error)]
         self._leave(path, {pod.uid for pod, _ in change.pods})
         return [fact for pod, spec in change.pods for fact in self._appear(PodEntry(pod, spec, path))]
 
     def _appear(self, new: PodEntry) -> list[Fact]:
         known = self._table.pods.get(new.pod.uid)
         if known is not None and known.path not in ("", new.path):
-            return [ManifestRejected(path=new.path, error=f"pod {new.pod.label} stands in {known.path} too")]
+            error = f"pod {new.pod.label} stands in {known.path} too"
+            return [f.ManifestRejected(path=new.path, error=error)]
         if known is not None and known.begun and (known.recovered or not known.over):
             # It runs, or it ended before this daemon began: its manifest starts nothing.
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
         found = self._recovery.take_over(new)
-        return [PodAppeared(pod=new.pod)] if found is None else found
+        return [f.PodAppeared(pod=new.pod)] if found is None else found
 
     def _leave(self, path: str, keep: Set[str]) -> None:
         """This file names no other pods any more."""
