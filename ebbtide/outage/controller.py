@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_watch import Streamer
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.interfaces import WARNING
@@ -34,7 +34,7 @@ AGAIN_SECONDS = 15.0
 class Watching(NamedTuple):
     """Tasks beside the followers. Each runs until cancelled and never fails."""
 
-    tasks: tuple[Callable[[Streamer], Awaitable[None]], ...]
+    tasks: tuple[Callable[[ApiClient], Awaitable[None]], ...]
 
 
 def urgency(node: NodeView | None) -> int:
@@ -49,7 +49,7 @@ def urgency(node: NodeView | None) -> int:
 class Leader:
     """One lead."""
 
-    def __init__(self, shared: Shared, link: Streamer, watching: Watching) -> None:
+    def __init__(self, shared: Shared, link: ApiClient, watching: Watching) -> None:
         self._shared, self._link, self._watching = shared, link, watching
         #: By Node UID.
         self.followers: dict[str, Follower] = {}

@@ -12,7 +12,6 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import Streamer
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.kubernetes.paced import PacedCaller
@@ -162,7 +161,7 @@ def _leader(
     shared = shared._replace(
         observers=(*shared.observers, metrics.observe), on_failed=metrics.follower_failed
     )
-    tasks: list[Callable[[Streamer], Awaitable[None]]] = [view.run, work.run]
+    tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run]
     destination = outage_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
         # Spans are only loaded where they are sent.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,7 +19,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
-from ebbtide.actors.edges.kubernetes.api_client import LineStream, SilentStream
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient, LineStream, SilentStream
 from ebbtide.actors.edges.kubernetes.known_pods import (
     NO_LIST,
     KnownPod,
@@ -43,13 +42,6 @@ RETRY_AFTER_SECONDS_MAX = 30.0
 LIVED_SECONDS = 1.0
 #: A server that refuses our place so often may never have had it (a restored etcd).
 REFUSALS_MAX = 5
-
-
-class Streamer(api.ApiCaller, Protocol):
-    """`api_client.ApiClient`."""
-
-    def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
-        """GET a stream of lines. Raises Unanswered."""
 
 
 class _WatchEvent(msgspec.Struct):
@@ -168,7 +160,7 @@ class Sees(Unheeded):
 class Watch(Generic[ItemT]):
     """Keeps ``store`` as the API server has the objects."""
 
-    def __init__(self, link: Streamer, watched: Watched[ItemT], store: Store[ItemT], health: Health) -> None:
+    def __init__(self, link: ApiClient, watched: Watched[ItemT], store: Store[ItemT], health: Health) -> None:
         self._link = link
         self._watched = watched
         self._store = store
@@ -273,7 +265,7 @@ def pods_of(node: str) -> Watched[KnownPod]:
 class PodWatch(Watch[KnownPod]):
     """Keeps ``store`` as the API server has the pods of ``node``."""
 
-    def __init__(self, link: Streamer, node: str, store: PodStore, health: Health) -> None:
+    def __init__(self, link: ApiClient, node: str, store: PodStore, health: Health) -> None:
         super().__init__(link, pods_of(node), store, health)
 
 

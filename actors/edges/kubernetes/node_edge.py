@@ -22,6 +22,7 @@ from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.node_view import (
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
+    OUT_OF_SERVICE_VALUE,
     ApiLease,
     ClusterView,
     NodeView,
@@ -49,8 +50,6 @@ from ebbtide.events.outage_events import (
     SetTaint,
 )
 
-#: Kubernetes' own value.
-OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: The taint of this key is ours alone.
 QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
 #: A later order of this Node takes over from an earlier one.

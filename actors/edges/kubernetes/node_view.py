@@ -21,14 +21,16 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject, find_condition
-from ebbtide.actors.edges.kubernetes.api_watch import Sees, Streamer, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_watch import Sees, Watch, Watched, listed_path
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, LAST_BOOT_ANNOTATION
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
 from ebbtide.events.values import BootEnding, BootEndReason
 
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+#: Kubernetes' own taint. A toleration may name its value.
+OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
 #: The cloud controller sets it on a node that is not Ready and whose instance is shut down.
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
@@ -429,7 +431,7 @@ class ClusterView:
     def there(self) -> list[NodeView]:
         return [each.node for each in self._observed.values() if each.node is not None]
 
-    async def run(self, link: Streamer) -> None:
+    async def run(self, link: ApiClient) -> None:
         """Until cancelled; never fails."""
         nodes = Watched(partial(listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
         leases = Watched(

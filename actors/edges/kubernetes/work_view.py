@@ -19,9 +19,10 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_watch import Sees, Streamer, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_watch import Sees, Watch, Watched, listed_path
 from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, Annotations
-from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
 from ebbtide.actors.hang import TEXTS, detach_hang
 from ebbtide.actors.interfaces import Tell, known_text
 from ebbtide.events.outage_events import Effect
@@ -31,8 +32,6 @@ ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
 VOLUMES_PATH = "/api/v1/persistentvolumes"
 #: In one part of a list: 2 MiB of pods, one of the others.
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
-#: A toleration may name the taint's value.
-OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: A kubelet's name for a CSI driver's volume, before driver and handle with ``^`` between them.
 CSI_VOLUME = "kubernetes.io/csi/"
 #: Equal words are kept once. Emptied when full; shared words stay shared.
@@ -519,7 +518,7 @@ class WorkView:
         self._watches = [Sees(name, tell, self.turned) for name in names]
         self._turned = trio.Event()
 
-    async def run(self, link: Streamer) -> None:
+    async def run(self, link: ApiClient) -> None:
         """Until cancelled; never fails."""
         pods = Watched(partial(listed_path, PODS_PATH), BoundPod, self.project_pod, PART_PODS)
         attachments = Watched(
