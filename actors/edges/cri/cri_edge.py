@@ -89,7 +89,7 @@ class CriEdge(Edge):
                     self._own_uid,
                     self._lookup,
                     self._starts,
-                    self._trace,
+                    lambda key: self._context(key),
                     self._tell,
                     outlet,
                 )
@@ -146,6 +146,3 @@ class CriEdge(Edge):
             finally:
                 del self._open[id(scope)]
         return Ending("failed", self._why)
-
-    def _trace(self, order_key: str) -> str:
-        return self._context(order_key)

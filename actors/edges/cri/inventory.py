@@ -41,12 +41,6 @@ NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its p
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 
-def _first_word_seconds(order: d.TakeInventory) -> float:
-    if not order.priorities_by_ns:
-        return FIRST_WORD_SECONDS_MAX
-    return min(FIRST_WORD_SECONDS_MAX, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
-
-
 ContainerOrder = d.SendSignal | d.KillContainer | d.TakeAutopsy | d.RunHook
 
 
@@ -85,7 +79,11 @@ class Inventory:
         """Fails without a runtime: an unknown inventory is not an empty one."""
         # Until one succeeds: a shutdown whose first inventory failed begins with the second.
         self._anew = self._anew or not order.refresh
-        first_word_by = trio.current_time() + _first_word_seconds(order)
+        first_word_seconds = FIRST_WORD_SECONDS_MAX
+        if order.priorities_by_ns:
+            left_seconds = (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND
+            first_word_seconds = min(first_word_seconds, left_seconds)
+        first_word_by = trio.current_time() + first_word_seconds
         with trio.move_on_after(bounds.now.runtime_warm_seconds):
             await self._reach.known.wait()
             await self.settled.wait()
@@ -109,7 +107,13 @@ class Inventory:
         # Before all that runs joins the inventory. A new shutdown has it in its inventory.
         joined = [] if self._anew else self._started_since()
         views = self._give_all(order)
-        await self._put(order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet)
+        self.late.add(pod.uid for pod in views)
+        source = FROM_TABLE if order.refresh and not looked else "cri"
+        is_told = self._lookup is None or all(pod.priority is not None for pod in views)
+        untold = "" if is_told or self._lookup is None else self._lookup.untold
+        listed = InventoryTaken.in_parts(order.key, time.monotonic_ns(), source, views, untold)
+        # Together: the pods are known before the order ends.
+        await outlet.put(*joined, *listed)
         await self.report_settled(outlet)
         self.save()
         self._anew = False
@@ -124,11 +128,6 @@ class Inventory:
             if (pods or self._warm.is_set()) and all(pod.priority is not None for pod in pods):
                 return
             await trio.sleep(FIRST_WORD_POLL_SECONDS)
-
-    def _untold(self, views: Iterable[Pod]) -> str:
-        if self._lookup is None or all(pod.priority is not None for pod in views):
-            return ""
-        return self._lookup.untold
 
     async def _look_closer(self, outlet: Outlet) -> bool:
         """False: the runtime does not answer."""
@@ -184,15 +183,6 @@ class Inventory:
     def behind(self) -> bool:
         """Does the API server show a running container that no look has found?"""
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
-
-    async def _put(
-        self, order: d.TakeInventory, source: str, joined: list[PodJoined], views: list[Pod], outlet: Outlet
-    ) -> None:
-        self.late.add(pod.uid for pod in views)
-        now_ns = time.monotonic_ns()
-        listed = InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views))
-        # Together: the pods are known before the order ends.
-        await outlet.put(*joined, *listed)
 
     def _started_since(self) -> list[PodJoined]:
         """Pods of the inventory with containers that started since."""

@@ -92,7 +92,7 @@ class KubernetesEdge(Edge):
             self._node,
             self.pods,
             self._cache,
-            self._trace,
+            lambda key: self._context(key),
             self._tell,
             lambda: self._link(),
         )
@@ -156,9 +156,6 @@ class KubernetesEdge(Edge):
         if self._runtime is None:
             return Ending("failed", self._trouble or "the API server's client could not be loaded in time")
         return await self._runtime.carry_out(order, outlet)
-
-    def _trace(self, order_key: str) -> str:
-        return self._context(order_key)
 
 
 # A bad input must not take the daemon down. After an unforeseen file, a half installed package, or a bug, it

@@ -101,15 +101,15 @@ class Credentials:
 
 def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
     """Follows links: a rotated certificate is a link to another file."""
-    return tuple(map(_file_mark, files))
-
-
-def _file_mark(path: Path) -> FileMark:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    marks: list[FileMark] = []
+    for path in files:
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            marks.append(None)
+        else:
+            marks.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+    return tuple(marks)
 
 
 # All files are read into memory at once. An `Access` lists its ``files``, so that a change (rotation, another

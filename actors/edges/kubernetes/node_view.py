@@ -415,7 +415,7 @@ class ClusterView:
         self._observed: dict[str, ObservedNode] = {}
         self._watches = (
             Sees("nodes", tell, lambda: None),
-            Sees("leases of nodes", tell, self._turned),
+            Sees("leases of nodes", tell, lambda: self.sees(self._watches[1].since)),
         )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
@@ -440,9 +440,6 @@ class ClusterView:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Watch(link, nodes, self.nodes, self._watches[0]).run)
             nursery.start_soon(Watch(link, leases, self.leases, self._watches[1]).run)
-
-    def _turned(self) -> None:
-        self.sees(self._watches[1].since)
 
     async def listed(self) -> None:
         """Until both have been listed."""

@@ -94,7 +94,7 @@ class PacedCaller:
         is_sent = False
         try:
             while not is_sent:
-                now, at = trio.current_time(), self._free_at()
+                now, at = trio.current_time(), self._even_at - (BURST - 1) * INTERVAL_SECONDS
                 if self._next() is not turn:
                     await turn.news.wait()
                     turn.news = trio.Event()
@@ -110,10 +110,6 @@ class PacedCaller:
                 self._numbers[task] = turn.number
             if (following := self._next()) is not None:
                 following.news.set()
-
-    def _free_at(self) -> float:
-        """When the next request may be sent."""
-        return self._even_at - (BURST - 1) * INTERVAL_SECONDS
 
     def _next(self) -> _Turn | None:
         heads = [turns[0] for turns in self._turns if turns]

@@ -123,8 +123,13 @@ def project_pod(pod: PodObject) -> KnownPod:
         grace_seconds=spec.termination_grace_period_seconds,
         static=annotations is not None and annotations.mirror is not None,
         daemon=owner.kind == "DaemonSet",
-        tolerates_all=any(map(_tolerates_all, spec.tolerations or ())),
-        volumes=any(map(_concerns_others, spec.volumes or ())),
+        tolerates_all=any(
+            each.operator == "Exists" and not each.key and (each.effect or "") in TOLERATED_EFFECTS
+            for each in spec.tolerations or ()
+        ),
+        volumes=any(
+            kind != "name" and kind not in LOCAL_VOLUMES for volume in spec.volumes or () for kind in volume
+        ),
         host_network=bool(spec.host_network),
         owner=_workload(owner, metadata),
         sidecars=tuple(each.name for each in spec.init_containers or () if (each.restart_policy == "Always")),
@@ -170,18 +175,6 @@ def _workload(owner: Owner, metadata: _Metadata) -> str:
     if owner.kind == "ReplicaSet" and template and owner.name.endswith(f"-{template}"):
         return f"Deployment/{owner.name.removesuffix(f'-{template}')}"
     return f"{owner.kind}/{owner.name}"
-
-
-def _tolerates_all(toleration: _Toleration) -> bool:
-    return (
-        toleration.operator == "Exists"
-        and not toleration.key
-        and (toleration.effect or "") in TOLERATED_EFFECTS
-    )
-
-
-def _concerns_others(volume: dict[str, object]) -> bool:
-    return any(kind != "name" and kind not in LOCAL_VOLUMES for kind in volume)
 
 
 #: A manifest is a few KiB; a folder holds a handful.

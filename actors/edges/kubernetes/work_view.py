@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -479,10 +479,6 @@ class Changes:
         self._attachments[uid] = None
         self.news.set()
 
-    def wake(self) -> None:
-        """Look again: a watch began or ceased to see."""
-        self.news.set()
-
     def take(self) -> tuple[list[str], list[str]]:
         """Take all, and wake the follower: there may be another time to wait for."""
         taken, news = ([*self._pods], [*self._attachments]), self.news
@@ -602,11 +598,10 @@ class WorkView:
         """A watch began or ceased to see."""
         self._turned.set()
         self._turned = trio.Event()
-        for changes in self._followers():
-            changes.wake()
-
-    def _followers(self) -> Iterator[Changes]:
-        return (changes for group in self._nodes.values() for changes in group.followers)
+        for group in self._nodes.values():
+            for changes in group.followers:
+                # Look again.
+                changes.news.set()
 
     # --- what is learned -------------------------------------------------------------------------------
 
