@@ -150,7 +150,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
             assert len(lists) == 1
             between.block()
             between.cut()
-            rig.edge._store.resource_version = "1"
+            rig.edge.pods.resource_version = "1"
             await api_bed.api.delete(f"{PODS}/one?gracePeriodSeconds=0")
             await api_bed.api.post(PODS, pod("three", NODE))
             # A server that has just begun has no history: nothing before its begin can be watched from.
