@@ -62,7 +62,7 @@ from ebbtide.events.values import ProcessReport
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
 NOWHERE = "no process of it is found here, and the runtime does not answer"
-NOT_KNOWN = "the runtime has it, and tells nothing by which it could be stopped"
+NOT_KNOWN = "the runtime reports no process of this container"
 
 
 class ContainerOrders:
@@ -181,13 +181,7 @@ class ContainerStops:
         self._start = start
         self._notes = notes
 
-    async def signal(
-        self,
-        entry: ContainerEntry,
-        name: str,
-        traceparent: str,
-        outlet: Outlet,
-    ) -> Ending:
+    async def signal(self, entry: ContainerEntry, name: str, traceparent: str, outlet: Outlet) -> Ending:
         """Ends when the signal is sent, or ``timed-out`` when that is unknown. ``name``: the signal where
         only the runtime knows the image's.
         """
@@ -195,12 +189,8 @@ class ContainerStops:
             if entry.stop_signal:
                 sent = _signal_first_process(entry, entry.stop_signal)
                 if sent == "":
-                    told = entry.stop_signal != name
-                    return (
-                        Ending(reason=f"{entry.stop_signal} was sent, as its image asks")
-                        if told
-                        else Ending()
-                    )
+                    of_image = f"{entry.stop_signal} was sent, as its image asks"
+                    return Ending(reason="" if entry.stop_signal == name else of_image)
             else:
                 try:
                     await self._reach.confirm(outlet, bounds.now.stop_direct_seconds)
@@ -348,7 +338,7 @@ EXEC_AGAIN_SECONDS = 0.05
 EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its exit code is not known"
 #: Between two looks for a hook's process while the runtime is away.
 PROCESS_POLL_SECONDS = 0.1
-HOOK_NOT_KNOWN = "what it does is the runtime's to tell, which has not answered since the daemon's start"
+HOOK_NOT_KNOWN = "only the runtime knows the hook, and it has not answered since the daemon's start"
 #: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
 #: Addresses behind every default route that no host has (RFC 5737, RFC 3849). Nothing is sent there.
