@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.cri import cri_runtime as runtime_module
+from ebbtide.actors.edges.cri.cri_pods import INVENTORY_FILE_NAME
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
@@ -110,7 +111,7 @@ async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, t
     async with rig_on(bed, tmp_path) as rig:
         await rig.do(take("signal", late=True))
         await rig.do(stop("uid-told"))
-        await until(lambda: b"stopping" in (tmp_path / "told").read_bytes(), "it is not kept")
+        await until(lambda: b"stopping" in (tmp_path / INVENTORY_FILE_NAME).read_bytes(), "it is not kept")
     kubelet.stop_container(other.containers["main"])
     await until(lambda: kubelet.state(told.containers["main"]) != RUNNING, "it does not end")
     async with rig_on(bed, tmp_path) as rig:
