@@ -288,8 +288,11 @@ async def test_lists_that_do_not_come(
             nursery.start_soon(edge.run, outbox)
             edge.prewarm()
             await until(lambda: reads() == [True], "it does not answer")
-        wedged.hangs.set()
         monkeypatch.setattr(bounds, "now", hurried)
+        # A look that began with the patient bounds would wait as long as the test.
+        looks = len(server.seen)
+        await until(lambda: from_the_start or len(server.seen) > looks + 4, "no further look has begun")
+        wedged.hangs.set()
         if from_the_start:
             nursery.start_soon(edge.run, outbox)
             edge.prewarm()
