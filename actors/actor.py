@@ -1,34 +1,24 @@
 """What an actor is: a state with a named phase, a table of transitions, and the deadline that follows.
 
-Theory of operation. An actor hears events and answers each with its next state and with decisions. What it
-does with an event depends on where it is, so every actor says in which *phases* it can be, and has one table
-of which each row reads
+An actor answers each event with its next state and with decisions. The answer depends on the actor's *phase*,
+so it has one table, whose rows read
 
     in these phases | on this event | this handler | leads to | decides
 
-A phase is a name that is derived from the state (`Transitions.phase_of`): a field of it, or a property over
-its booleans. It is not stored beside the state, so that the two cannot disagree, and so that checkpoints and
-digests are what they were before there was a table.
+The phase follows from the state (`Transitions.phase_of`), so the two cannot disagree.
 
-Two rules hold for every table, and `Transitions` builds none that breaks either:
+`Transitions` accepts only a complete table: each pair of phase and event has one row. "No effect" is a row
+too, `IGNORED`. So a forgotten pair fails when the program starts, and not in the first shutdown that meets
+it.
 
-1. A pair of phase and event has one row. "Nothing happens" is a row too, marked `IGNORED`. Nobody has to read
-   a handler's first lines to learn when it does anything.
-2. No pair is without a row. One that is forgotten would be found by the first shutdown that comes into it;
-   refused here, it is found by whoever starts the program after writing the table.
+Where a row leads and what it may decide is for readers and diagrams (`docs/tools/draw_actors.py`), and for
+`docs/dispatch.txt`. `Transitions.check` compares it with the handler in every test and simulated world.
 
-What a row says of its handler (where it leads, what it may decide) is for readers and for the diagrams drawn
-from it (`docs/tools/draw_actors.py`), and is held to the truth by `Transitions.check`: `System.checked`
-switches it on in every test, script, golden journal and simulated world. A daemon does without: there a wrong
-row must not cost a shutdown that the handler carries out.
+An actor with two tasks side by side, such as a lock and a shutdown, has two *regions* (a statechart's
+orthogonal regions). It is in one phase of each: ``armed+preparing``. A row names phases of the region that
+its event concerns, and stands for all pairs with them; it may lead to phases of either region.
 
-Where an actor does two things side by side, holding a lock while a shutdown runs, its phases have two
-*regions* (a statechart's orthogonal regions): it is in one phase of each, together ``armed+preparing``. A row
-names phases of that region which its event concerns, and so stands for all pairs with them; what it leads to
-may be in either. Each region is drawn, and read, by itself.
-
-A handler never asks again what its row says. Where one event means two things in two phases, it has two
-handlers; where it depends on the event, or on what else the state holds, one handler decides.
+A handler does not test its row's phases again. An event with two meanings in two phases has two handlers.
 """
 
 from __future__ import annotations
@@ -44,40 +34,40 @@ from ebbtide.events.base import Event
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
 
-#: What a handler returns: the next state, and decisions in the order in which they are recorded.
+#: The next state, and the decisions in the order of their records.
 Result = tuple[Any, tuple[Event, ...] | list[Event]]
 Handler = Callable[[Any, Any, int], Result]
-#: The last argument is the fact with which a process begins (`ActorSet.start`), None at any other fact.
+#: The last argument is the process's start (`ActorSet.start`), None at any other fact.
 Afresh = Callable[[Any, int, bool, Any], "State | None"]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of actor states. Frozen: a handler that raises leaves the old state as it was."""
+    """Base of actor states. Frozen: a handler that raises leaves the old state intact."""
 
 
 StateT = TypeVar("StateT", bound=State)
 
 
 def fresh_but(state: StateT, kept: Sequence[str], **more: Any) -> StateT:
-    """A new state of this kind with the fields ``kept`` as they are, and ``more``: what a shutdown begins,
-    or leaves behind. All else is forgotten, so that a field which is added is of one shutdown by default.
+    """A new state with the fields ``kept``, and ``more``. A new field is dropped by default, so that it
+    belongs to one shutdown.
     """
     return type(state)(**{name: getattr(state, name) for name in kept}, **more)
 
 
 class UndeclaredTransition(Exception):
-    """A handler did what its row does not say: correct whichever of the two is wrong."""
+    """A handler and its row disagree: correct the wrong one."""
 
 
 def _ignore(state: Any, event: Any, now: int) -> Result:
     return state, ()
 
 
-#: The handler of a pair in which nothing happens. A function like any other, because a `Tick` that is ignored
-#: while it is due has to be found out like that of any handler that makes no progress.
+#: For a pair without an effect. A function, because an ignored `Tick` that is due makes no progress
+#: (`system.NoProgress`).
 IGNORED: Handler = _ignore
 
-#: In `Row.phases`: all of them. In `Row.to`: the phase stays what it is.
+#: In `Row.phases`: all phases. In `Row.to`: the same phase.
 EVERY, SAME = "*", "="
 
 #: Between the phases of an actor's regions.
@@ -95,17 +85,16 @@ class Row(NamedTuple):
 
 
 def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
-    """Rows for what changes nothing in these phases."""
+    """Rows for events without an effect in these phases."""
     return tuple(Row(phases, event, IGNORED) for event in events)
 
 
 class Transitions:
-    """One actor's table. Raises ValueError on an unknown phase, and on a pair that has no row, or two.
+    """One actor's table. Raises ValueError on an unknown phase, and on a pair with no row, or two.
 
-    ``phases`` are names, or, of several regions, the names of each; ``phase_of`` gives one of each, `AND`
-    between them. ``handlers`` is what `System` dispatches from, phase -> event -> handler; ``rows`` has the
-    same pairs, ``table`` each row of them once, and ``events`` all that the actor hears, in the order of the
-    rows.
+    ``phases`` are names, or the names of each region; ``phase_of`` gives one of each, joined by `AND`.
+    `System` dispatches from ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table``
+    each row once, ``events`` the events in the order of the rows.
     """
 
     def __init__(
@@ -115,7 +104,7 @@ class Transitions:
         *rows: Row | tuple[Row, ...],
     ) -> None:
         names = [(each,) if isinstance(each, str) else tuple(each) for each in phases]
-        #: The phases of each region: one region, unless ``phases`` has several.
+        #: The phases of each region.
         self.regions = (sum(names, ()),) if isinstance(phases[0], str) else tuple(names)
         self.phases = tuple(map(AND.join, product(*self.regions)))
         self.phase_of = phase_of
@@ -124,7 +113,7 @@ class Transitions:
         )
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
         self.rows: dict[tuple[str, type[Event]], Row] = {}
-        #: What `targets` said of a pair: `check` asks again for every event of every simulated node.
+        #: Cache of `targets` for `check`.
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
         for row in self.table:
             self._check_names(row.phases, EVERY)
@@ -133,8 +122,7 @@ class Transitions:
             for phase in self.phases:
                 if EVERY not in named and not any(part in named for part in phase.split(AND)):
                     continue
-                # One row may name phases of both regions and then meets itself: that states the pair once, so
-                # it is identity that counts and not whether there is a row.
+                # A row that names phases of both regions meets itself; that is no second row.
                 if self.rows.setdefault((phase, row.event), row) is not row:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
@@ -150,14 +138,10 @@ class Transitions:
             raise ValueError(f"{names!r} are not phases: known are {', '.join(known)}")
 
     def targets(self, phase: str, event: type[Event]) -> tuple[str, ...]:
-        """The phases in which this event may leave an actor that is in ``phase``.
-
-        A region of which the row names no phase stays as it is.
-        """
+        """The phases to which this event may lead from ``phase``. A region that the row does not name stays."""
         to = self.rows[phase, event].to.split()
         if EVERY in to:
             return self.phases
-        # Each region by itself: a name of another region says nothing of this one.
         options = []
         for part, region in zip(phase.split(AND), self.regions, strict=True):
             named = [name for name in to if name in region and name != part]
@@ -165,9 +149,7 @@ class Transitions:
         return tuple(map(AND.join, product(*options)))
 
     def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
-        """Has the handler done what its row says? Raises UndeclaredTransition if not."""
-        # By the phases and the types of the decisions only: a row says what is possible, a test's records say
-        # what is right.
+        """Raises UndeclaredTransition if the handler has done what its row does not say."""
         old, new = self.phase_of(before), self.phase_of(after)
         at, pair = f"{event.__name__} in phase {old!r}", (old, event)
         targets = self._known_targets.get(pair) or self._known_targets.setdefault(pair, self.targets(*pair))
@@ -184,11 +166,10 @@ def _pairs(pairs: Sequence[tuple[str, type[Event]]]) -> str:
 
 
 class ActorType(NamedTuple):
-    """``deadline`` is when the actor wants a `Tick`; ``done``: it may be dropped at an episode's end.
+    """``deadline``: when the actor wants a `Tick`. ``done``: it may be dropped at an episode's end.
 
-    ``afresh`` is the state with which it goes on after a failure: what
-    it was told, without what it was doing; given the time, whether a shutdown is open, and the start of the
-    process if that is the fact at hand. None: not yet.
+    ``afresh``: the state after a failure, from the last state, the time, whether an episode is open, and the
+    process's start, if that is the fact. None: not yet.
     """
 
     name: str

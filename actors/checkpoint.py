@@ -1,7 +1,6 @@
 """The whole deterministic state to a `Checkpoint` and back.
 
-A segment begins with one, so that arming and replay need no older segment. The order of registration is
-kept, because ties between actors go by it.
+Each segment begins with one, so that a start and a replay need no older segment.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from ebbtide.events.codec import BadPayload, decode_event, encode_event
 
 
 def take_checkpoint(system: System) -> Checkpoint:
-    """The state between two steps, to be written down: the next digest tells what has changed since."""
+    """The state between two steps, for the journal: the next digest covers what changes after it."""
     mark_recorded(system.slots.values())
     return as_checkpoint(system)
 
 
 def as_checkpoint(system: System) -> Checkpoint:
-    """The same to look at, with nothing noted."""
+    """The same without an effect on the next digest."""
     return Checkpoint(
         episode=system.episode,
         actors=tuple(map(_pack_actor, system.slots.values())),
@@ -54,13 +53,13 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
             raise BadPayload(f"the checkpoint has an open order {kept.type!r}, which is none")
         system.open_orders[order.key] = OpenedOrder(kept.seq, order)
     for actor in checkpoint.actors:
-        # Left out, an actor's pods would be stopped by nobody: a checkpoint is read whole, or refused.
+        # Without one of its actors a shutdown would forget pods: refuse the whole checkpoint.
         kind = system.actors.by_name.get(actor.actor)
         if kind is None:
             raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
         if actor.subject and kind in system.actors.singletons:
             raise BadPayload(f"the checkpoint has a second {actor.actor}, for {actor.subject!r}")
-        # Registered in the checkpoint's order, because actors that are due together hear a `Tick` in it.
+        # In the checkpoint's order: it decides ties between actors.
         slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)
         try:
             slot.state = msgspec.msgpack.decode(actor.state, type=kind.state)

@@ -1,10 +1,10 @@
-"""ConfigReconciler: what is asked of this node, what logind grants, and how to close the gap.
+"""ConfigReconciler: the configuration, logind's grant, and the gap between them.
 
-The kubelet refuses to work when the grant is too small (kubernetes#102818). Here too little is a
-warning and a smaller plan; raising it is tried with a drop-in, which never lowers what others ask for.
+The kubelet refuses to work with a grant that is too small (kubernetes#102818). Here that is a warning and a
+smaller plan. A drop-in raises the grant, and never lowers what other files ask for.
 
-Theory of operation. Two regions: a shutdown runs under the configuration that it began with, so that what is
-loaded meanwhile waits; and one drop-in order is under way at a time, tried again a while after it has failed.
+Two regions: a shutdown keeps the configuration that it began with, so a new one waits; one drop-in order runs
+at a time, and is tried again some time after a failure.
 """
 
 from __future__ import annotations
@@ -36,21 +36,18 @@ from ebbtide.events.values import Settings
 
 NAME = "ConfigReconciler"
 
-#: How long after a drop-in that could not be written it is tried again.
+#: The pause after a failed drop-in order.
 RETRY_NS = 60 * NS_PER_SECOND
 
 
-#: Of the configuration. in-shutdown: what is loaded waits for its end.
+#: in-shutdown: a new configuration waits.
 SHUTDOWN_PHASES = ("up", "in-shutdown")
 
-#: The drop-in. retry-due: the last order failed, at ``retry_at_ns`` another one is due; any fresh reading of
-#: the files makes it due at once.
+#: retry-due: the last order failed, and ``retry_at_ns`` or a new reading of the files brings the next one.
 DROP_IN_PHASES = ("at-rest", "ordered", "retry-due")
 
 
 class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What checkpoints and digests encode. The phases follow from it: `phase_of`."""
-
     settings: Settings | None = None
     pending: Settings | None = None
     in_episode: bool = False
@@ -61,7 +58,7 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     drop_ins: DropInsRead | None = None
     assessed: GrantAssessed | None = None
     order_open: str = ""
-    #: The files were read again while an order was open: what they say then is not answered yet.
+    #: The files were read while an order was open, and not compared yet.
     read_meanwhile: bool = False
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
@@ -77,7 +74,7 @@ def phase_of(state: ConfigState) -> str:
     return f"{'in-shutdown' if state.in_episode else 'up'}+{drop_in_phase(state)}"
 
 
-# --- what is asked -------------------------------------------------------------------------------
+# --- the configuration ---------------------------------------------------------------------------
 
 
 def _settings_loaded(state: ConfigState, event: SettingsLoaded, now: int) -> Result:
@@ -115,7 +112,7 @@ def _adopt(state: ConfigState, settings: Settings) -> Result:
 
 
 def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
-    """Say what changed about the grant, and order a drop-in where one is due."""
+    """Records a change of the grant, and orders a drop-in when one is due."""
     if state.enabled and state.grant_ns >= 0:
         sufficient = state.grant_ns >= state.needed_ns
         assessed = GrantAssessed(
@@ -124,13 +121,12 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
             sufficient=sufficient,
             overridden_by="" if sufficient or state.drop_ins is None else state.drop_ins.overridden_by,
         )
-        # Said when it changes: logind is read every few seconds.
+        # Only when it changes: logind is read every few seconds.
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)
-    # While logind prepares, a file would move its property and not the timer that runs already: what the
-    # property says would then be wrong for this shutdown. And one order at a time: which of two files the
-    # second reading shows could not be told.
+    # While logind prepares, a file changes its property, but not its timer: the property would be wrong for
+    # this shutdown. One order at a time: a reading does not show which of two orders it follows.
     files = state.drop_ins
     blocked = state.in_episode or state.preparing or drop_in_phase(state) != "at-rest"
     if files is None or blocked or state.settings is None:
@@ -148,9 +144,9 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
 
 
 def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
-    """Our need or the largest value of any other file, so that nobody's own need is cut.
+    """Our need or the largest value of another file, so that no other need is cut. 0: no drop-in.
 
-    A grant that no file stands for any more lasts only until logind reads its files again.
+    A grant without a file lasts only until logind reads its files again.
     """
     assert state.settings is not None
     if not state.enabled or not state.settings.raise_grant:
@@ -160,7 +156,7 @@ def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
     return -(-max(files.others_ns, state.needed_ns) // NS_PER_SECOND)
 
 
-# --- what is read of logind and its files ---------------------------------------------------------
+# --- logind and its files -------------------------------------------------------------------------
 
 
 def _logind_read(state: ConfigState, event: LogindRead, now: int) -> Result:
@@ -179,10 +175,8 @@ def _drop_ins_read(state: ConfigState, event: DropInsRead, now: int) -> Result:
 def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
     if event.key != state.order_open:
         return state, ()
-    # Not at once: a file that cannot be written, or that loses against another, will not be helped by haste.
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
-    # The reading may be from before the file was placed, or after: only now is it compared with what we have
-    # written.
+    # The reading may be from before or after the write, so it is compared only now.
     again = state.read_meanwhile and event.result == "done"
     state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)
     return _reconcile(state, []) if again else (state, ())
@@ -200,9 +194,9 @@ def _began(state: ConfigState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
-    """What waited is adopted now. What did not wait is said again, for an actor that began afresh.
+    """Adopts the new configuration, or the old one again for actors that began afresh.
 
-    Not between two shutdowns of one step: "off" would disarm, and unplan, the one that begins.
+    Not between two shutdowns of one step: "off" would disarm the second one.
     """
     if event.followed:
         return state, ()
@@ -212,7 +206,7 @@ def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
-    """What a former process saw of logind is stale; its deadlines may be of another boot."""
+    """Logind's data is stale, and deadlines may be of another boot."""
     preparing = state.preparing if event.preparing is None else event.preparing
     return replace(
         state, grant_ns=-1, drop_ins=None, assessed=None, retry_at_ns=NEVER_NS, preparing=preparing

@@ -1,21 +1,16 @@
-"""LogindActor: is this node armed, and is the machine going down?
+"""LogindActor: is this node armed, and does the machine go down? Two regions:
 
-Theory of operation. The actor does two things side by side, each a region of its table:
+1. The delay lock (systemd: an inhibitor) and the signal. Arming takes the lock first, and is retried for
+ever. A kubelet that starts while logind prepares fails once and stays unprotected (kubernetes#122674). 2. The
+shutdown that logind prepares. The signal begins it; ``PreparingForShutdown`` shows a missed signal or a
+cancel; after the last status the lock is released. A shutdown that runs already is begun without a lock.
 
-1. It holds a delay lock (systemd: an inhibitor) and listens for the signal. Arming takes the lock first and
-   trusts the signal then. It is retried for ever, also after a first failure: a kubelet that starts while
-   logind is preparing fails once and stays unprotected until somebody restarts it (kubernetes#122674).
-2. It follows the shutdown that logind prepares: the signal begins one, ``PreparingForShutdown`` tells of one
-   whose signal was missed, or that one was cancelled, and the end of all waiting releases the lock. A
-   shutdown that runs already is begun without a lock.
+They meet in four places: arming waits for the end of a release; a shutdown keeps the lock although a kubelet
+holds one; a cancel arms anew; after a release, a machine that stays up takes the lock again.
 
-They meet in four places: nothing is armed before a release has ended; a shutdown keeps the lock although a
-kubelet holds one; a cancel arms anew; and who was released and stays up takes the lock again.
-
-A logind that restarts in the middle of a shutdown is first a lost bus: it is tried again, and waves that run
-go on. Back, it either forgot the shutdown (``PreparingForShutdown`` is false: cancelled, what has begun is
-finished, the rest is spared) or signals it again (the same shutdown with a new deadline). The lock cannot be
-had a second time while it prepares, so without a stored one the actor only listens.
+When logind restarts in a shutdown, the bus is lost first: the actor tries again, and waves go on. Then logind
+has forgotten the shutdown (``PreparingForShutdown`` is false: a cancel), or signals it again (a new
+deadline). It gives no second lock while it prepares, so without a stored one the actor only listens.
 """
 
 from __future__ import annotations
@@ -65,49 +60,45 @@ from ebbtide.events.values import ShutdownKind
 
 NAME = "LogindActor"
 
-#: The delay lock and the signal.
-#: off: nothing wanted, or a new process; listening: the signal only, for a shutdown that runs already gives
-#: no lock; retrying: arming has failed, or the bus was lost; refused: given back because a kubelet holds one;
-#: releasing: a cancelled shutdown's release has not ended, and would close the lock that arming finds held.
+#: off: not enabled, or a new process; listening: the signal only, without a lock; retrying: arming has
+#: failed, or the bus was lost; refused: given back because a kubelet holds a lock; releasing: the release of
+#: a cancelled shutdown has not ended, and would close the lock that arming finds held.
 LOCK_PHASES = ("off", "arming", "armed", "listening", "retrying", "refused", "releasing")
 
-#: The machine.
-#: disabled: no shutdown is ours, by configuration; cancelled: pods may still be going down, and the
-#: configuration waits for their end; preparing: a shutdown runs, the lock holds it back; released: it goes on
-#: without us; overtime: SIGTERM while the system stops, so logind was bypassed, or its timer fired.
+#: disabled: by configuration; cancelled: pods may still go down, and the configuration waits for their end;
+#: preparing: a shutdown runs, and the lock holds it back; released: it goes on without us; overtime: SIGTERM
+#: while the system stops, so logind was bypassed, or its timer fired.
 SHUTDOWN_PHASES = ("disabled", "up", "cancelled", "preparing", "released", "overtime")
 
-#: Pauses between attempts to arm, the last one for ever after: quick while a service restarts, then sparing.
+#: Pauses between attempts to arm; the last one for ever.
 BACKOFF_SECONDS = (1, 2, 4, 8, 15, 30)
 
-#: The edge's reason for "a shutdown runs already, no lock can be had".
+#: The edge's reason when a shutdown runs already, and logind gives no lock.
 OPERATION_IN_PROGRESS = "OperationInProgress"
 
-#: A kubelet's lock that goes is reported; asked again all the same, seldom.
+#: The edge reports when a kubelet's lock goes; this is a second way.
 REFUSED_SECONDS = 300
 
-#: Modes whose waves would race those of a kubelet's own graceful shutdown.
+#: Modes whose waves would race the kubelet's own graceful shutdown.
 MODES_ENDING_PODS = ("api", "cri")
 KUBELET_LOCK_HELD = (
     "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
 )
 
-#: Actions of the resume table after which the episode goes on in this process.
+#: Actions of the resume table: the episode goes on in this process.
 RESUMING_ACTIONS = ("resume", "wait", "release-again")
 
-#: ... and those after which the machine turned out to stay up.
+#: The machine stays up.
 WITHDRAWN_ACTIONS = ("cancelled-while-away", "did-not-go-down")
 
 
 class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What checkpoints and digests encode. The phases follow from it: `lock_phase`, `shutdown_phase`."""
-
     enabled: bool = False
     #: Of `LOCK_PHASES`; ``waiting`` is three of them.
     phase: Literal["off", "arming", "armed", "listening", "waiting"] = "off"
     attempt: int = 0
     arm_key: str = ""
-    #: The release, ours or the fallback's, whose outcome is not known yet.
+    #: The open release, ours or the fallback's.
     release_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
@@ -118,7 +109,7 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     released: bool = False
     finishing: bool = False
     leaving: bool = False
-    #: A mode that ends pods itself: beside a kubelet that does the same it is not armed.
+    #: The mode ends pods: not armed beside a kubelet that does the same.
     alone: bool = False
     kubelet_lock: bool = False
     #: The lock was given back because of it.
@@ -147,7 +138,7 @@ def phase_of(state: LogindState) -> str:
     return f"{lock_phase(state)}+{shutdown_phase(state)}"
 
 
-#: ``in_episode``, ``released`` and ``finishing`` of the phases that a decision of the EpisodeActor leads to.
+#: ``in_episode``, ``released`` and ``finishing``, by phase.
 _FIELDS_BY_PHASE = {
     "up": (False, False, False),
     "cancelled": (False, False, True),
@@ -156,7 +147,7 @@ _FIELDS_BY_PHASE = {
 
 
 def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "preparing"]) -> LogindState:
-    """`shutdown_phase` turned round, for these. In overtime the machine stops all the same: it stays that."""
+    """The inverse of `shutdown_phase` for these phases. Overtime stays overtime."""
     in_episode, released, finishing = _FIELDS_BY_PHASE[phase]
     return replace(state, in_episode=in_episode, released=released, finishing=finishing)
 
@@ -165,7 +156,7 @@ def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "
 
 
 def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
-    """A new process has no connection yet, and perhaps the lock."""
+    """A new process has no connection, and perhaps the lock."""
     return replace(
         state,
         phase="off",
@@ -180,10 +171,9 @@ def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
 
 
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
-    """An episode that goes on is listened to at once; its configuration waits, so nobody else arms us."""
+    """Arms for an episode that goes on: its configuration waits, and so does not arm."""
     if event.action in RESUMING_ACTIONS or state.finishing:
-        # Listening comes before all else: without it a cancel of the shutdown that goes on would not be
-        # heard.
+        # Listen first: a cancel of this shutdown must not be missed.
         state, orders = _arm(state)
         again = _release(state) if event.action == "release-again" else (state, ())
         return again[0], [*orders, *again[1]]
@@ -202,7 +192,7 @@ def _configured_armed(state: LogindState, event: ConfigAdopted, now: int) -> Res
 
 def _switch_off(state: LogindState) -> Result:
     disarmed = Disarmed(reason="switched off by configuration")
-    # Nothing to give back; but whoever asks what became of it is answered.
+    # There is no lock to give back; status and metrics still need the answer.
     if state.phase == "off" and not state.lock_held:
         return state, [disarmed]
     state, orders = _disarm(replace(state, phase="off", lock_held=False, retry_at_ns=NEVER_NS))
@@ -213,7 +203,7 @@ def _switch_off(state: LogindState) -> Result:
 
 
 def _arm(state: LogindState) -> Result:
-    """After a cancel not before the release has ended: it would close the lock that arming finds held."""
+    """Waits for the end of a release after a cancel, which would close the lock that arming finds held."""
     if state.release_key and not state.released:
         return replace(state, phase="waiting", retry_at_ns=NEVER_NS), []
     attempt = state.attempt + 1
@@ -239,8 +229,7 @@ def _disarm(state: LogindState) -> Result:
 def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     if event.key != state.arm_key:
         return _order_ended(state, event, now)
-    # Asked before the lock counts as ours: the two would end the same pods. In a shutdown it is kept, since
-    # what has begun is finished by whoever began it.
+    # Both would end the same pods. In a shutdown the lock is kept: Ebbtide finishes what it began.
     if event.result == "done" and state.alone and state.kubelet_lock and not state.in_episode:
         return _refuse_to_arm(state, now)
     if event.result == "done":
@@ -252,20 +241,19 @@ def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
 
 
 def _order_ended_while_off(state: LogindState, event: OrderEnded, now: int) -> Result:
-    """Switched off while arming was under way: it may have taken the lock after that was given back."""
+    """Switched off while arming was under way: it may have taken the lock after the disarming."""
     if parse_order_key(event.key).what == "arm" and not state.enabled and event.result != "unknown":
         return _disarm(state)
     return _order_ended(state, event, now)
 
 
 def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
-    """A release, whoever ordered it: the machine goes on, or, after a cancel, arming has waited for this."""
+    """A release, ours or the fallback's: the machine goes on, or arming goes on after a cancel."""
     if parse_order_key(event.key).what != "release":
         return state, ()
     if event.key == state.release_key:
         state = replace(state, release_key="")
-    # However it failed, nothing is held back any more as far as we can know; only a release that never began
-    # has kept it.
+    # Only a release that never began has kept the lock; after another failure it counts as gone.
     state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
     if state.leaving:
         return state, [Leave(reason="the machine goes down")]
@@ -273,7 +261,6 @@ def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
 
 
 def _wait_to_retry(state: LogindState, reason: str, now: int) -> Result:
-    # The last pause for ever: a logind that comes back in an hour has to find us again.
     pause = BACKOFF_SECONDS[min(max(state.attempt, 1), len(BACKOFF_SECONDS)) - 1]
     retry_at_ns = now + pause * NS_PER_SECOND
     state = replace(state, phase="waiting", retry_at_ns=retry_at_ns)
@@ -281,7 +268,7 @@ def _wait_to_retry(state: LogindState, reason: str, now: int) -> Result:
 
 
 def _refuse_to_arm(state: LogindState, now: int) -> Result:
-    """The lock is given back, and asked for again when the kubelet's has gone: somebody may mend it."""
+    """Gives the lock back until the kubelet's lock has gone."""
     state, orders = _disarm(replace(state, lock_held=False))
     retry_at_ns = now + REFUSED_SECONDS * NS_PER_SECOND
     state = replace(state, phase="waiting", attempt=0, retry_at_ns=retry_at_ns, refused=True)
@@ -289,8 +276,8 @@ def _refuse_to_arm(state: LogindState, now: int) -> Result:
 
 
 def _bus_lost(state: LogindState, event: BusLost, now: int) -> Result:
-    # From the first pause: a bus that was there a moment ago is mostly back at once. Without a lock, too: a
-    # cancel comes over it.
+    # From the first pause: a lost bus is mostly back at once. Without a lock, too: a cancel comes over the
+    # bus.
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
@@ -298,7 +285,7 @@ def _tick(state: LogindState, event: Tick, now: int) -> Result:
     return _arm(state)
 
 
-# --- what is read of logind ----------------------------------------------------------------------
+# --- logind's properties -------------------------------------------------------------------------
 
 
 def _logind_read(state: LogindState, event: LogindRead, now: int) -> Result:
@@ -306,7 +293,7 @@ def _logind_read(state: LogindState, event: LogindRead, now: int) -> Result:
 
 
 def _logind_read_armed(state: LogindState, event: LogindRead, now: int) -> Result:
-    """A kubelet has taken a lock of its own since."""
+    """A kubelet may have taken a lock."""
     state = _with_properties(state, event)
     if state.alone and event.kubelet_lock and not (state.in_episode or event.preparing):
         return _refuse_to_arm(state, now)
@@ -331,10 +318,7 @@ def _preparing_read(state: LogindState, event: PreparingRead, now: int) -> Resul
 
 
 def _compare_preparing(state: LogindState, preparing: bool) -> Result:
-    """The property as evidence: of a shutdown whose signal was missed, or of one withdrawn.
-
-    In overtime it says nothing: who bypassed logind did not tell it.
-    """
+    """The property shows a missed signal, or a cancel. Not in overtime, which bypasses logind."""
     if preparing == state.in_episode or not state.enabled or state.leaving:
         return state, ()
     return _detected(state) if preparing else _withdrawn(state)
@@ -346,19 +330,18 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
 def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
     if not event.active:
         return state, ()
-    # The limit at the signal is the one whose timer runs; what was read before may have been raised, or cut,
-    # since.
+    # The limit at the signal is the one of the running timer; it may have changed since the last reading.
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 
 
 def _signal_in_shutdown(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
-    """A second ``true``, of a logind that has restarted, is the same episode with a new deadline."""
+    """A second ``true``, from a restarted logind, is the same episode with a new deadline."""
     return _signal(state, event, now) if event.active else _withdrawn(state)
 
 
 def _stop_requested(state: LogindState, event: StopRequested, now: int) -> Result:
-    """SIGTERM while the system stops: logind was bypassed, or its timer fired. Go on, in overtime."""
+    """SIGTERM while the system stops: logind was bypassed, or its timer fired. Go on in overtime."""
     if not event.system_stopping or state.released:
         return _stop(state, event, now)
     return _detected(replace(state, grant_ns=event.stop_time_ns, leaving=True), overtime=True)
@@ -369,7 +352,7 @@ def _stop(state: LogindState, event: StopRequested, now: int) -> Result:
 
 
 def _detected(state: LogindState, *, overtime: bool = False) -> Result:
-    """Nothing can be held back any more once the lock was released, whoever released it."""
+    """After a release no lock holds the machine back, so no new shutdown begins."""
     if state.released:
         return state, ()
     detected = ShutdownDetected(
@@ -387,9 +370,9 @@ def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _withdrawn(state: LogindState) -> Result:
-    """After a cancel, or when the final unit failed after our release, the lock is taken anew.
+    """After a cancel, or when the final unit failed after the release, the lock is taken anew.
 
-    The machine stays up: a release that has not begun need not give the lock away first.
+    A release that has not begun is cancelled.
     """
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
     state = replace(enter_shutdown_phase(state, "cancelled"), attempt=0)
@@ -403,12 +386,11 @@ def _withdrawn(state: LogindState) -> Result:
 
 
 def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
-    """As soon as possible, but not sooner (KEP-2000)."""
     return _release(state)
 
 
 def _settled_in_overtime(state: LogindState, event: StatusesSettled, now: int) -> Result:
-    """Where the fallback was first with the release, nothing keeps us."""
+    """If the fallback has released the lock, leave."""
     if not state.in_episode:
         return state, ()
     return (state, [Leave(reason="the machine goes down")]) if state.released else _release(state)
@@ -420,7 +402,7 @@ def _release(state: LogindState) -> Result:
 
 
 def _released(state: LogindState, event: ReleaseLock, now: int) -> Result:
-    """Ordered by us, or by the fallback in our place."""
+    """By this actor or by the fallback."""
     return replace(state, released=True, release_key=event.key), ()
 
 
@@ -429,7 +411,7 @@ def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _afresh(state: LogindState, now: int, in_episode: bool, start: DaemonStarted | None) -> LogindState:
-    """Armed again after the longest pause, so that a bug that stays costs one record each time."""
+    """Arms again after the longest pause: a defect that stays then costs one record each time."""
     return replace(
         state,
         phase="waiting" if state.enabled else "off",
@@ -466,7 +448,6 @@ LOGIND = ActorType(
         Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
             "= arming", decides=(Arm, Leave)),
         Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
-        # Also where the lock was given back because a kubelet has one.
         Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,)),
         ignored("off retrying releasing", BusLost),
         Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
@@ -484,7 +465,7 @@ LOGIND = ActorType(
         Row("preparing released", PrepareForShutdown, _signal_in_shutdown,
             "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        # Logind has no say in overtime: neither its limit nor its cancel is that of the unit's stop.
+        # In overtime the unit's stop counts, and not logind's limit or cancel.
         ignored("disabled overtime", PrepareForShutdown),
         Row("disabled released", StopRequested, _stop, decides=(Leave,)),
         Row("up cancelled preparing overtime", StopRequested, _stop_requested,

@@ -1,8 +1,8 @@
-"""The system on Trio: one inbox, effects behind their barriers, one sequencer. Nothing is decided here.
+"""The system on Trio: one inbox, effects behind their barriers, one sequencer. It decides nothing.
 
-The sequencer takes facts from the inbox, stamps them, runs the step, writes it down and hands its orders
-on. The order of admission may be as accidental as it likes, because it is recorded; everything after it is
-a function. This is the only place that reads the clock for the core.
+The sequencer takes facts from the inbox, stamps them, runs the step, writes its records and starts its
+orders. The order of admission may be accidental, because it is recorded. Only this module reads the clock for
+the core.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from ebbtide.events.base import NS_PER_SECOND, Barrier, Fact, Order, Record, Sta
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick
 
-# The one inbox: bounded, with lanes, emptied by one sequencer.
-#
-# A lane that is full makes its edge wait, which is the back-pressure: logind and people never wait behind an
-# inventory. Outcomes are not counted against a limit, because there is at most one for each order.
+# The inbox has lanes, so that logind and people never wait behind an inventory. A full lane makes its edges
+# wait. Outcomes have no limit: there is at most one for each order.
 
-#: Waiting groups in one lane before its edges wait. A flood of forged signals fills its lane and no more.
+#: Waiting groups in one lane before its edges wait. A flood of forged signals fills only its lane.
 QUEUE_GROUPS_MAX = 1024
 
 FactGroup = tuple[Fact, ...]
 
 
 class Inbox:
-    """Groups of facts; a group is admitted as a whole, in its own order."""
+    """Groups of facts; a group is admitted as a whole, in its order."""
 
     def __init__(self) -> None:
         self._lanes: tuple[deque[FactGroup], ...] = (deque(), deque(), deque())
@@ -41,9 +39,7 @@ class Inbox:
         self._room = trio.Event()
 
     async def put(self, *facts: Fact) -> None:
-        """Wait for room in the lane of the first fact, then leave the group there."""
-        # A group has one lane, that of its first fact: what was read together (the state, then the files)
-        # must not be taken apart.
+        """Waits for room in the lane of the first fact, and puts the whole group there."""
         lane = self._lanes[FACT_PRIORITIES.get(type(facts[0]), REST)]
         while len(lane) >= QUEUE_GROUPS_MAX:
             await self._room.wait()
@@ -51,12 +47,12 @@ class Inbox:
         await trio.lowlevel.checkpoint()
 
     def push(self, *facts: Fact) -> None:
-        """Leave a group without waiting: outcomes, and what the sequencer itself observed."""
+        """Puts a group without waiting: outcomes, and the sequencer's own facts."""
         self._lanes[FACT_PRIORITIES.get(type(facts[0]), REST)].append(facts)
         self._arrived.set()
 
     def take(self, *, urgent_only: bool = False) -> FactGroup | None:
-        """The next group, or None. ``urgent_only``: something else comes before the other lanes."""
+        """The next group, or None. ``urgent_only``: from the first lane."""
         for lane in self._lanes[: URGENT + 1] if urgent_only else self._lanes:
             if lane:
                 if len(lane) == QUEUE_GROUPS_MAX:
@@ -66,31 +62,28 @@ class Inbox:
         return None
 
     def wake(self) -> None:
-        """Whoever empties the lanes looks at them once more, though nothing has arrived."""
+        """Makes the sequencer look at the lanes again."""
         self._arrived.set()
 
     def rearm(self) -> trio.Event:
-        """The event that the next arrival sets; take it before finding the lanes empty."""
+        """The event that the next arrival sets. Call it before the last look at the lanes."""
         if self._arrived.is_set():
             self._arrived = trio.Event()
         return self._arrived
 
 
-# Effects: started behind their barrier, followed to their one outcome, cancelled only by an order.
+# Effects start behind their barrier, have one outcome, and are cancelled only by an order.
 #
-# An order waits until its whole step is written (effects that die with the boot) or synced (effects that
-# outlive it), but never longer than `barrier_seconds`: a disk that hangs holds nobody, and that it was so
-# is a fact.
+# An order waits until its step is written (effects that die with the boot) or synced (effects that outlive
+# it), at most `barrier_seconds`: a hung disk must hold no pod. `DurabilityLate` records it.
 #
-# What may overtake what: one actor's orders pass in the order in which it gave them, so one that only has to
-# be written waits with an earlier one that has to be synced (else a `Disarm` would be undone by an older
-# order). Orders of different actors overtake each other from barrier to barrier. A `CancelOrder` waits for no
-# other order: it is there to overtake. Passing is all that is ordered; effects that take time run side by
-# side, and an actor that needs the end of one waits for its outcome.
+# One actor's orders pass the barriers in the order in which it gave them: otherwise an older order could undo
+# a `Disarm`. Orders of different actors may overtake each other, and a `CancelOrder` overtakes every order.
+# Only the passing is ordered; the effects run side by side.
 
 
 class Durable(Protocol):
-    """What the effects need of the journal."""
+    """The journal, for the effects."""
 
     async def wait_written(self, seq: int) -> bool: ...
 
@@ -101,7 +94,7 @@ BARRIERS: tuple[Barrier, ...] = get_args(Barrier)
 
 
 class HeldOrder(NamedTuple):
-    """An order behind its barrier: ``seq`` is the end of its step."""
+    """An order behind its barrier; its step ends at ``seq``."""
 
     order: Order
     seq: int
@@ -113,7 +106,7 @@ def _actor_of(order: Order) -> str:
 
 
 class Effects:
-    """All effects under way. ``scopes`` has a cancel scope for each that takes time."""
+    """All effects under way, with a cancel scope for each that takes time."""
 
     def __init__(self, edges: Iterable[Edge], inbox: Inbox, journal: Durable, clock: Clock) -> None:
         self.edges = tuple(edges)
@@ -134,7 +127,7 @@ class Effects:
     # --- from order to effect -----------------------------------------------------------------
 
     def hold(self, order: Order, seq: int) -> None:
-        """Keep an order until its step, which ends at ``seq``, is written or synced."""
+        """Keeps an order until its step, which ends at ``seq``, is written or synced."""
         barrier, actor = order.barrier, _actor_of(order)
         # At its own barrier, or at a later one where an earlier order of the same actor still waits.
         for later in () if isinstance(order, CancelOrder) else BARRIERS[BARRIERS.index(barrier) + 1 :]:
@@ -144,7 +137,7 @@ class Effects:
         self._arrived[barrier].set()
 
     async def run(self) -> None:
-        """Let orders through their barriers until cancelled."""
+        """Passes orders through their barriers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._running.set()
@@ -159,9 +152,8 @@ class Effects:
                 await self._arrived[barrier].wait()
             held = queue[0]
             stored = await self._pass(barrier, held)
-            # What has passed this barrier has passed those before it, and what waits at them for the same
-            # step or an earlier one was ordered no later: started first, so that one actor's orders keep
-            # their order.
+            # This step has also passed the earlier barriers. Orders that wait there are older: start them
+            # first.
             for passed in BARRIERS[: BARRIERS.index(barrier) + 1]:
                 while self._queues[passed] and self._queues[passed][0].seq <= held.seq:
                     order = self._queues[passed].popleft().order
@@ -170,18 +162,14 @@ class Effects:
                     self._start(order)
 
     async def _pass(self, barrier: Barrier, held: HeldOrder) -> bool:
-        """Wait for the barrier, at most its bound; a late one is on record once for what it let through.
-
-        False: it was to be confirmed, and the journal is lost.
-        """
+        """Waits for the barrier, at most its bound. False: it had to be confirmed, and the journal is lost."""
         if barrier == "none":
             return True
         if barrier == "confirmed":
-            # No bound: what another leader cannot read must not take place.
+            # No bound: another leader must be able to read the order first.
             return await self._journal.wait_synced(held.seq)
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
-        # Counted from the order and not from here: what waited behind another's hang has waited already, and
-        # two hangs in a row must not cost twice the bound.
+        # From the order on, not from here: two hangs in a row must not cost twice the bound.
         waited_seconds = (self._clock.mono_ns() - held.since_ns) / NS_PER_SECOND
         with trio.move_on_after(max(0, bounds.now.barrier_seconds - waited_seconds)) as scope:
             await wait(held.seq)
@@ -193,8 +181,7 @@ class Effects:
     # --- from effect to outcome ---------------------------------------------------------------
 
     def _start(self, order: Order) -> None:
-        # Cancelled while it waited at its barrier, or begun by an earlier process: it never begins, and its
-        # one outcome is that.
+        # Cancelled at its barrier, or begun by an earlier process: it does not begin.
         if order.key in self._verdicts:
             self._end(order, self._verdicts.pop(order.key), self._clock.mono_ns())
             return
@@ -222,13 +209,12 @@ class Effects:
         self._nursery.start_soon(self._follow, order, work, since_ns, name=order.key)
 
     async def _follow(self, order: Order, work: Awaitable[Ending | None], since_ns: int) -> None:
-        """Exactly one outcome, whatever happens; only the daemon's own end leaves none.
-
-        ``work`` gives None where an adopted effect has left nothing to follow.
+        """Exactly one outcome, unless the daemon ends. ``work`` returns None for an adopted effect that is
+        gone.
         """
         ending: Ending | None = None
         try:
-            # The scope takes its own cancellation out of a group of errors; what is left is the effect's bug.
+            # The scope removes its own cancellation; another error is a defect of the effect.
             with self._scopes[order.key]:
                 ending = await work or Ending("unknown", LOST)
         except Exception as error:
@@ -239,10 +225,9 @@ class Effects:
         self._end(order, ending or self._verdicts.pop(order.key, Ending("cancelled")), since_ns)
 
     def _cancel(self, order: CancelOrder) -> None:
-        """An order that has not begun ends without having begun; one that has ended is left alone."""
+        """An order that has not begun never begins; an order that has ended stays as it is."""
         verdict = Ending("timed-out" if order.timed_out else "cancelled")
-        # One that waits stays in its queue, because those behind it must not overtake; it ends when its turn
-        # comes.
+        # A waiting order keeps its place in the queue, and ends in its turn.
         waiting = any(held.order.key == order.target for queue in self._queues.values() for held in queue)
         scope = None if order.waiting_only else self._scopes.get(order.target)
         if scope is not None or waiting:
@@ -252,7 +237,7 @@ class Effects:
         self._end(order, Ending(), self._clock.mono_ns())
 
     def _panic(self, order: Order, error: Exception, since_ns: int) -> None:
-        # First the bug, then the outcome: whoever reads the record of a failed order finds above it why.
+        # The defect first, so that it precedes the order's outcome in the record.
         self._inbox.push(EffectPanicked(key=order.key, error=error_text(error)))
         self._end(order, Ending("failed", type(error).__name__), since_ns)
 
@@ -271,19 +256,19 @@ class Effects:
     # --- after a restart ----------------------------------------------------------------------
 
     def refuse(self, keys: Iterable[str]) -> None:
-        """Orders that an earlier process gave already, though the state knows nothing of it: never again."""
+        """Never starts these orders: an earlier process gave them, though the state does not have them."""
         self._verdicts |= {key: Ending("unknown", "begun by an earlier process") for key in keys}
 
     async def adopt(self, orders: Iterable[Order], *, same_userspace: bool) -> None:
-        """Every order that was open gets its outcome: followed if its effect lives, else unknown.
+        """Each open order gets its outcome: followed if its effect lives, else unknown.
 
-        In another boot only effects that outlive a boot are still meant: a pod of this one may have the UID
-        of the pod that was to be stopped.
+        In another boot only effects that outlive a boot go on: a static pod keeps its UID, and must not be
+        stopped.
         """
         await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
-            # A status or a Node that is to be put right is still meant in another boot; a signal never is.
+            # Statuses and Node marks are still valid in another boot; signals are not.
             meant = same_userspace or (order.barrier == "synced" and not order.this_boot)
             if edge is None or not meant:
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
@@ -292,18 +277,18 @@ class Effects:
         await trio.lowlevel.checkpoint()
 
 
-#: A wall clock that moved by more than this against the monotonic one was stepped, not slewed.
+#: A wall clock that moves by more than this against the monotonic one was stepped, not slewed.
 CLOCK_STEP_NS = NS_PER_SECOND
 
-#: Steps between two chances for other tasks, so that a full inbox starves no effect.
+#: Steps between two checkpoints of Trio: a full inbox must not starve the effects.
 STEPS_PER_TURN = 16
 
 
 class JournalSink(Durable, Protocol):
-    """What the sequencer needs of the journal."""
+    """The journal, for the sequencer."""
 
     def append(self, records: Sequence[Record]) -> object:
-        """Queue whole steps; never waits."""
+        """Queues whole steps; never waits."""
 
 
 Observer = Callable[[Sequence[Record]], None]
@@ -327,7 +312,7 @@ class Sequencer:
         self.observers: list[Observer] = []
 
     async def turned(self) -> None:
-        """Until `run` has come round: not only the event loop lives, but what admits facts in it."""
+        """Waits for a turn of `run`: a sign of life of the sequencer, not only of the event loop."""
         self._turned = trio.Event()
         self._inbox.wake()
         await self._turned.wait()
@@ -335,8 +320,7 @@ class Sequencer:
     async def run(self) -> str:
         while not self._leave:
             self._turned.set()
-            # Not one by one: with a turn of the loop after each, a hundred exits would take as long as their
-            # effects let them.
+            # Several at once: after each checkpoint of Trio effects would delay the next exit.
             for _ in range(STEPS_PER_TURN):
                 if not self._turn():
                     break
@@ -347,11 +331,11 @@ class Sequencer:
         return self._leave
 
     def _turn(self) -> bool:
-        """Admit one group, or one `Tick`. Urgent facts come first, then ticks, then the rest."""
+        """Admits one group, or one `Tick`. Urgent facts come first, then ticks, then the rest."""
         group = self._inbox.take(urgent_only=True)
         if group is None:
             deadline_ns = self.system.next_deadline_ns()
-            # A deadline goes before what merely arrived, or a flood of exits would put off a SIGKILL.
+            # Before other arrivals: a flood of exits must not delay a SIGKILL.
             due = deadline_ns is not None and deadline_ns <= self._mono_ns()
             group = (Tick(),) if due else self._inbox.take()
         for fact in group or ():
@@ -359,8 +343,8 @@ class Sequencer:
         return group is not None and not self._leave
 
     async def _idle(self) -> None:
-        """Sleep until something arrives or the earliest deadline comes."""
-        # In this order: what arrives between the last turn and the wait would otherwise wake nobody.
+        """Sleeps until an arrival or the earliest deadline."""
+        # In this order: an arrival between the last turn and the wait must end the wait.
         arrived = self._inbox.rearm()
         if self._leave or self._turn():
             return
@@ -376,15 +360,14 @@ class Sequencer:
         stamp = Stamp(self._mono_ns(), self._clock.wall_ns())
         offset_ns = stamp.wall_ns - stamp.mono_ns
         before_ns, self._offset_ns = self._offset_ns, offset_ns
-        # First, and with the same stamp: whoever reads on from there shows the fact at its new wall time.
+        # First, and with the same stamp: a reader then shows the fact at its new wall time.
         if before_ns is not None and abs(offset_ns - before_ns) > CLOCK_STEP_NS:
             self._step(ClockStepped(delta_ns=offset_ns - before_ns), stamp)
         self._step(fact, stamp)
 
     def _step(self, fact: Fact, stamp: Stamp) -> None:
         records = self.system.step(fact, stamp)
-        # Queued before anything else sees the step: an effect that ran ahead of its record would be repeated
-        # by the next process, or never be known.
+        # First: an effect without its record would be repeated by the next process, or stay unknown.
         self._journal.append(records)
         for record in records:
             if isinstance(record.event, Order):
@@ -395,6 +378,6 @@ class Sequencer:
             observe(records)
 
     def _mono_ns(self) -> int:
-        """Never decreasing, whatever the clock does."""
+        """Never decreases."""
         self._last_mono_ns = max(self._last_mono_ns, self._clock.mono_ns())
         return self._last_mono_ns

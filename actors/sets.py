@@ -1,11 +1,10 @@
-"""Which actors a `System` runs, and all that it knows of them: a *set*, named by the journal's logic.
+"""The sets of actors that a `System` runs. The logic in a journal's header names its set.
 
-`System.step` is the same for every journal. What differs is who hears of what, which event opens an episode
-and which closes it, and where a failed actor's work goes: that is a set's, as tables, and nothing of it is
-asked of one actor by name in `actors.system`. A journal's header says by its logic which set wrote it.
+`System.step` is the same for every journal, and names no actor. A set says in tables which events go to which
+actors, which events open and close an episode, and how an episode goes on after a failure.
 
-A rule that changes after a release is a new logic: a set in `SETS` of its own, in which the actors concerned
-have another table, beside the set of before, which stays as it is until the release after.
+A rule that changes after a release becomes a new logic: another set in `SETS`, with other tables for its
+actors. The old set stays until the release after that.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ from ebbtide.events.outage_events import (
 )
 from ebbtide.events.segment import LOGICS
 
-#: How an event names its subject, by actor and event type; an event that is not there goes to every instance.
+#: How to read an event's subject, by actor and event type. Other events go to every instance.
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
 
-#: Delivered by key or by deadline, not by a table.
+#: Delivered by key and by deadline.
 _ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
 
 
 class Route(NamedTuple):
-    """``subject`` None: every instance. ``creates``: a subject's first event makes its actor."""
+    """``subject`` None: every instance. ``creates``: this event makes the subject's actor."""
 
     name: str
     subject: Callable[[Any], str] | None
@@ -78,13 +77,12 @@ class Rescue(NamedTuple):
 
 
 class ActorSet:
-    """``singletons`` are always there, in the order in which they hear; ``subjects`` are made by an event.
+    """``singletons`` always exist, in the order of delivery; an event makes each of ``subjects``.
 
-    ``start`` is the fact with which a process begins to write. ``opens`` and ``closes`` an episode are
-    decisions. Behind those of ``digested`` a step ends with a digest of who has changed and come to rest,
-    behind ``digested_last`` of all; what is decided by ``plans`` needs no digest. ``also_hear``: of the
-    outcome of an order with this word, whoever gave it. ``look_until_ns``: after a start in mid-episode,
-    until when what fell due waits for what the edges find; of the singletons' states, by name.
+    ``start`` is a process's first fact. Decisions ``opens`` and ``closes`` an episode. After a decision of
+    ``digested`` a step ends with a digest of the actors that have come to rest, after ``digested_last`` of
+    all; ``plans`` needs no digest. ``also_hear``: receives the outcomes of orders with this word, from any
+    actor. ``look_until_ns``: the latest end of the wait for the edges' first findings (`system.LOOK_NS`).
     """
 
     def __init__(
@@ -111,13 +109,10 @@ class ActorSet:
         self.look_until_ns = look_until_ns
         self.types: tuple[ActorType, ...] = (*singletons, *(kind for kind, _ in subjects))
         self.by_name = {kind.name: kind for kind in self.types}
-        # Who hears of what: one static table from event type to recipients, in the order in which they hear
-        # it, which is the order of registration. An order's outcome goes to the actor that its key names, a
-        # `Tick` to who is due.
+        #: From event type to recipients, in the order of registration.
         self.routes = self._build_routes(subject_of)
         always = tuple(kind.name for kind in singletons)
-        #: The same in two: the places of those who are always there, and the others' rows. The former come
-        #: first. Most events concern singletons only, and a step of a thousand pods asks thousands of times.
+        #: The same in two parts, because most events concern only singletons: they come first.
         self.to_singletons = {
             kind: tuple((route.name, "") for route in routes if route.name in always)
             for kind, routes in self.routes.items()
@@ -140,8 +135,8 @@ class ActorSet:
         return {event_type: tuple(routes) for event_type, routes in table.items()}
 
     def outcome_recipients(self, key: str) -> list[tuple[str, str]]:
-        """Actor and subject whom an order's outcome concerns, by the order's key."""
-        # Not taken apart further, as by `parse_order_key`: every outcome comes by here, a third of all facts.
+        """Actor and subject of an order's outcome, by its key."""
+        # Cheaper than `parse_order_key`: a third of all facts are outcomes.
         actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
         also = self.also_hear.get(what, actor)
         return [(actor, subject)] if also == actor else [(actor, subject), (also, "")]
@@ -159,14 +154,14 @@ _pod_uid_of_event: Callable[[Any], str] = attrgetter("pod.uid")
 
 
 def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
-    """Nothing that has to be done before the shutdown's end waits for a look."""
+    """Work before the shutdown's end does not wait for a first look."""
     state = state_of(EPISODE)
     assert isinstance(state, EpisodeState)
     return give_up_ns(state) if state.release_by_ns else NEVER_NS
 
 
 SHUTDOWN = ActorSet(
-    # Who ends the pods is said, and the node's view told, before pods are touched.
+    # The mode and the node's marks are decided before the pods are touched.
     singletons=(CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK),
     subjects=((WAVE, WaveStarted), (HOOK, PodPlanned)),
     subject_of={
@@ -185,10 +180,9 @@ SHUTDOWN = ActorSet(
     closes=EpisodeClosed,
     digested=(WaveEnded, PodsEnded),
     digested_last=PodsEnded,
-    # A plan says by itself what it made of its actors.
     plans=PlanMade,
-    # That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That
-    # of a pod's delete tells the NodeStatusActor what becomes of its object.
+    # The LogindActor has the lock that the fallback released. The NodeStatusActor learns what becomes of a
+    # pod's object.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
     # Only the KubeletActor can start its kubelet again.
     rescue=Rescue(EPISODE, FALLBACK, go_on=(KUBELET,), over=lambda start: start.preparing is False),
@@ -202,7 +196,7 @@ _name_of_event: Callable[[Any], str] = attrgetter("name")
 _attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
 
 OUTAGES = ActorSet(
-    # Whether a proof counts is said before anybody acts on it.
+    # The ProofActor decides whether a proof counts before other actors use it.
     singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK),
     subjects=((STUCK_POD, PodLost), (DETACH, AttachmentLeft)),
     subject_of={
@@ -218,13 +212,13 @@ OUTAGES = ActorSet(
     closes=OutageClosed,
     digested=(OutOfService, WorkRecovered, OutageClosed),
     digested_last=OutageClosed,
-    # Before a machine is switched off, and afterwards, its sources are read.
+    # Sources are read before a machine is switched off, and afterwards.
     also_hear={POWER_OFF: PROOF, "sources": OUTAGE_ACTOR},
 )
 
 
-#: Every set that there is, by its logic.
+#: All sets, by logic.
 SETS: dict[str, ActorSet] = dict(zip(LOGICS, (SHUTDOWN, OUTAGES), strict=True))
 
-#: The kinds of actors of all of them; a name means the same wherever it stands.
+#: The actors of all sets: a name is the same actor in each.
 ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.values() for kind in each.types}

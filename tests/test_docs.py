@@ -9,15 +9,18 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-def test_the_picture_of_the_actors_is_current() -> None:
-    """docs/actors.svg is what docs/tools/draw_actors.py draws from the code of now."""
+@pytest.mark.parametrize("tool", ["draw_actors.py", "write_dispatch.py"])
+def test_what_is_made_from_the_actors_tables_is_current(tool: str) -> None:
+    """The pictures, and the way from an event to its handlers."""
     check = subprocess.run(
-        [sys.executable, "docs/tools/draw_actors.py", "--check"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, f"docs/tools/{tool}", "--check"], cwd=ROOT, capture_output=True, text=True
     )
     assert check.returncode == 0, check.stdout + check.stderr
 
