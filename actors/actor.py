@@ -138,7 +138,7 @@ class Transitions:
             raise ValueError(f"{names!r} are not phases: known are {', '.join(known)}")
 
     def targets(self, phase: str, event: type[Event]) -> tuple[str, ...]:
-        """The phases to which this event may lead from ``phase``. A region that the row does not name stays."""
+        """The phases to which this event may lead from ``phase``. A region without a name in ``to`` stays."""
         to = self.rows[phase, event].to.split()
         if EVERY in to:
             return self.phases

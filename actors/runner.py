@@ -162,7 +162,7 @@ class Effects:
                     self._start(order)
 
     async def _pass(self, barrier: Barrier, held: HeldOrder) -> bool:
-        """Waits for the barrier, at most its bound. False: it had to be confirmed, and the journal is lost."""
+        """Waits for the barrier, at most its bound. False: no confirmation, the journal is lost."""
         if barrier == "none":
             return True
         if barrier == "confirmed":
