@@ -149,7 +149,7 @@ def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) 
 
 def _hurried(state: FallbackState, event: f.HurryRequested, now: int) -> Result:
     for pod in state.pods.values():
-        if event.pod in (pod.pod.uid, pod.pod.name, pod.pod.label):
+        if event.pod in (pod.pod.uid, pod.pod.name, pod.pod.label) and not state.observing:
             kill_at_ns = min(pod.kill_at_ns, now + FLOOR_NS)
             state = _with_pod(state, replace(pod, grace_ns=0, kill_at_ns=kill_at_ns))
     return state, ()

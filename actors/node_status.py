@@ -1,13 +1,11 @@
-"""NodeStatusActor: what others see of this node: that it goes down, who may still start, what became of whom.
+"""NodeStatusActor: what the cluster sees of this node: its marks, its pods' statuses, the detach certificate.
 
-Theory of operation. It never waits for the network: announcing and delivering are orders, and only the
-release waits for the last statuses, for a bounded time: as soon as possible, but not sooner. What it changed,
-and nothing else, it restores. Two regions:
+It does not wait for the network: its writes are orders, and only the release waits for the last statuses, for
+a bounded time. It restores only what it changed. Two regions:
 
-1. The shutdown, and whether the last statuses are being waited for. They may be after a cancel, too: pods
-   whose stop had begun are still ended.
-2. The node's kubelet, as far as it is ours. While it runs it writes its pods' statuses, and sets back what
-   others write; so what we have to say of pods waits until it is stopped.
+1. The shutdown, and the wait for the last statuses. That wait may come after a cancel, too. 2. The node's
+kubelet, as far as Ebbtide stops it. A running kubelet writes its pods' statuses and overwrites ours, so ours
+wait until it is stopped.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ from ebbtide.events.values import LeftPods, ShutdownKind, TerminationMode, Unrea
 
 NAME = "NodeStatusActor"
 
-# The kubelet's own texts (pkg/kubelet/nodeshutdown): people and alerts look for them.
+# The kubelet's texts (pkg/kubelet/nodeshutdown): people and alerts look for them.
 NODE_REASON = "KubeletNotReady"
 NODE_MESSAGE = "node is shutting down"
 EVENT_REASON = "Shutdown"
@@ -94,36 +92,34 @@ REJECT_MESSAGE = "Pod was rejected as the node is shutting down."
 #: On the workload of a pod that did not end by itself.
 KILLED_REASON = "PodKilledAtNodeShutdown"
 
-#: What the certificate says where the mounts could not be read.
+#: In the certificate, when the mounts could not be read.
 UNREAD = (("", "the mounts could not be read"),)
 
 #: While pods are ended, and once they have been (KEP-5683, KEP-6249).
 GOING_DOWN_CONDITIONS = ("DrainInProgress", "GracefulNodeShutdownInProgress")
 DOWN_CONDITIONS = ("Drained", "GracefulNodeShutdownInProgress")
 
-#: A pod that ends within this time leaves its Services by its final status; to say it twice would cost the
-#: API server, and the node's processors, as much again.
+#: A pod that ends within this time leaves its Services by its final status. A second write would double the
+#: load of the API server.
 WITHDRAW_NS = 200_000_000
 
-#: From the last pod's end on: for an API server that has not answered for seconds, and may be about to. What
-#: it does not take then waits for the next boot in any case.
+#: From the last pod's end on, for a silent API server. What it does not take waits for the next boot.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
-#: Outcomes that leave a pod as it was: there is no final status to deliver.
+#: Outcomes without a final status.
 WITHOUT_STATUS = ("spared", "unknown")
 
-#: Of these pods nobody has seen the end.
+#: The pod's end was not seen.
 UNSEEN_OUTCOMES = ("failed", "unknown")
 
-#: Of these it has ended, by itself or by SIGKILL.
+#: The pod has ended, by itself or by SIGKILL.
 SEEN_OUTCOMES = ("graceful", "killed")
 
-#: shutting-down: pods are ended, and their statuses go out wave by wave; also once all is settled, until the
-#: release. flushing: the last statuses and reports are waited for; flushing-after-cancel: the same while the
-#: machine stays up.
+#: shutting-down: statuses go out wave by wave; also between the settling and the release. flushing: waits for
+#: the last statuses and reports; flushing-after-cancel: the same while the machine stays up.
 SHUTDOWN_PHASES = ("up", "shutting-down", "flushing", "flushing-after-cancel")
 
-#: stopping: until its end what we write of pods and node may be set back.
+#: kubelet-stopping: it may still overwrite what we write.
 KUBELET_PHASES = ("kubelet-runs", "kubelet-stopping", "kubelet-stopped")
 
 #: UID, phase, reason, message.
@@ -131,31 +127,27 @@ PodStatus = tuple[str, str, str, str]
 
 
 class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What checkpoints and digests encode. The phases follow from it: `phase_of`.
-
-    ``_ns`` are monotonic times, but for the two periods ``flush_ns`` and ``trace_flush_ns``.
-    """
+    """``_ns`` are monotonic times, but ``flush_ns`` and ``trace_flush_ns`` are periods."""
 
     in_episode: bool = False
-    #: The node is shown as going down.
     announced: bool = False
     flush_ns: int = 0
     trace_flush_ns: int = 0
     release_by_ns: int = NEVER_NS
     pending: tuple[PodStatus, ...] = ()
-    #: Deliveries under way, by order key; those without statuses are only waited for.
+    #: Deliveries under way, by order key; orders without statuses are only waited for.
     deliveries: BoundedDict[str, tuple[PodStatus, ...]] = {}
     undelivered: int = 0
-    #: Set once nothing but statuses is waited for; settled at this time at the latest.
+    #: Set when only statuses are waited for: settled at this time at the latest.
     flush_by_ns: int = NEVER_NS
     awaited: int = 0
     ordinal: int = 0
-    # A Kubernetes node: its policies, and what is known of the API server.
+    # A Kubernetes node: its policies, and the API server's state.
     node: bool = False
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
     api: bool | None = None
-    #: What is to be taken back, or delivered, as soon as the API server answers.
+    #: To be restored, or delivered, when the API server answers.
     restore_due: bool = False
     late_statuses: tuple[PodStatus, ...] = ()
     # This shutdown, on a Kubernetes node.
@@ -163,61 +155,61 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     means: TerminationMode = ""
     kubelet_stopped: bool = False
     kubelet_stopping: bool = False
-    #: To be taken out of their Services as soon as no kubelet puts them back.
+    #: To be taken out of their Services when no kubelet puts them back.
     withheld: BoundedTuple[str] = ()
     withdraw_at_ns: int = NEVER_NS
-    #: Statuses that the kubelet writes; ours to write once it is stopped.
+    #: Statuses that the kubelet writes, and we when it is stopped.
     followed: tuple[PodStatus, ...] = ()
-    #: Of deleted pods that it will not take away any more: delivered, and their objects removed.
+    #: Statuses of deleted pods that no kubelet removes any more: we deliver them and remove the objects.
     orphaned: tuple[PodStatus, ...] = ()
     taints: bool = True
     ended: int = 0
     #: Not seen to end, by UID.
     running: BoundedTuple[str] = ()
     told_owners: BoundedTuple[str] = ()
-    #: The last reports of this shutdown have been asked for.
+    #: The last reports of this shutdown are ordered.
     closing: bool = False
     await_key: str = ""
     check_key: str = ""
     certificate_key: str = ""
-    #: This shutdown knows its pods.
+    #: This shutdown has a list of its pods.
     listed: bool = False
-    #: None: nobody has looked yet.
+    #: None: not read yet.
     mounted: BoundedTuple[tuple[str, str]] | None = None
-    # Of pods that a shutdown of this boot has ended and that no status was written of, as it was cancelled
-    # or they were to come back: for the next one, if they have not. Those of ``held_deleted`` are deleted.
+    # A shutdown of this boot ended these pods, and wrote no status: it was cancelled, or they were to come
+    # back. The next shutdown writes them for pods that have not come back. ``held_deleted``: their objects
+    # are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
-    #: Of both, by UID, those that the kubelet has had since: a shutdown that is cancelled later drops them.
+    #: UIDs of both that the kubelet has had since: a later cancelled shutdown drops them.
     held_before: BoundedTuple[str] = ()
-    #: Boot and userspace of which all that is known.
+    #: Boot and userspace of these.
     home: str = ""
-    #: When the last statuses began to be waited for.
+    #: Since when the last statuses are waited for.
     flush_since_ns: int = 0
-    #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
-    #: DaemonSet make them again? Handed over, they stay there until it is known.
+    #: UIDs of ``followed`` without a confirmed delete: would a final phase make their DaemonSet create them
+    #: again?
     undeleted: BoundedDict[str, bool] = {}
-    #: The kubelet may have started again what has ended, as it has not stopped, or
-    #: nobody has looked since. By this listing somebody will have.
+    #: The kubelet may have started ended pods again: it has not stopped, or no listing has been taken since.
     restarts: bool = False
     look_key: str = ""
-    #: By UID, whose status was given again in this shutdown.
+    #: UIDs whose status was delivered a second time in this shutdown.
     given_again: tuple[str, ...] = ()
-    #: Deliveries that were under way when this shutdown began. Their pods may run again since, so what is
-    #: lost of them is said only where nothing has changed.
+    #: Deliveries from before this shutdown. Their pods may run again, so a lost status is written again only
+    #: to an unchanged pod.
     earlier: tuple[str, ...] = ()
-    #: Of the last boot's end, what is not on the Node yet, and the order that puts it there.
+    #: The last boot's end, until it is on the Node, and the order that puts it there.
     last_boot: LastBootEnded | None = None
     last_boot_key: str = ""
 
     @property
     def all_ended(self) -> bool:
-        """Is every pod of this node known, and seen to end for good?"""
+        """Has every pod of this node been seen to end for good?"""
         return self.listed and not self.running and not self.restarts
 
     @property
     def ours(self) -> bool:
-        """Do we end this node's pods, one way or another?"""
+        """Does Ebbtide end this node's pods?"""
         return self.means in ("api", "cri")
 
 
@@ -241,8 +233,8 @@ def phase_of(state: NodeStatusState) -> str:
 
 
 def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
-    """Whatever a former process has left on the Node is taken back once the API server answers. In another
-    boot, or userspace, whatever had ended may run again.
+    """Restores a former process's marks when the API server answers. In another boot or userspace ended pods
+    may run again.
     """
     if event.mode not in NODE_MODES and not state.node:
         return state, ()
@@ -263,10 +255,10 @@ def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> R
     ), ()
 
 
-# --- a shutdown begins: the node is shown as going down -------------------------------------------
+# --- a shutdown begins: the node's marks ----------------------------------------------------------
 
 
-#: The configuration, what is known of the API server, and what a cancelled shutdown has still to deliver.
+#: The configuration, the API server's state, and what a cancelled shutdown has still to deliver.
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "node", "unready", "left_pods", "api", "taints", "ordinal"),
     *("pending", "deliveries", "late_statuses", "last_boot", "last_boot_key"),
@@ -279,16 +271,16 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
     earlier = tuple(key for key, each in state.deliveries.items() if each) if state.node else ()
     times = {"release_by_ns": event.release_by_ns}
     state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, earlier=earlier, **times)
-    # On a Kubernetes node it is the termination mode that decides whether anything is shown.
+    # On a Kubernetes node the termination mode decides about marks.
     return (state, ()) if state.node else _announce(state, ready=False)
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
-    """Nothing is changed on a node whose kubelet shuts it down itself."""
+    """A node whose kubelet ends the pods gets no marks."""
     state, posted = _post_node_event(
         replace(state, means=event.means, kubelet_stopping=event.means == "cri"), DETECTED_MESSAGE
     )
-    # An Event changes nothing on the Node, so people hear of a shutdown that is the kubelet's own as well.
+    # An Event changes no mark, so post it in every mode.
     if not state.ours:
         return state, posted
     state, announced = _announce(state, ready=False)
@@ -296,7 +288,7 @@ def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result
 
 
 def _announce(state: NodeStatusState, *, ready: bool) -> Result:
-    """Where a kubelet lives it would only set Ready back: it is left alone."""
+    """A running kubelet would overwrite Ready, so it stays as it is."""
     down = state.node and not ready
     conditions = DOWN_CONDITIONS if state.closing and state.all_ended else GOING_DOWN_CONDITIONS
     order = AnnounceNode(
@@ -312,12 +304,12 @@ def _announce(state: NodeStatusState, *, ready: bool) -> Result:
 
 
 def _shows_unready(state: NodeStatusState) -> bool:
-    """After 300 s of it (the default toleration) the pods of a node that only reboots would be evicted."""
+    """After 300 s (the default toleration) the pods of a node that only reboots would be evicted."""
     return state.unready == "always" or (state.unready == "poweroff" and not pods_come_back(state.kind))
 
 
 def _post_node_event(state: NodeStatusState, message: str) -> Result:
-    """An Event on the Node, as the reference has it."""
+    """An Event on the Node, as the kubelet posts it."""
     key = order_key(NAME, "event", "", state.ordinal)
     order = PostEvent(key=key, kind="Node", name="", reason=EVENT_REASON, message=message)
     return replace(state, ordinal=state.ordinal + 1), [order]
@@ -328,9 +320,7 @@ def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
 
 
 def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
-    """The pod runs again, even if the previous shutdown ended it. Write no final status for that end, and do
-    not count the pod as ended in this shutdown.
-    """
+    """The pod runs, even if an earlier shutdown ended it: drop the status of that end."""
     uid = event.pod.uid
     if uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
         state = replace(
@@ -349,7 +339,7 @@ def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]
 
 
 def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
-    """What was said of its end counts no more."""
+    """Takes back the pod's recorded end."""
     if uid in state.running:
         state = replace(state, running=tuple(each for each in state.running if each != uid))
     else:
@@ -362,7 +352,7 @@ def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
         orphaned=_without(state.orphaned, uid),
         held=_without(state.held, uid),
         held_deleted=_without(state.held_deleted, uid),
-        # One that is under way may still arrive; lost, it is not given again.
+        # A delivery under way may still arrive; if it is lost, it is not repeated.
         deliveries={key: _without(statuses, uid) for key, statuses in state.deliveries.items()},
     )
 
@@ -373,7 +363,7 @@ def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Resul
 
 
 def _pod_rejected(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
-    """While the node goes down every pod is rejected, static and critical ones too, as by the kubelet."""
+    """Rejects every pod, also static and critical ones, as the kubelet does."""
     rejected = PodRejected(
         uid=event.pod.uid, label=event.pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE
     )
@@ -382,13 +372,13 @@ def _pod_rejected(state: NodeStatusState, event: PodAppeared, now: int) -> Resul
 
 # --- its pods: out of their Services, their final status, an Event on their workload ---------------
 #
-# Deleted pods leave their Services by that, and the kubelet writes their status; of those that we end
-# ourselves both are ours to write, but never a terminal phase for a pod that comes back: its controller would
-# make another one, and the kubelet would not start this one again.
+# A delete takes a pod out of its Services, and the kubelet writes its status. For pods that Ebbtide ends, it
+# does both. A pod that comes back gets no terminal phase: its controller would make another one, and the
+# kubelet would not start it again.
 
 
 def _wave_started(state: NodeStatusState, event: WaveStarted, now: int) -> Result:
-    """Deleted pods leave their Services by that; the others have to be taken out (kubernetes#116965)."""
+    """Pods without a delete have to be taken out of their Services (kubernetes#116965)."""
     if state.means != "cri" and not event.handover:
         return state, ()
     return replace(state, withheld=(*state.withheld, *(pod.uid for pod in event.pods))), ()
@@ -400,9 +390,8 @@ def _wave_started_without_kubelet(state: NodeStatusState, event: WaveStarted, no
 
 
 def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
-    """What the kubelet has not written by now it may never write, nor take deleted objects away. Whose delete
-    has not been taken is like any other pod that we end: its object stays, and it may come back. And no
-    status of the kubelet's is waited for any more.
+    """From now on we write the statuses and remove deleted objects. A pod without a confirmed delete keeps
+    its object, and may come back.
     """
     alone = tuple(status for status in state.followed if status[0] in state.undeleted)
     written = tuple(status for status in alone if not state.undeleted[status[0]])
@@ -416,10 +405,7 @@ def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
 
 
 def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
-    """Taken after its pod had ended: the kubelet takes the object away, and does not start the pod again.
-
-    One that was not taken, or that nobody answered, leaves it counted as not seen to end.
-    """
+    """A delete that succeeds after the end of its pod: the kubelet will not start the pod again."""
     key = parse_order_key(event.key)
     uid = key.subject
     if key.what != "delete" or event.result != "done" or uid not in state.undeleted or not state.in_episode:
@@ -431,7 +417,7 @@ def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
         running=tuple(each for each in state.running if each != uid),
         ended=state.ended + 1,
     )
-    if state.means == "cri":  # handed over meanwhile: its status is ours to write, and its object is going
+    if state.means == "cri":  # handed over meanwhile
         state = replace(
             state,
             followed=_without(state.followed, uid),
@@ -443,7 +429,7 @@ def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
 
 
 def _certify_again(before: NodeStatusState, state: NodeStatusState) -> Result:
-    """More is known of the pods than when the last reports were asked for."""
+    """The pods' ends have changed since the last reports were ordered."""
     if not state.closing or before.all_ended == state.all_ended:
         return state, []
     decisions: list[Event] = []
@@ -455,9 +441,7 @@ def _certify_again(before: NodeStatusState, state: NodeStatusState) -> Result:
 
 
 def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    """A stopped kubelet no longer overwrites our statuses; look once more at the pods that ended before its
-    stop. A kubelet that could not be stopped for good goes on starting pods, whatever a look finds.
-    """
+    """A stopped kubelet overwrites no status. A kubelet that could not be stopped goes on starting pods."""
     before, stopped = state, event.result in ("done", "unknown")
     state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped)
     if not stopped:
@@ -468,7 +452,7 @@ def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) ->
 
 
 def _kubelet_stops(state: NodeStatusState, event: StopKubelet, now: int) -> Result:
-    """Whenever it is ordered: the kubelet runs, or nobody knows."""
+    """The kubelet runs, or its state is unknown."""
     return _certify_again(state, replace(state, restarts=True, look_key=""))
 
 
@@ -478,7 +462,7 @@ def _look_ordered(state: NodeStatusState, event: TakeInventory, now: int) -> Res
 
 
 def _looked(state: NodeStatusState, event: InventoryTaken, now: int) -> Result:
-    """What runs again has joined before, and its end is waited for."""
+    """Pods that run again have joined before, and are waited for."""
     if event.key != state.look_key or event.part < event.parts or event.source == FROM_TABLE:
         return state, ()
     return _certify_again(state, replace(state, restarts=False, look_key=""))
@@ -514,7 +498,7 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
         else:
             state = replace(state, ended=state.ended + 1)
         owner = f"{event.namespace}/{event.owner}"
-        # Once for each workload, however many of its pods had to be killed.
+        # Once for each workload.
         if event.outcome == "killed" and event.owner and owner not in state.told_owners:
             kind, _, name = event.owner.partition("/")
             order = PostEvent(
@@ -539,17 +523,15 @@ def _unseen(event: PodEnded) -> bool:
 def _pod_ended_in_shutdown(
     state: NodeStatusState, event: PodEnded, now: int, *, deliver: bool = False
 ) -> Result:
-    """One that joined when nothing was stopped any more may use its volumes, and others may be acting on the
-    certificate already: that it is safe no longer is said at once.
-    """
+    """A pod that joined too late may use its volumes: revoke the certificate immediately."""
     revoked = state.node and _certified_safe(state) and _unseen(event)
     state, decisions = _pod_ended(state, event, now)
     if revoked:
         state, published = _publish_certificate(state, ())
         state, announced = _announce(state, ready=False)
         decisions = [*decisions, *published, *announced]
-    # Nothing is delivered because of a pod whose end nobody saw: so the next boot speaks of the pods of the
-    # one before it, and what is pending then is delivered only where nothing has changed since.
+    # The end of an unseen pod starts no delivery: the next boot closes the last one's pods this way, and its
+    # statuses go only to unchanged pods.
     seen = event.outcome in SEEN_OUTCOMES or event.gone
     if deliver and seen and state.node and not state.kubelet_stopping and not any(state.deliveries.values()):
         state, decisions = _deliver(state, decisions)
@@ -558,11 +540,10 @@ def _pod_ended_in_shutdown(
 
 
 def _pod_ended_delivering(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    """Its status goes out, so that its controller replaces it while its wave still goes on.
+    """Delivers the status at once, so that a controller replaces the pod before the wave's end.
 
-    One delivery at a time: pods that end together while it is under way go out with the next one, and a wave
-    of a hundred pods asks for as few as it can. A kubelet that is still being stopped would set it back. In
-    mode process nobody waits for it.
+    One delivery at a time, so that a wave of a hundred pods needs few. Not while the kubelet is being
+    stopped, since it would overwrite the status. Mode process delivers by wave.
     """
     return _pod_ended_in_shutdown(state, event, now, deliver=True)
 
@@ -573,14 +554,11 @@ def _pod_ended_up(state: NodeStatusState, event: PodEnded, now: int) -> Result:
 
 
 def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
-    """Kept where nobody writes it now: the pod is to come back, at the next boot or after a cancel.
-
-    Not of a pod whose end nobody saw, nor of one that the kubelet ends, which runs and writes it.
-    """
+    """Keeps the status of a pod that is to come back, at the next boot or after a cancel."""
     if event.means == "api" and not event.deleted and state.in_episode:
         if event.uid in state.running:
             return state
-        # The kubelet may start it again, so this was not its end, as far as is known.
+        # The kubelet may start it again, so this may not be its end.
         undeleted = {**state.undeleted, event.uid: _made_again(state, event)}
         running = (*state.running, event.uid)
         return replace(state, undeleted=undeleted, running=running, ended=state.ended - 1)
@@ -589,7 +567,7 @@ def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
         return state
     status = (event.uid, "Succeeded" if event.succeeded else "Failed", POD_REASON, POD_MESSAGE)
     if event.deleted:
-        # In the shutdown itself it is written: its object is going whatever the pod was to do.
+        # In a shutdown it is written at once: the object goes in any case.
         return state if state.in_episode else replace(state, held_deleted=(*state.held_deleted, status))
     if _made_again(state, event):
         return state
@@ -597,16 +575,17 @@ def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
 
 
 def _made_again(state: NodeStatusState, event: PodEnded) -> bool:
-    """Would a final phase have its DaemonSet make it again, on a node whose kubelet is stopped?"""
+    """Would its DaemonSet create it again after a final phase, although the kubelet is stopped?"""
     return event.returns == "always" or (event.returns == "untainted" and not state.taints)
 
 
 def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
-    """Who writes this pod's final status: the kubelet (``followed``), we (``pending``, ``orphaned``), nobody.
+    """Decides who writes the final status: the kubelet (``followed``), we (``pending``, ``orphaned``), or
+    none.
 
-    Nobody, ever, for a pod that comes back here (at the next boot, or after a cancel), or may still run.
+    A pod that comes back here, or may still run, gets none.
     """
-    # One that is gone has ended somehow, and the kubelet calls that Failed.
+    # A pod that is gone has ended; the kubelet, too, calls that Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
     if state.node and (_unseen(event) or not state.in_episode):
@@ -627,7 +606,7 @@ def _wave_ended(state: NodeStatusState, event: WaveEnded, now: int) -> Result:
 
 
 def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    """What is pending goes out; ``left_pods`` decides about the objects, but for those that are deleted."""
+    """Delivers what is pending. ``left_pods`` decides about the objects, unless they are deleted."""
     made = list(decisions)
     for statuses, remove in ((state.pending, _removes_objects(state)), (state.orphaned, True)):
         if statuses:
@@ -637,41 +616,39 @@ def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 
 def _removes_objects(state: NodeStatusState) -> bool:
-    """Are the objects of ended pods taken away?"""
+    """Are the objects of ended pods removed?"""
     return state.node and state.left_pods == "delete"
 
 
 def _send_statuses(
     state: NodeStatusState, statuses: tuple[PodStatus, ...], *, remove: bool, unchanged_only: bool = False
 ) -> tuple[NodeStatusState, DeliverStatuses]:
-    """One delivery, which is under way from now on."""
+    """Begins one delivery."""
     key = order_key(NAME, "deliver", "", state.ordinal)
     order = DeliverStatuses(key=key, statuses=statuses, remove=remove, unchanged_only=unchanged_only)
     return replace(_wait_for(state, key, statuses), ordinal=state.ordinal + 1), order
 
 
 def _wait_for(state: NodeStatusState, key: str, statuses: tuple[PodStatus, ...] = ()) -> NodeStatusState:
-    """The release waits for this order's outcome, in the same bounds as for the last statuses."""
+    """Makes the release wait for this order, as for the last statuses."""
     return replace(state, deliveries={**state.deliveries, key: statuses})
 
 
 # --- its end: the last statuses, what is mounted, the certificate ----------------------------------
 #
-# All of it is asked at once and waited for together, for a bounded time: the release follows
-# `StatusesSettled`, as soon as possible, but not sooner.
+# All orders go out at once and share one bounded wait. `StatusesSettled` leads to the release.
 
 
 def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
-    """``unfinished`` pods still get their `PodEnded` in this very step; they are awaited, not looked for.
+    """``unfinished`` pods still get their `PodEnded` in this step.
 
-    An API server that answers is waited for within the grant: nobody else can tell it these statuses. One
-    that is known to be silent has less than is configured.
+    An API server that answers has until the end of the grant. A silent one has less than the configured time.
     """
     last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
     silent = bool(state.means) and state.api is False and state.in_episode
     flush_ns = min(state.flush_ns, SILENT_FLUSH_NS) if silent else state.flush_ns
     api_answers = bool(state.means) and state.api is True
-    # Traces and statuses are flushed side by side, so the longer of the two is enough for both.
+    # Traces and statuses are flushed side by side.
     bound_ns = last_ns if api_answers else now + max(flush_ns, state.trace_flush_ns)
     state = replace(state, flush_by_ns=max(now, min(bound_ns, last_ns)), awaited=len(event.unfinished))
     if not state.trace_flush_ns:
@@ -682,11 +659,10 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
 
 
 def _pods_ended_in_shutdown(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
-    """What the shutdown before this one has ended and nobody has started again ends with this one.
+    """Delivers the held statuses of an earlier shutdown's pods that have not come back.
 
-    Its kubelet was about to start them when the node went down once more: in the API they would stay Running.
-    Only now, because the second listing may find one that was started since the first; and not where the
-    kubelet ends the pods, since it runs on and knows what it has started.
+    In the API they would stay Running. Not before this event, because the second listing may find such a pod;
+    and only in mode cri, since a running kubelet knows its pods.
     """
     if state.means == "cri" and state.listed:
         state = replace(state, orphaned=(*state.orphaned, *state.held_deleted), held_deleted=())
@@ -705,23 +681,22 @@ def _deadline_moved_flushing(state: NodeStatusState, event: DeadlineMoved, now: 
 
 
 def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Result:
-    """Once every pod has ended on record: what is still to be said, asked and waited for."""
+    """After the last recorded end: orders the last reports and statuses, and settles when all are done."""
     if state.awaited:
         return state, list(decisions)
-    # Only now: what is mounted, and which statuses the kubelet has written, tells nothing before the last
-    # end.
+    # Not before the last end: mounts and the kubelet's statuses still change until then.
     if state.means and state.in_episode and not state.closing:
         state, asked = _ask_last_reports(replace(state, closing=True), now)
         decisions = [*decisions, *asked]
     state, orders = _deliver(state, [])
     decisions = [*decisions, *orders]
-    # A kubelet that is still being stopped may set back what has just been written.
+    # A kubelet that is being stopped may overwrite the last statuses.
     waits = state.deliveries or state.kubelet_stopping
     return (state, decisions) if waits else _settle(state, decisions)
 
 
 def _ask_last_reports(state: NodeStatusState, now: int) -> Result:
-    """Has the kubelet written its pods' statuses? What is mounted? And the node is shown as drained."""
+    """Orders the wait for the kubelet's statuses, the reading of mounts, and the mark "drained"."""
     orders: list[Event] = []
     if state.followed and state.means != "cri":
         key = order_key(NAME, "await", "", state.ordinal)
@@ -739,11 +714,10 @@ def _ask_last_reports(state: NodeStatusState, now: int) -> Result:
 
 
 def _statuses_seen(state: NodeStatusState, event: StatusesSeen, now: int) -> Result:
-    """Of pods that the kubelet ends by itself, what it left undone is named."""
+    """In mode observe, names what the kubelet left undone."""
     if event.key != state.await_key:
         return state, ()
-    # The kubelet's to write, and counted with ours: whoever reads the end wants to know of every pod whose
-    # status nobody has.
+    # Counted with ours: the last record counts every missing status.
     state = replace(state, undelivered=state.undelivered + len(event.missing))
     if state.means != "observe" or not (state.running or event.missing):
         return state, ()
@@ -755,15 +729,14 @@ def _mounts_read(state: NodeStatusState, event: MountsRead, now: int) -> Result:
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    # What is under way may still arrive; but nobody will be here to know, so it counts as lost.
+    # A delivery under way may still arrive, but no daemon will see it, so it counts as lost.
     lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
     state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
     return state, [*decisions, StatusesSettled(undelivered=lost)]
 
 
 def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
-    """Pods that have no final status yet leave their Services."""
-    # A tick is for one of two times, this one or the flush's.
+    """Pods without a final status leave their Services."""
     if state.withdraw_at_ns > now:
         return state, ()
     state = replace(state, withdraw_at_ns=NEVER_NS)
@@ -775,20 +748,19 @@ def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
 
 
 def _tick_flushing(state: NodeStatusState, event: Tick, now: int) -> Result:
-    """And the last statuses are waited for no longer."""
+    """The wait for the last statuses ends, too."""
     state, decisions = _tick(state, event, now)
     return (state, decisions) if state.flush_by_ns > now else _settle(state, decisions)
 
 
-# --- how its orders ended, and what is said again --------------------------------------------------
+# --- how its orders ended --------------------------------------------------------------------------
 #
-# Announcing and delivering are idempotent: what a restart lost the outcome of is ordered again. What could
-# not be delivered before the machine went down waits in this state, so in the journal, until an API server
-# answers.
+# Marks and deliveries are idempotent: an order with a lost outcome is given again. Undelivered statuses wait
+# in this state, and so in the journal, until an API server answers in the next boot.
 
 
 def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    """Of a delivery, of a pod's delete, of an announcement: each is of another order."""
+    """Of a delivery, of a pod's delete, or of an announcement."""
     if event.key == state.last_boot_key != "":
         return _last_boot_published(state, event)
     if event.key in state.deliveries:
@@ -799,7 +771,7 @@ def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
 
 
 def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    """A delivery or a delete may be what the flush waits for; any other order ends as before."""
+    """The flush may wait for this delivery or delete."""
     if event.key in state.deliveries:
         return _flush(*_delivery_ended(_given_again(state, event), event), now)
     after, known = _delete_ended(state, event)
@@ -807,8 +779,8 @@ def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -
 
 
 def _given_again(state: NodeStatusState, event: OrderEnded) -> NodeStatusState:
-    """A status that a server or a network that was away has swallowed does not wait for the next boot, which
-    would have started its pod again: it is given once more. Once, since what is refused is refused again.
+    """Delivers a failed status once more: the next boot would have started its pod again. Only once, since a
+    refused status is refused again.
     """
     statuses = () if event.key in state.earlier else state.deliveries[event.key]
     if event.result not in ("failed", "timed-out") or not state.node or not state.in_episode or not statuses:
@@ -824,7 +796,6 @@ def _given_again(state: NodeStatusState, event: OrderEnded) -> NodeStatusState:
 
 
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
-    """Or another order whose outcome changes nothing here."""
     if parse_order_key(event.key).what != "announce":
         return state, ()
     if event.result == "unknown":
@@ -843,13 +814,13 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
         state = replace(state, pending=(*statuses, *state.pending))
     elif event.result != "done" and statuses:
         state = replace(state, undelivered=state.undelivered + len(statuses))
-        # On a node they wait for the next boot, whose API server may take them. Those that the edge has found
-        # stale (``cancelled``) are dropped, on record: the pod is another one by now.
+        # On a node they wait for the next boot. A stale status (``cancelled``) is dropped: the pod is another
+        # one.
         if state.node and event.result != "cancelled":
             state = replace(state, late_statuses=(*state.late_statuses, *statuses))
     if event.key != state.check_key:
         return state, []
-    # Before the release, and in doubt unsafe: others may detach this node's volumes because of it.
+    # In doubt unsafe: others may detach this node's volumes because of it.
     mounted = UNREAD if event.result != "done" or state.mounted is None else state.mounted
     return _publish_certificate(replace(state, check_key=""), mounted)
 
@@ -873,7 +844,7 @@ def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str],
 
 
 def _certified_safe(state: NodeStatusState) -> bool:
-    """Has it been said that this node's volumes may be detached?"""
+    """Does the certificate allow others to detach this node's volumes?"""
     return bool(state.certificate_key) and state.all_ended and state.mounted == ()
 
 
@@ -882,7 +853,7 @@ def _api_read(state: NodeStatusState, event: ApiRead, now: int) -> Result:
 
 
 def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-    """Nobody waits longer for a server that is gone than for one that was never there."""
+    """A server that stops answering gets no more time than a silent one."""
     state, _ = _api_read(state, event, now)
     if event.reachable:
         return state, ()
@@ -890,17 +861,17 @@ def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Resu
 
 
 def _api_read_flushing_in_shutdown(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-    """From the last pod's end, not from the news: the time in which it did not answer was waiting, too."""
+    """From the last pod's end on, not from this fact: the silence before it was waiting, too."""
     state, decisions = _api_read_flushing(state, event, now)
     if event.reachable:
         return state, decisions
-    # The traces go elsewhere, and have their own time.
+    # The traces do not go to the API server.
     last_ns = state.flush_since_ns + max(SILENT_FLUSH_NS, state.trace_flush_ns)
     return replace(state, flush_by_ns=min(state.flush_by_ns, max(now, last_ns))), decisions
 
 
 def _api_back(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-    """What could not be said before the machine went down, or came up, is said now."""
+    """Restores and delivers what waited for the API server."""
     state, _ = _api_read(state, event, now)
     if not event.reachable:
         return state, ()
@@ -922,7 +893,7 @@ def _api_read_after_cancel(state: NodeStatusState, event: ApiRead, now: int) -> 
 
 
 def _deliver_late(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    """From an earlier boot: only where nothing has changed since, or it would end what runs again."""
+    """Statuses of an earlier boot, only for unchanged pods: a pod may run again."""
     if not state.late_statuses or state.api is not True:
         return state, [*decisions]
     state, order = _send_statuses(
@@ -935,14 +906,14 @@ def _deliver_late(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 
 def _last_boot_ended(state: NodeStatusState, event: LastBootEnded, now: int) -> Result:
-    """Others ask for it once this node is back."""
+    """Peers read it when this node is back."""
     if not state.node:
         return state, ()
     return _publish_last_boot(replace(state, last_boot=event))
 
 
 def _publish_last_boot(state: NodeStatusState) -> Result:
-    """Once the API server answers. Its edge tries until it is done."""
+    """When the API server answers; the edge tries until it is done."""
     said = state.last_boot
     if said is None or state.api is not True:
         return state, ()
@@ -960,7 +931,7 @@ def _publish_last_boot(state: NodeStatusState) -> Result:
 
 
 def _last_boot_published(state: NodeStatusState, event: OrderEnded) -> Result:
-    """Done, or lost with a daemon: that is given again; what has failed waits for the next look."""
+    """A lost order is given again; a failed one waits for the next `ApiRead`."""
     state = replace(state, last_boot_key="")
     if event.result == "done":
         return replace(state, last_boot=None), ()
@@ -971,9 +942,8 @@ def _last_boot_published(state: NodeStatusState, event: OrderEnded) -> Result:
 
 
 def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
-    """On a node the pods come back: what is not said of them yet is kept, for a next shutdown of this boot.
-
-    Nothing is certified any more either, and what is under way is called back.
+    """On a node the pods come back: keep their statuses for the next shutdown of this boot. Cancel the
+    certificate's orders.
     """
     state, decisions = _call_back(state, (state.check_key, state.certificate_key))
     state = replace(state, check_key="", certificate_key="")
@@ -986,7 +956,7 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
 
 
 def _call_back(state: NodeStatusState, keys: Sequence[str]) -> Result:
-    """Not waited for any more, whatever becomes of them."""
+    """Cancels these orders, and waits for them no longer."""
     open_keys = [key for key in keys if key in state.deliveries]
     decisions: list[Event] = []
     for target in open_keys:
@@ -1005,10 +975,8 @@ def _restore(state: NodeStatusState) -> Result:
 
 
 def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
-    """Pods that a cancelled shutdown ended are final; those of another boot may be running again.
-
-    The statuses of these are dropped, on record: a terminal phase would end what the reboot has brought back.
-    On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
+    """Delivers after a cancel. Pods of another boot may run again: a node's statuses wait for the API server,
+    which knows whether the pod has changed; in mode process they are dropped, on record.
     """
     observed = state.means == "observe" and event.outcome == "cancelled"
     state, restored = _restore(state)
@@ -1024,8 +992,8 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     else:
         dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
         state, decisions = replace(state, pending=()), [*decisions, *dropped]
-    # Who only looked on has shown nothing that could be taken back, but a former process may have. An API
-    # server that has answered meanwhile is not heard of again before it is silent once more.
+    # Mode observe has set no marks, but a former process may have. `ApiRead` comes again only after a
+    # silence.
     if observed and state.api is True:
         state, announced = _announce(state, ready=True)
         decisions = [*decisions, *announced]
@@ -1037,8 +1005,8 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _given_back(state: NodeStatusState) -> NodeStatusState:
-    """The kubelet has them from now on. What it has had before, and the shutdown since has not met, has most
-    likely left the node: kept on, it would be said of ever more pods that are not there.
+    """The kubelet has these pods from now on. A pod that it has had before, and that this shutdown has not
+    met, has most likely left the node: drop its status.
     """
     held, deleted = (
         tuple(status for status in each if status[0] not in state.held_before)
@@ -1054,7 +1022,7 @@ def _afresh(
     return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0)
 
 
-#: What a flush may decide: the last reports are asked for in a shutdown only.
+#: Decisions of a flush; the last reports come only in a shutdown.
 _LAST_STATUSES = (DeliverStatuses, StatusesSettled)
 _LAST_REPORTS = (AwaitStatuses, CheckMounts, AnnounceNode, *_LAST_STATUSES)
 _CERTIFICATE = (DetachCertified, PublishCertificate)
