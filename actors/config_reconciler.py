@@ -74,6 +74,35 @@ def phase_of(state: ConfigState) -> str:
     return f"{'in-shutdown' if state.in_episode else 'up'}+{drop_in_phase(state)}"
 
 
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
+        Row(EVERY, DaemonStarted, _started, "= at-rest"),
+        # --- the configuration
+        Row("up", SettingsLoaded, _settings_loaded, "= ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
+        Row(EVERY, ShutdownBegan, _began, "in-shutdown"),
+        Row("up", EpisodeClosed, _closed, "= ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("in-shutdown", EpisodeClosed, _closed, "= up ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        # --- the drop-in
+        Row(EVERY, LogindRead, _logind_read, "= ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row(EVERY, PreparingRead, _preparing_read, "= ordered",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        ignored("at-rest retry-due", OrderEnded),
+        Row("retry-due", Tick, _tick, "at-rest ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        ignored("at-rest ordered", Tick),
+    )
+# fmt: on
+
+
 # --- the configuration ---------------------------------------------------------------------------
 
 
@@ -217,35 +246,10 @@ def _afresh(state: ConfigState, now: int, in_episode: bool, start: DaemonStarted
     return replace(state, in_episode=in_episode, order_open="", read_meanwhile=False, retry_at_ns=NEVER_NS)
 
 
-# fmt: off
 CONFIG = ActorType(
     NAME,
     ConfigState,
-    Transitions(
-        (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
-        Row(EVERY, DaemonStarted, _started, "= at-rest"),
-        # --- the configuration
-        Row("up", SettingsLoaded, _settings_loaded, "= ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
-        Row(EVERY, ShutdownBegan, _began, "in-shutdown"),
-        Row("up", EpisodeClosed, _closed, "= ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row("in-shutdown", EpisodeClosed, _closed, "= up ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
-        # --- the drop-in
-        Row(EVERY, LogindRead, _logind_read, "= ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row(EVERY, PreparingRead, _preparing_read, "= ordered",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        ignored("at-rest retry-due", OrderEnded),
-        Row("retry-due", Tick, _tick, "at-rest ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        ignored("at-rest ordered", Tick),
-    ),
+    _transitions(),
     deadline=lambda state: state.retry_at_ns,
     afresh=_afresh,
 )
-# fmt: on

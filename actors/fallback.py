@@ -92,6 +92,69 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     resource: BoundedDict[str, str] = {}
 
 
+_STOPS = (d.PodStopBegan, d.SendSignal, d.KillContainer, d.PodEnded, d.PodsEnded, d.ReleaseLock)
+_ENGAGES = (d.ShutdownBegan, d.FallbackEngaged, d.TakeInventory, *_STOPS)
+_CLOSES = (d.ShutdownCancelled, d.PodEnded, d.EpisodeClosed, d.Resumed)
+_NOT_LEADING = "idle watching ended withdrawn cancelled"
+
+
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        get_args(Phase),
+        attrgetter("phase"),
+        # An actor fails.
+        Row("idle", d.ActorFailed, lambda state, event, now: _open(state, event, [], now), "= leading ended",
+            _ENGAGES),
+        Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
+            (*_ENGAGES, *_CLOSES)),
+        # The pods.
+        Row(_NOT_LEADING, d.PodPlanned, _pod_planned),
+        ignored("leading", d.PodPlanned),
+        Row(EVERY, d.PodStopBegan, _stop_began),
+        Row(EVERY, d.PodEnded, lambda state, event, now: (_without_pod(state, event.uid), ())),
+        Row(_NOT_LEADING, f.ContainerExited, _container_exited),
+        Row("leading", f.ContainerExited, _then_go_on(_container_exited), "= ended", _STOPS),
+        Row(_NOT_LEADING, f.HurryRequested, _hurried),
+        Row("leading", f.HurryRequested, _then_go_on(_hurried), "= ended", _STOPS),
+        # The shutdown.
+        Row("idle withdrawn cancelled", d.ShutdownDetected,
+            lambda state, event, now: (replace(state, detected=event), ())),
+        ignored("watching leading ended", d.ShutdownDetected),
+        Row(_NOT_LEADING, d.ShutdownBegan, _began, "watching"),
+        ignored("leading", d.ShutdownBegan),
+        Row(EVERY, d.MeansChosen,
+            lambda state, event, now: (replace(state, observing=event.means == "observe"), ())),
+        Row(EVERY, d.DeadlineMoved, _sets("deadline_ns", "release_by_ns")),
+        Row(EVERY, d.PlanMade, _sets(planned=True)),
+        Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
+        Row("leading", f.OrderEnded, _order_ended, "= ended", (d.TakeInventory, *_STOPS)),
+        Row("leading", f.Tick, _then_go_on(_sets()), "= ended", _STOPS),
+        Row("watching ended", f.Tick, lambda state, event, now: _release(state), decides=(d.ReleaseLock,)),
+        Row("leading", f.ReleaseRequested, lambda state, event, now: _give_up(state, now), "ended", _STOPS),
+        ignored(_NOT_LEADING, f.InventoryTaken, f.OrderEnded, f.ReleaseRequested),
+        ignored("idle withdrawn cancelled", f.Tick),
+        Row("watching ended", d.PodsEnded, _pods_ended, "ended"),
+        ignored("idle leading withdrawn cancelled", d.PodsEnded),
+        Row("ended", d.StatusesSettled,
+            lambda state, event, now: _release(state) if state.secured else (state, ()),
+            decides=(d.ReleaseLock,)),
+        ignored("idle watching leading withdrawn cancelled", d.StatusesSettled),
+        Row(EVERY, d.ReleaseLock, _sets(released=True, release_by_ns=NEVER_NS)),
+        Row("watching leading ended", d.ShutdownWithdrawn, _withdrawn, "withdrawn idle", _CLOSES),
+        ignored("idle withdrawn cancelled", d.ShutdownWithdrawn),
+        Row("withdrawn", d.ShutdownCancelled, _sets(phase="cancelled"), "cancelled"),
+        ignored("idle watching leading ended cancelled", d.ShutdownCancelled),
+        Row("watching ended withdrawn cancelled", d.EpisodeClosed,
+            lambda state, event, now: (_idle(state), ()), "idle"),
+        ignored("idle leading", d.EpisodeClosed),
+        Row(EVERY, f.DaemonStarted, _started, "= idle", _CLOSES),
+        Row(EVERY, d.Resumed, _sets(start=None)),
+        Row(EVERY, d.ConfigAdopted, _sets("projection_version", "resource")),
+    )
+# fmt: on
+
+
 def _idle(state: FallbackState) -> FallbackState:
     return fresh_but(state, ("home", "onlooker", "ordinal", "projection_version", "resource"))
 
@@ -373,9 +436,6 @@ def _answer_start(state: FallbackState, now: int) -> tuple[FallbackState, list[E
     return _idle(state), [*ended, d.EpisodeClosed(outcome=outcome, last_wave=state.wave), resumed]
 
 
-# --- the table -------------------------------------------------------------------------------------
-
-
 def _sets(*fields: str, **values: Any) -> Handler:
     """Takes these fields from the event, and these values."""
     return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
@@ -389,69 +449,10 @@ def _deadline(state: FallbackState) -> int:
     return min(state.release_by_ns, _last_begin_ns(state) if waits else NEVER_NS, *kills)
 
 
-_STOPS = (d.PodStopBegan, d.SendSignal, d.KillContainer, d.PodEnded, d.PodsEnded, d.ReleaseLock)
-_ENGAGES = (d.ShutdownBegan, d.FallbackEngaged, d.TakeInventory, *_STOPS)
-_CLOSES = (d.ShutdownCancelled, d.PodEnded, d.EpisodeClosed, d.Resumed)
-_NOT_LEADING = "idle watching ended withdrawn cancelled"
-
-# fmt: off
-TRANSITIONS = Transitions(
-    get_args(Phase),
-    attrgetter("phase"),
-    # An actor fails.
-    Row("idle", d.ActorFailed, lambda state, event, now: _open(state, event, [], now), "= leading ended",
-        _ENGAGES),
-    Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
-        (*_ENGAGES, *_CLOSES)),
-    # The pods.
-    Row(_NOT_LEADING, d.PodPlanned, _pod_planned),
-    ignored("leading", d.PodPlanned),
-    Row(EVERY, d.PodStopBegan, _stop_began),
-    Row(EVERY, d.PodEnded, lambda state, event, now: (_without_pod(state, event.uid), ())),
-    Row(_NOT_LEADING, f.ContainerExited, _container_exited),
-    Row("leading", f.ContainerExited, _then_go_on(_container_exited), "= ended", _STOPS),
-    Row(_NOT_LEADING, f.HurryRequested, _hurried),
-    Row("leading", f.HurryRequested, _then_go_on(_hurried), "= ended", _STOPS),
-    # The shutdown.
-    Row("idle withdrawn cancelled", d.ShutdownDetected,
-        lambda state, event, now: (replace(state, detected=event), ())),
-    ignored("watching leading ended", d.ShutdownDetected),
-    Row(_NOT_LEADING, d.ShutdownBegan, _began, "watching"),
-    ignored("leading", d.ShutdownBegan),
-    Row(EVERY, d.MeansChosen,
-        lambda state, event, now: (replace(state, observing=event.means == "observe"), ())),
-    Row(EVERY, d.DeadlineMoved, _sets("deadline_ns", "release_by_ns")),
-    Row(EVERY, d.PlanMade, _sets(planned=True)),
-    Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
-    Row("leading", f.OrderEnded, _order_ended, "= ended", (d.TakeInventory, *_STOPS)),
-    Row("leading", f.Tick, _then_go_on(_sets()), "= ended", _STOPS),
-    Row("watching ended", f.Tick, lambda state, event, now: _release(state), decides=(d.ReleaseLock,)),
-    Row("leading", f.ReleaseRequested, lambda state, event, now: _give_up(state, now), "ended", _STOPS),
-    ignored(_NOT_LEADING, f.InventoryTaken, f.OrderEnded, f.ReleaseRequested),
-    ignored("idle withdrawn cancelled", f.Tick),
-    Row("watching ended", d.PodsEnded, _pods_ended, "ended"),
-    ignored("idle leading withdrawn cancelled", d.PodsEnded),
-    Row("ended", d.StatusesSettled,
-        lambda state, event, now: _release(state) if state.secured else (state, ()), "=", (d.ReleaseLock,)),
-    ignored("idle watching leading withdrawn cancelled", d.StatusesSettled),
-    Row(EVERY, d.ReleaseLock, _sets(released=True, release_by_ns=NEVER_NS)),
-    Row("watching leading ended", d.ShutdownWithdrawn, _withdrawn, "withdrawn idle", _CLOSES),
-    ignored("idle withdrawn cancelled", d.ShutdownWithdrawn),
-    Row("withdrawn", d.ShutdownCancelled, _sets(phase="cancelled"), "cancelled"),
-    ignored("idle watching leading ended cancelled", d.ShutdownCancelled),
-    Row("watching ended withdrawn cancelled", d.EpisodeClosed,
-        lambda state, event, now: (_idle(state), ()), "idle"),
-    ignored("idle leading", d.EpisodeClosed),
-    Row(EVERY, f.DaemonStarted, _started, "= idle", _CLOSES),
-    Row(EVERY, d.Resumed, _sets(start=None)),
-    Row(EVERY, d.ConfigAdopted, _sets("projection_version", "resource")),
-)
-# fmt: on
-
 FALLBACK = ActorType(
     NAME,
     FallbackState,
-    TRANSITIONS,
+    _transitions(),
     deadline=_deadline,
     # One that failed in a shutdown must not release a lock of the next.
     afresh=lambda state, now, in_episode, start: state if in_episode else _idle(state),

@@ -138,6 +138,63 @@ def phase_of(state: LogindState) -> str:
     return f"{lock_phase(state)}+{shutdown_phase(state)}"
 
 
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        (LOCK_PHASES, SHUTDOWN_PHASES), phase_of,
+        # --- the process: both regions
+        Row(EVERY, DaemonStarted, _started, "off disabled up cancelled preparing released"),
+        Row(EVERY, Resumed, _resumed, "= arming releasing cancelled released",
+            decides=(Arm, ReleaseLock, ShutdownWithdrawn, CancelOrder)),
+        # --- the lock
+        Row("off retrying refused releasing", ConfigAdopted, _configured_unarmed,
+            "= off arming releasing disabled up cancelled",
+            decides=(Arm, Disarm, Disarmed)),
+        Row("arming armed listening", ConfigAdopted, _configured_armed,
+            "= off disabled", decides=(Disarm, Disarmed)),
+        Row("retrying refused", Tick, _tick, "arming releasing", decides=(Arm,)),
+        ignored("off arming armed listening releasing", Tick),
+        Row("arming", OrderEnded, _arming_ended, "= armed listening retrying refused",
+            decides=(Armed, Disarm, Disarmed, Leave)),
+        Row("off", OrderEnded, _order_ended_while_off, decides=(Disarm, Leave)),
+        Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
+            "= arming", decides=(Arm, Leave)),
+        Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
+        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,)),
+        ignored("off retrying releasing", BusLost),
+        Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
+            decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",
+            decides=(Arm, ShutdownDetected, ShutdownWithdrawn, CancelOrder)),
+        Row("off arming listening retrying", LogindRead, _logind_read, "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        # --- the shutdown
+        Row("up cancelled preparing released", PreparingRead, _preparing_read,
+            "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        ignored("disabled overtime", PreparingRead),
+        Row("up cancelled", PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
+        Row("preparing released", PrepareForShutdown, _signal_in_shutdown,
+            "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        # In overtime the unit's stop counts, and not logind's limit or cancel.
+        ignored("disabled overtime", PrepareForShutdown),
+        Row("disabled released", StopRequested, _stop, decides=(Leave,)),
+        Row("up cancelled preparing overtime", StopRequested, _stop_requested,
+            "= overtime", decides=(Leave, ShutdownDetected)),
+        Row("disabled up cancelled preparing released", ShutdownBegan, _began, "preparing"),
+        Row("overtime", ShutdownBegan, _began),
+        Row("preparing", StatusesSettled, _settled, "released", decides=(ReleaseLock,)),
+        Row("overtime", StatusesSettled, _settled_in_overtime, decides=(ReleaseLock, Leave)),
+        ignored("disabled up cancelled released", StatusesSettled),
+        Row("preparing", ReleaseLock, _released, "released"),
+        Row("disabled up cancelled released overtime", ReleaseLock, _released),
+        Row("disabled", EpisodeClosed, _closed),
+        Row("up cancelled preparing released overtime", EpisodeClosed, _closed, "= up disabled"),
+    )
+# fmt: on
+
+
 #: ``in_episode``, ``released`` and ``finishing``, by phase.
 _FIELDS_BY_PHASE = {
     "up": (False, False, False),
@@ -424,63 +481,10 @@ def _afresh(state: LogindState, now: int, in_episode: bool, start: DaemonStarted
     )
 
 
-# fmt: off
 LOGIND = ActorType(
     NAME,
     LogindState,
-    Transitions(
-        (LOCK_PHASES, SHUTDOWN_PHASES), phase_of,
-        # --- the process: both regions
-        Row(EVERY, DaemonStarted, _started, "off disabled up cancelled preparing released"),
-        Row(EVERY, Resumed, _resumed, "= arming releasing cancelled released",
-            decides=(Arm, ReleaseLock, ShutdownWithdrawn, CancelOrder)),
-        # --- the lock
-        Row("off retrying refused releasing", ConfigAdopted, _configured_unarmed,
-            "= off arming releasing disabled up cancelled",
-            decides=(Arm, Disarm, Disarmed)),
-        Row("arming armed listening", ConfigAdopted, _configured_armed,
-            "= off disabled", decides=(Disarm, Disarmed)),
-        Row("retrying refused", Tick, _tick, "arming releasing", decides=(Arm,)),
-        ignored("off arming armed listening releasing", Tick),
-        Row("arming", OrderEnded, _arming_ended, "= armed listening retrying refused",
-            decides=(Armed, Disarm, Disarmed, Leave)),
-        Row("off", OrderEnded, _order_ended_while_off, decides=(Disarm, Leave)),
-        Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
-            "= arming", decides=(Arm, Leave)),
-        Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
-        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,)),
-        ignored("off retrying releasing", BusLost),
-        Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
-            decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",
-            decides=(Arm, ShutdownDetected, ShutdownWithdrawn, CancelOrder)),
-        Row("off arming listening retrying", LogindRead, _logind_read, "= arming releasing cancelled",
-            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        # --- the shutdown
-        Row("up cancelled preparing released", PreparingRead, _preparing_read,
-            "= arming releasing cancelled",
-            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        ignored("disabled overtime", PreparingRead),
-        Row("up cancelled", PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
-        Row("preparing released", PrepareForShutdown, _signal_in_shutdown,
-            "= arming releasing cancelled",
-            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        # In overtime the unit's stop counts, and not logind's limit or cancel.
-        ignored("disabled overtime", PrepareForShutdown),
-        Row("disabled released", StopRequested, _stop, decides=(Leave,)),
-        Row("up cancelled preparing overtime", StopRequested, _stop_requested,
-            "= overtime", decides=(Leave, ShutdownDetected)),
-        Row("disabled up cancelled preparing released", ShutdownBegan, _began, "preparing"),
-        Row("overtime", ShutdownBegan, _began),
-        Row("preparing", StatusesSettled, _settled, "released", decides=(ReleaseLock,)),
-        Row("overtime", StatusesSettled, _settled_in_overtime, decides=(ReleaseLock, Leave)),
-        ignored("disabled up cancelled released", StatusesSettled),
-        Row("preparing", ReleaseLock, _released, "released"),
-        Row("disabled up cancelled released overtime", ReleaseLock, _released),
-        Row("disabled", EpisodeClosed, _closed),
-        Row("up cancelled preparing released overtime", EpisodeClosed, _closed, "= up disabled"),
-    ),
+    _transitions(),
     deadline=lambda state: state.retry_at_ns,
     afresh=_afresh,
 )
-# fmt: on

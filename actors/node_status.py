@@ -229,6 +229,84 @@ def phase_of(state: NodeStatusState) -> str:
     return f"{shutdown_phase(state)}+{kubelet_phase(state)}"
 
 
+#: Decisions of a flush; the last reports come only in a shutdown.
+_LAST_STATUSES = (DeliverStatuses, StatusesSettled)
+_LAST_REPORTS = (AwaitStatuses, CheckMounts, AnnounceNode, *_LAST_STATUSES)
+_CERTIFICATE = (DetachCertified, PublishCertificate)
+
+
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        (SHUTDOWN_PHASES, KUBELET_PHASES), phase_of,
+        Row(EVERY, DaemonStarted, _started),
+        Row(EVERY, ConfigAdopted, _config_adopted),
+        # --- a shutdown begins
+        Row(EVERY, ShutdownBegan, _began, "shutting-down kubelet-runs", decides=(AnnounceNode,)),
+        Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
+            decides=(AnnounceNode, PostEvent)),
+        Row(EVERY, PlanMade, _plan_made),
+        Row(EVERY, PodPlanned, _pod_planned),
+        Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
+        Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
+        # --- its pods, and the kubelet
+        Row("kubelet-runs kubelet-stopping", WaveStarted, _wave_started),
+        Row("kubelet-stopped", WaveStarted, _wave_started_without_kubelet),
+        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping",
+            decides=(CancelOrder,)),
+        Row("kubelet-stopped", HandedOver, _handed_over, decides=(CancelOrder,)),
+        Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
+            decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("flushing", KubeletStopped, _then_flush(_kubelet_stopped),
+            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE)),
+        Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
+        Row("flushing-after-cancel", KubeletStopped, _then_flush(_kubelet_stopped_after_cancel),
+            "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
+        ignored("up flushing-after-cancel", StopKubelet, TakeInventory, InventoryTaken),
+        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("shutting-down flushing", TakeInventory, _look_ordered),
+        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("shutting-down", PodEnded, _pod_ended_delivering,
+            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+        Row("flushing", PodEnded, _then_flush(_pod_ended_in_shutdown), "= shutting-down",
+            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
+        Row("up", PodEnded, _pod_ended_up, decides=(PostEvent,)),
+        Row("flushing-after-cancel", PodEnded, _then_flush(_pod_ended_up), "= up",
+            decides=(PostEvent, *_LAST_STATUSES)),
+        Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
+        # --- its end
+        Row("shutting-down flushing", PodsEnded, _pods_ended_in_shutdown, "shutting-down flushing",
+            decides=(FlushTraces, *_LAST_REPORTS)),
+        Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
+            decides=(FlushTraces, *_LAST_STATUSES)),
+        Row("up shutting-down", DeadlineMoved, _deadline_moved),
+        Row("flushing flushing-after-cancel", DeadlineMoved, _deadline_moved_flushing),
+        Row(EVERY, MountsRead, _mounts_read),
+        Row(EVERY, StatusesSeen, _statuses_seen, decides=(LeftUndone,)),
+        Row("up shutting-down", Tick, _tick, decides=(WithdrawPods,)),
+        Row("flushing", Tick, _tick_flushing, "= shutting-down", decides=(WithdrawPods, StatusesSettled)),
+        Row("flushing-after-cancel", Tick, _tick_flushing, "= up", decides=(WithdrawPods, StatusesSettled)),
+        # --- how its orders ended
+        Row("up shutting-down", OrderEnded, _order_ended,
+            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot, *_CERTIFICATE)),
+        Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
+            decides=(PublishLastBoot, *_LAST_REPORTS, *_CERTIFICATE)),
+        Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
+            decides=(AnnounceNode, PublishLastBoot, *_LAST_STATUSES)),
+        Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses, PublishLastBoot)),
+        Row("shutting-down", ApiRead, _api_read),
+        Row("flushing", ApiRead, _api_read_flushing_in_shutdown),
+        Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
+            decides=(AnnounceNode, DeliverStatuses)),
+        Row(EVERY, LastBootEnded, _last_boot_ended, decides=(PublishLastBoot,)),
+        # --- the machine stays up, or has come back
+        Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
+        Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
+            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
+    )
+# fmt: on
+
+
 # --- the daemon's start, and its configuration --------------------------------------------------
 
 
@@ -1022,83 +1100,10 @@ def _afresh(
     return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0)
 
 
-#: Decisions of a flush; the last reports come only in a shutdown.
-_LAST_STATUSES = (DeliverStatuses, StatusesSettled)
-_LAST_REPORTS = (AwaitStatuses, CheckMounts, AnnounceNode, *_LAST_STATUSES)
-_CERTIFICATE = (DetachCertified, PublishCertificate)
-
-# fmt: off
 NODE_STATUS = ActorType(
     NAME,
     NodeStatusState,
-    Transitions(
-        (SHUTDOWN_PHASES, KUBELET_PHASES), phase_of,
-        Row(EVERY, DaemonStarted, _started),
-        Row(EVERY, ConfigAdopted, _config_adopted),
-        # --- a shutdown begins
-        Row(EVERY, ShutdownBegan, _began, "shutting-down kubelet-runs", decides=(AnnounceNode,)),
-        Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
-            decides=(AnnounceNode, PostEvent)),
-        Row(EVERY, PlanMade, _plan_made),
-        Row(EVERY, PodPlanned, _pod_planned),
-        Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
-        Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
-        # --- its pods, and the kubelet
-        Row("kubelet-runs kubelet-stopping", WaveStarted, _wave_started),
-        Row("kubelet-stopped", WaveStarted, _wave_started_without_kubelet),
-        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping",
-            decides=(CancelOrder,)),
-        Row("kubelet-stopped", HandedOver, _handed_over, decides=(CancelOrder,)),
-        Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
-            decides=(AnnounceNode, *_CERTIFICATE)),
-        Row("flushing", KubeletStopped, _then_flush(_kubelet_stopped),
-            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
-        Row("flushing-after-cancel", KubeletStopped, _then_flush(_kubelet_stopped_after_cancel),
-            "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
-        ignored("up flushing-after-cancel", StopKubelet, TakeInventory, InventoryTaken),
-        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE)),
-        Row("shutting-down flushing", TakeInventory, _look_ordered),
-        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE)),
-        Row("shutting-down", PodEnded, _pod_ended_delivering,
-            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", PodEnded, _then_flush(_pod_ended_in_shutdown), "= shutting-down",
-            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up", PodEnded, _pod_ended_up, decides=(PostEvent,)),
-        Row("flushing-after-cancel", PodEnded, _then_flush(_pod_ended_up), "= up",
-            decides=(PostEvent, *_LAST_STATUSES)),
-        Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
-        # --- its end
-        Row("shutting-down flushing", PodsEnded, _pods_ended_in_shutdown, "shutting-down flushing",
-            decides=(FlushTraces, *_LAST_REPORTS)),
-        Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
-            decides=(FlushTraces, *_LAST_STATUSES)),
-        Row("up shutting-down", DeadlineMoved, _deadline_moved),
-        Row("flushing flushing-after-cancel", DeadlineMoved, _deadline_moved_flushing),
-        Row(EVERY, MountsRead, _mounts_read),
-        Row(EVERY, StatusesSeen, _statuses_seen, decides=(LeftUndone,)),
-        Row("up shutting-down", Tick, _tick, decides=(WithdrawPods,)),
-        Row("flushing", Tick, _tick_flushing, "= shutting-down", decides=(WithdrawPods, StatusesSettled)),
-        Row("flushing-after-cancel", Tick, _tick_flushing, "= up", decides=(WithdrawPods, StatusesSettled)),
-        # --- how its orders ended
-        Row("up shutting-down", OrderEnded, _order_ended,
-            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot, *_CERTIFICATE)),
-        Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
-            decides=(PublishLastBoot, *_LAST_REPORTS, *_CERTIFICATE)),
-        Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
-            decides=(AnnounceNode, PublishLastBoot, *_LAST_STATUSES)),
-        Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses, PublishLastBoot)),
-        Row("shutting-down", ApiRead, _api_read),
-        Row("flushing", ApiRead, _api_read_flushing_in_shutdown),
-        Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
-            decides=(AnnounceNode, DeliverStatuses)),
-        Row(EVERY, LastBootEnded, _last_boot_ended, decides=(PublishLastBoot,)),
-        # --- the machine stays up, or has come back
-        Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
-        Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
-            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
-    ),
+    _transitions(),
     deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),
     afresh=_afresh,
 )
-# fmt: on
