@@ -1,10 +1,10 @@
-"""What is simulated: everything that one run is a function of, and how a seed draws it.
+"""Everything that one simulated run is a function of, and how a seed draws it.
 
-The same plan gives the same journal, byte for byte. In order: how containers, hooks and pods behave; the
-plan of a run with its faults; behaviour as somebody says it, as rules over pods; from a seed to a plausible
-node; and the generator itself, SplitMix64, so that a seed means the same world on every machine and
-version. Append new draws at the end of a function, or fork a stream for them: then the old seeds keep their
-runs. Times are nanoseconds; None means never.
+The same plan gives the same journal, byte for byte. Below: the behaviour of containers, hooks and pods; a
+run's plan with its faults; given behaviour as rules over pods; a plausible node from a seed; and the
+generator, SplitMix64, with the same numbers on every machine and version. Append new draws at the end of a
+function, or fork a stream for them: then earlier seeds keep their runs. Times are nanoseconds; None means
+never.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settin
 
 
 class HookPlan(NamedTuple):
-    """A hook with a process of its own (exec) or a request (httpGet). ``takes_ns`` None: it hangs."""
+    """A hook with a process (exec) or a request (httpGet). ``takes_ns`` None: it hangs."""
 
     takes_ns: int | None = 0
     succeeds: bool = True
 
 
 class ContainerPlan(NamedTuple):
-    """How a container behaves. None means never."""
+    """None means never."""
 
     #: From the stop signal to the exit.
     stop_ns: int | None = 0
-    #: Exits so long after its start, by itself.
+    #: After its start, by itself.
     lives_ns: int | None = None
-    #: From SIGKILL to being gone; more than a moment is a process in an uninterruptible sleep.
+    #: From SIGKILL to its end: more than a moment for an uninterruptible process.
     reap_ns: int | None = 0
     exit_code: int = 0
-    #: Ended by the stop signal itself, having no handler for it.
+    #: The stop signal itself ends it: it has no handler.
     by_signal: bool = False
     hook: HookPlan = HookPlan()
 
 
 class PodPlan(NamedTuple):
-    """A pod manifest and what its containers are like. ``appears_ns`` after the boot."""
+    """A pod manifest and its containers' behaviour. ``appears_ns``: after the boot."""
 
     pod: Pod
     containers: dict[str, ContainerPlan]
@@ -54,76 +54,75 @@ class PodPlan(NamedTuple):
 
 # --- the plan of one run --------------------------------------------------------------------------
 #
-# Times are nanoseconds after the shutdown's signal unless their name says otherwise.
+# Nanoseconds after the shutdown's signal, unless the name says otherwise.
 
 #: How the API server behaves.
 ApiIs = Literal["works", "fails", "hangs"]
 
-#: Which orders the container runtime refuses: none, stop signals, or SIGKILL too.
+#: Orders that the runtime refuses: none, stop signals, or SIGKILL too.
 RuntimeRefuses = Literal["nothing", "stops", "everything"]
 
 
 #: The daemon's mode on a Kubernetes node.
 NodeMode = Literal["", "auto", "api", "cri", "observe"]
 
-#: Of the kubelet: it runs, it does not, no order stops it, or only after seconds.
+#: The kubelet runs, is away, ignores stop orders, or takes seconds to stop.
 KubeletIs = Literal["runs", "away", "stays", "slow"]
 
 
 class Faults(NamedTuple):
-    """What the node is like, and what happens to it."""
+    """The node, and its faults."""
 
     kind: ShutdownKind = "poweroff"
-    #: logind's limit, which no drop-in of ours moves; None: the drop-in is obeyed.
+    #: logind's limit, without regard to our drop-in; None: it obeys the drop-in.
     grant_ns: int | None = None
-    #: How long logind takes to obey the drop-in.
+    #: Until logind obeys the drop-in.
     late_grant_ns: int = 0
     cancel_after_ns: int | None = None
-    #: logind is restarted, and the shutdown asked for once more.
+    #: logind restarts, and the shutdown is requested again.
     second_signal_after_ns: int | None = None
     bus_lost_after_ns: int | None = None
     api: ApiIs = "works"
     api_takes_ns: int = 8 * MS
     runtime_refuses: RuntimeRefuses = "nothing"
     runtime_takes_ns: int = 0
-    #: The daemon dies, and its service manager starts it again.
+    #: The daemon dies, and its service manager restarts it.
     crash_after_ns: int | None = None
     restart_takes_ns: int = 500 * MS
     power_cut_after_ns: int | None = None
-    #: The shutdown is asked for once more: after a cancel another one, else the same.
+    #: The shutdown is requested again: another one after a cancel, else the same.
     again_after_ns: int | None = None
-    # A Kubernetes node; ``mode`` empty: there is none, and pods are started by the daemon.
+    # A Kubernetes node. Without ``mode`` the daemon starts the pods.
     mode: NodeMode = ""
     api_lost_after_ns: int | None = None
     api_back_after_ns: int | None = None
-    #: The runtime hangs, and wakes up: connected all the time, it answers nothing meanwhile.
+    #: A hung runtime stays connected and does not answer.
     runtime_hangs_after_ns: int | None = None
     runtime_wakes_after_ns: int | None = None
-    #: The kubelet hangs, and wakes up: its unit is active and its lock held, and it does and answers nothing.
+    #: A hung kubelet's unit is active and its lock held; it does not answer or act.
     kubelet_hangs_after_ns: int | None = None
     kubelet_wakes_after_ns: int | None = None
-    #: It has a health endpoint that can be asked.
+    #: It has a health endpoint.
     kubelet_health: bool = True
-    #: The API server hangs, and wakes up: it takes what is sent, and answers nothing meanwhile.
+    #: A hung API server accepts requests and does not answer.
     api_hangs_after_ns: int | None = None
     api_wakes_after_ns: int | None = None
-    #: The daemon's very first start on this node, which no earlier one has left a list of pods for, and how
-    #: long after it the API server's own is there. None: it is an old acquaintance.
+    #: The daemon's first start on this node, without a stored list of pods: when the API server's list comes
+    #: after it. None: an earlier daemon has stored one.
     first_start_after_ns: int | None = None
     first_list_takes_ns: int = 0
     #: Our identity may taint the node.
     taints: bool = True
     kubelet: KubeletIs = "runs"
-    #: It carries its own graceful shutdown out.
+    #: The kubelet does its own graceful shutdown.
     kubelet_lock: bool = False
     unmount_takes_ns: int = 300 * MS
-    #: Whether the service manager keeps the lock over a crash of the daemon, and how long its unit may take
-    #: to stop.
+    #: Whether the service manager keeps the lock over a crash; how long the unit may take to stop.
     fd_store: bool = True
     stop_time_ns: int = 10 * NS_PER_SECOND
 
     def afterwards(self) -> Faults:
-        """What is left of it in the next boot: logind's limit, and what node it is."""
+        """What stays in the next boot: logind's limit and the kind of node."""
         return Faults(
             kind=self.kind,
             grant_ns=self.grant_ns,
@@ -134,7 +133,7 @@ class Faults(NamedTuple):
 
 
 class SimulationPlan(NamedTuple):
-    """One run. ``seed`` gives ids and latencies; ``pods`` and ``faults`` are drawn or given before."""
+    """One run. ``seed`` gives ids and latencies."""
 
     settings: Settings
     pods: tuple[PodPlan, ...]
@@ -145,46 +144,42 @@ class SimulationPlan(NamedTuple):
     node: str = "simulated"
 
 
-#: The machine has been up for so long when its daemon starts; the second time for less.
+#: The machine's uptime at the daemon's first start, and at its second.
 UPTIME_NS = 20 * NS_PER_SECOND
 NEXT_UPTIME_NS = 12 * NS_PER_SECOND
 
-#: From the daemon's start to the signal: it has armed, unless logind is slow to raise its limit.
+#: From the daemon's start to the signal. It is armed by then, unless logind is slow.
 SIGNAL_AFTER_NS = 10 * NS_PER_SECOND
 
-#: What the node is watched for after its shutdown's own end: until a cancelled one is armed again.
+#: The node is watched this long after its shutdown: until a cancelled one is armed again.
 AFTERMATH_NS = 45 * NS_PER_SECOND
 
-#: Between two boots, as far as the wall clock can tell.
+#: Between two boots, by the wall clock.
 OFF_NS = 20 * NS_PER_SECOND
 
-#: What the next boot is watched for: its daemon looks back and arms.
+#: The next boot is watched this long: its daemon looks back and arms.
 NEXT_BOOT_NS = 3 * NS_PER_SECOND
 
-#: The wall clock when the first daemon starts: any fixed moment, here 2026-01-01T00:00:00Z.
+#: The wall clock at the first daemon's start: 2026-01-01T00:00:00Z.
 WALL_NS = 1_767_225_600 * NS_PER_SECOND
 
 
-# How pods behave as somebody says it: durations as distributions, and rules that match pods.
-#
-# A rule says something about the pods that it matches; where several do, later ones win, field by field. What
-# no rule says is calm: a pod that ends within two seconds of its stop signal, hooks that succeed at once.
-# Drawn once for each container, in nanoseconds, with integers only.
+# Given behaviour: durations as distributions, and rules that match pods.
 
 
-#: A fraction of a distribution, in steps this fine.
+#: Resolution of a draw.
 _QUANTILE_STEPS = 1 << 32
 
 
 class DurationQuantiles(NamedTuple):
-    """A duration as evenly spaced quantiles, the least first and the most last: one value is a constant,
-    two are uniform, eleven are the deciles. Between two the draw is linear.
+    """Evenly spaced quantiles of a duration, in ascending order: one value is a constant, two are uniform,
+    eleven are the deciles. A draw between two is linear.
     """
 
     quantiles_ns: tuple[int, ...]
 
     def draw(self, draws: Draws) -> int:
-        """One value in nanoseconds."""
+        """In nanoseconds."""
         if len(self.quantiles_ns) == 1:
             return self.quantiles_ns[0]
         at, within = divmod(draws.below((len(self.quantiles_ns) - 1) * _QUANTILE_STEPS), _QUANTILE_STEPS)
@@ -193,9 +188,8 @@ class DurationQuantiles(NamedTuple):
 
 
 class BehaviourRule(NamedTuple):
-    """What is said about the pods that it matches: patterns as in a shell, priorities from, up to below.
-
-    None is "not said". ``crashes_ns``: after the shutdown's signal.
+    """Shell patterns match pods; priorities from, up to below. None: not given. ``crashes_ns``: after the
+    shutdown's signal.
     """
 
     pod: str = "*"
@@ -211,7 +205,7 @@ class BehaviourRule(NamedTuple):
     hook: DurationQuantiles | None = None
     hook_fails: bool | None = None
     hook_hangs: bool | None = None
-    #: Said of the rule, not of the pods: how often it applies, as so many times of so many.
+    #: How often the rule applies: so many times of so many.
     times: int = 1
     of: int = 1
 
@@ -226,7 +220,7 @@ class BehaviourRule(NamedTuple):
         )
 
 
-#: What holds where no rule says anything.
+#: Without a rule.
 CALM_RULE = BehaviourRule(
     stop=DurationQuantiles((50 * MS, 400 * MS, 2000 * MS)),
     ignores=False,
@@ -237,18 +231,18 @@ CALM_RULE = BehaviourRule(
     hook_hangs=False,
 )
 
-#: The fields of a rule that say something about a pod.
+#: Fields that change a pod.
 _RULE_FIELDS = ("stop", "ignores", "kill", "exit_code", "crashes", "hook", "hook_fails", "hook_hangs")
 
 
 class Behaviour(NamedTuple):
-    """A whole file: rules in their order, and what happens to the node."""
+    """A whole file: rules in order, and the node's faults."""
 
     rules: tuple[BehaviourRule, ...] = ()
     faults: Faults = Faults()
 
     def plans(self, pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-        """Each pod with its behaviour; names do not matter: a pod's draws are those of its index."""
+        """Each pod with its behaviour. A pod's draws are those of its index, whatever its name."""
         plans = []
         for index, pod in enumerate(pods):
             own, names = draws.fork(f"pod {index}"), [container.name for container in pod.containers]
@@ -262,7 +256,7 @@ class Behaviour(NamedTuple):
             if rule.matches(pod, container) and draws.chance(rule.times, rule.of):
                 news = {field: getattr(rule, field) for field in _RULE_FIELDS}
                 said = said._replace(**{field: value for field, value in news.items() if value is not None})
-        # Each duration has a stream of its own, so that saying one thing does not change another.
+        # Each duration has its own stream: one rule changes no other duration.
         stop = _draw_duration(said.stop, draws.fork("stop"))
         kill = _draw_duration(said.kill, draws.fork("kill"))
         hook = _draw_duration(said.hook, draws.fork("hook"))
@@ -282,9 +276,9 @@ def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
 
 # --- from a seed to a plausible node --------------------------------------------------------------
 #
-# Pods as a cluster has them, how they behave, and what goes wrong; the tables say how often each comes.
+# Usual pods, behaviours and faults; the tables have their frequencies.
 
-#: What a node is configured with where nobody says anything: three waves, 60 s in all.
+#: The default settings: three waves, 60 s in all.
 DEFAULT_SETTINGS = Settings(
     by_pod_priority=(
         Period(priority=0, seconds=30),
@@ -293,7 +287,7 @@ DEFAULT_SETTINGS = Settings(
     )
 )
 
-#: Names and priorities of synthetic pods: weight, namespace, name, priority.
+#: Synthetic pods: weight, namespace, name, priority.
 APP_WEIGHTS: tuple[tuple[int, tuple[str, str, int | None]], ...] = (
     (6, ("shop", "web", 0)),
     (4, ("shop", "cart", 0)),
@@ -320,7 +314,7 @@ HOOK_WEIGHTS: tuple[tuple[int, HookKind | None], ...] = (
 
 
 def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
-    """So many pods. Each has a stream of its own: the first ones are the same, however many follow."""
+    """Each pod has its own stream: the first ones are the same for any count."""
     pods = []
     for index in range(count):
         own = draws.fork(f"synthetic {index}")
@@ -347,7 +341,7 @@ def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
 
 
 def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-    """Each pod with the behaviour of its containers; now and then one appears when the node goes down."""
+    """Sometimes a pod appears when the node goes down."""
     plans = []
     for index, pod in enumerate(pods):
         own = draws.fork(f"pod {index}")
@@ -357,7 +351,7 @@ def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
 
 
 def draw_container_plan(draws: Draws) -> ContainerPlan:
-    """Most end in a moment, some take seconds, a few never listen; a few end by themselves, at any time."""
+    """Most end in a moment, some take seconds, a few ignore signals or end by themselves."""
     stop_ns = draws.weighted(
         (60, draws.between(30, 900) * MS),
         (24, draws.between(500, 5000) * MS),
@@ -396,7 +390,7 @@ REFUSAL_WEIGHTS: tuple[tuple[int, RuntimeRefuses], ...] = ((30, "nothing"), (1, 
 
 
 def draw_faults(draws: Draws, *, calm: bool = False) -> Faults:
-    """What happens to the node; ``calm``: nothing but the shutdown."""
+    """``calm``: only the shutdown."""
     kind = draws.weighted(*KIND_WEIGHTS)
     if calm:
         return Faults(kind=kind)
@@ -426,7 +420,7 @@ KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"),
 
 
 def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
-    """The same pods with what a Kubernetes node's have: some are static, of a DaemonSet, or have volumes."""
+    """Some pods are static, of a DaemonSet, or have volumes."""
     found = []
     for index, pod in enumerate(pods):
         own = draws.fork(f"node {index}")
@@ -444,7 +438,7 @@ def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
 
 
 def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool) -> Faults:
-    """What happens to a Kubernetes node beside what happens to any."""
+    """Faults of a Kubernetes node alone."""
     observed = mode == "observe"
     lock = observed or (mode == "auto" and draws.chance(1, 6)) or draws.chance(1, 40)
     if calm:
@@ -460,13 +454,13 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
         taints=not draws.chance(1, 6),
     )
-    # Streams of their own: who asks for more later finds the other draws as they were.
+    # Separate streams keep the other draws of earlier seeds.
     if drawn.kubelet == "runs" and draws.fork("kubelet is slow").chance(1, 10):
         drawn = drawn._replace(kubelet="slow")
     hangs = draws.fork("runtime hangs")
     hangs_ns = _maybe(hangs, 1, 6, -9000, 40_000, MS)
     wakes_ns = None if hangs_ns is None else _maybe(hangs, 2, 3, hangs_ns // MS + 1, 60_000, MS)
-    # One that refuses us all the time cannot show us that it hangs.
+    # A hang does not show in a runtime that refuses every call.
     if drawn.runtime_refuses == "nothing":
         drawn = drawn._replace(runtime_hangs_after_ns=hangs_ns, runtime_wakes_after_ns=wakes_ns)
     drawn = _kubelet_and_api_hang(drawn, draws.fork("kubelet hangs"), draws.fork("API hangs"))
@@ -476,7 +470,7 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
 
 
 def _kubelet_and_api_hang(drawn: Faults, kubelet: Draws, api: Draws) -> Faults:
-    """Mostly while there is something to do: most shutdowns are over in some seconds."""
+    """Mostly within some seconds, before the shutdown is over."""
     hangs_ns, wakes_ns = _pause(kubelet)
     health = not kubelet.chance(1, 4)
     if drawn.kubelet == "runs":
@@ -496,12 +490,12 @@ def _pause(draws: Draws) -> tuple[int | None, int | None]:
 
 
 def _api_can_hang(drawn: Faults) -> bool:
-    """One that never answers, refuses, or is lost does not begin to hang besides."""
+    """A server that never answers, refuses, or is lost does not hang besides."""
     return drawn.api == "works" and drawn.api_lost_after_ns is None
 
 
 def _first_start(drawn: Faults, draws: Draws) -> Faults:
-    """The signal comes in its first seconds, before the API server has told of the pods or just after."""
+    """The signal comes in the first seconds, before the API server's list or just after."""
     starts_ns = _maybe(draws, 1, 8, -4000, -20, MS)
     list_ns = draws.between(100, 4000) * MS
     return drawn._replace(
@@ -510,7 +504,7 @@ def _first_start(drawn: Faults, draws: Draws) -> Faults:
 
 
 def _second_episode(drawn: Faults, draws: Draws) -> Faults:
-    """Soon after a cancel, while what the first shutdown began is still being finished."""
+    """Soon after a cancel, while the first shutdown is still being finished."""
     cancel_ns, again_ns = _maybe(draws, 1, 12, 0, 15_000, MS), draws.between(0, 8000) * MS
     cancel_ns = cancel_ns if drawn.cancel_after_ns is None else drawn.cancel_after_ns
     if cancel_ns is None or drawn.again_after_ns is not None:
@@ -518,7 +512,7 @@ def _second_episode(drawn: Faults, draws: Draws) -> Faults:
     return drawn._replace(cancel_after_ns=cancel_ns, again_after_ns=cancel_ns + again_ns)
 
 
-#: What may come together: the fields of `Faults` that say when it begins, and when it ends.
+#: Faults that may come together: the fields of `Faults` for their begin and end.
 AT_ONCE: tuple[tuple[str, str], ...] = (
     ("runtime_hangs_after_ns", "runtime_wakes_after_ns"),
     ("kubelet_hangs_after_ns", "kubelet_wakes_after_ns"),
@@ -530,7 +524,7 @@ AT_ONCE: tuple[tuple[str, str], ...] = (
 
 
 def _at_once(drawn: Faults, draws: Draws) -> Faults:
-    """Two or three misfortunes in one moment: what brings one of them mostly brings more."""
+    """Two or three faults at once: one often brings another."""
     comes, at_ms, several = draws.chance(1, 8), draws.between(-500, 8000), draws.between(2, 3)
     possible = {
         "runtime_hangs_after_ns": drawn.runtime_refuses == "nothing",
@@ -550,16 +544,12 @@ def _at_once(drawn: Faults, draws: Draws) -> Faults:
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:
-    """Drawn whether it comes or not: the rest of the run does not hang on it."""
+    """Drawn in any case, so that other draws do not depend on it."""
     comes, value_ns = draws.chance(times, of), draws.between(low, high) * unit_ns
     return value_ns if comes else None
 
 
-# Draws: integers from a generator of our own, so that a seed means the same world everywhere.
-#
-# The standard library promises no sequence across its versions, and its helpers go through floats. This is
-# SplitMix64 (Steele, Lea and Flood, 2014): a counter in steps of the golden ratio, then a mixing function.
-# Its state is 64 bits, so a seed is one integer, and a stream is forked by mixing a name into it.
+# Integers from our own generator: a seed means the same world everywhere.
 
 
 ItemT = TypeVar("ItemT")
@@ -569,13 +559,13 @@ GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _MIX_A = 0xBF58476D1CE4E5B9
 _MIX_B = 0x94D049BB133111EB
 
-#: FNV-1a, to turn a stream's name into 64 bits.
+#: FNV-1a turns a stream's name into 64 bits.
 _FNV_BASIS = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
 
 
 def mix(value: int) -> int:
-    """SplitMix64's finalizer: 64 bits in, 64 well-stirred bits out."""
+    """SplitMix64's finalizer."""
     value = ((value ^ (value >> 30)) * _MIX_A) & MASK_64
     value = ((value ^ (value >> 27)) * _MIX_B) & MASK_64
     return value ^ (value >> 31)
@@ -590,14 +580,14 @@ def name_bits(name: str) -> int:
 
 
 class Draws:
-    """One stream of draws. ``fork`` gives another one that does not disturb it."""
+    """One stream. `fork` gives an independent one."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed & MASK_64
         self._state = self._seed
 
     def fork(self, name: str) -> Self:
-        """The stream of that name: the same, however much was drawn here before."""
+        """The same whatever was drawn here before."""
         return type(self)(mix(self._seed ^ name_bits(name)))
 
     def bits(self) -> int:
@@ -606,7 +596,7 @@ class Draws:
         return mix(self._state)
 
     def below(self, bound: int) -> int:
-        """0 to ``bound`` - 1. The bias of one multiplication is under bound / 2**64: nothing, here."""
+        """0 to ``bound`` - 1. The bias of one multiplication is below bound / 2**64."""
         return (self.bits() * bound) >> 64
 
     def between(self, low: int, high: int) -> int:
@@ -621,7 +611,7 @@ class Draws:
         return items[self.below(len(items))]
 
     def weighted(self, *table: tuple[int, ItemT]) -> ItemT:
-        """One of the values; the number before it is its weight."""
+        """The number before a value is its weight."""
         at = self.below(sum(weight for weight, _ in table))
         for weight, value in table:
             at -= weight
@@ -630,7 +620,7 @@ class Draws:
         raise AssertionError("the weights add up to less than their sum")
 
     def shuffle(self, items: MutableSequence[ItemT]) -> None:
-        """Fisher and Yates, in place. Trio's scheduler calls this one too, in the tests' world."""
+        """Fisher and Yates, in place. In the tests' world Trio's scheduler uses it too."""
         for at in range(len(items) - 1, 0, -1):
             other = self.below(at + 1)
             items[at], items[other] = items[other], items[at]

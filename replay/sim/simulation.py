@@ -58,15 +58,11 @@ from ebbtide.replay.sim.scenario import (
 from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
 from ebbtide.replay.sim.world_view import Boot, BootView
 
-# The journal of a virtual run: the bytes that the writer would write, without a disk and without waiting.
-#
-# The writer (`events.writer`) is about disks that hang, fail and lose what they took. Here there is none:
-# every record is durable as soon as it is in it. Segments, chain and frames are the real ones
-# (`events.segment`), so every reading verb works on the result; the files come out as names and bytes.
+# The journal of a virtual run: the real writer's bytes, without a disk.
 
 
 class SimulatedJournal:
-    """One journal, over all the processes that write it. ``files`` has each segment's bytes so far."""
+    """One journal of several processes. ``files``: each segment's bytes so far."""
 
     def __init__(self, journal_id: bytes) -> None:
         self.journal_id = journal_id
@@ -77,7 +73,7 @@ class SimulatedJournal:
         self._chain: Chain | None = None
 
     def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
-        """A process begins to write: its segment, and the checkpoint of the state that it found."""
+        """A process begins a segment with the checkpoint of the state that it found."""
         self._chain = Chain(
             identity._replace(logic=system.logic), WriterStart(self.journal_id, self._end, self._number)
         )
@@ -100,14 +96,14 @@ class SimulatedJournal:
         return record
 
     def append(self, records: Sequence[Record]) -> None:
-        """Whole steps. Raises ValueError for a gap in the numbers, and events.codec.FrameTooLarge."""
+        """Whole steps. Raises ValueError for a gap, and events.codec.FrameTooLarge."""
         assert self._chain is not None, "a process begins with its segment"
         self.records += records
         durable_seq = self._end.seq
         self._take([self._chain.append(record, durable_seq) for record in records])
 
     def seal(self) -> None:
-        """The process ended in good order: its segment gets a trailer."""
+        """A process ended in good order: write the trailer."""
         if self._chain is not None:
             self._take([self._chain.seal()])
 
@@ -118,15 +114,15 @@ class SimulatedJournal:
 
     @property
     def head(self) -> bytes:
-        """The chain hash of the last record, or of the trailer behind it: it vouches for all before it."""
+        """The chain hash of the last record or trailer."""
         return self._end.hash
 
     def files(self) -> dict[str, bytes]:
-        """Every segment as name and bytes, in the order of writing."""
+        """Segments as name and bytes, in order."""
         return {name: b"".join(parts) for name, parts in self._parts.items()}
 
     def source(self) -> MemorySource:
-        """The same as a place that a history can be read from, without any file."""
+        """A source for a history, without files."""
         return MemorySource(self.files())
 
 
@@ -145,14 +141,12 @@ class MemorySource:
 
 
 class UnsoundJournal(Exception):
-    """Bytes that were just written cannot be read back: a bug of the journal's format; report it."""
+    """The bytes just written cannot be read: a defect of the journal's format; report it."""
 
 
 def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
-    """Every record of a journal's segments, from their bytes, each header and frame verified.
-
-    `events.reader.History` reads any journal; this one only what is whole, and it loads nothing that waits.
-    Raises UnsoundJournal.
+    """Every record, each header and frame verified. Faster than `events.reader.History`, which reads any
+    journal. Raises UnsoundJournal.
     """
     end = Link()
     for name, data in files.items():
@@ -173,7 +167,7 @@ def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
 
 
 class SimulatedDaemon:
-    """``number`` counts over the whole run. ``system`` is the state that it found in the journal."""
+    """``number``: over the whole run. ``system``: the state that it found in the journal."""
 
     def __init__(
         self,
@@ -195,7 +189,7 @@ class SimulatedDaemon:
         ]
         self._cluster: KubernetesEdge | None = None
         if node.faults.mode:
-            # The last one: what both edges to the API server carry out is its own.
+            # The last one: both edges to the API server share it.
             self._cluster = KubernetesEdge(self, node, draws.fork("cluster"))
             edges.append(self._cluster)
         self._owners = {order: edge for edge in edges for order in edge.table}
@@ -222,20 +216,20 @@ class SimulatedDaemon:
     # --- its life --------------------------------------------------------------------------------
 
     def first_facts(self) -> tuple[DaemonStarted, SettingsLoaded]:
-        """What a process says of itself and its configuration."""
+        """Its start and its configuration."""
         plan, mode = self._plan, self._node.faults.mode or "simulate"
         started = self._node.daemon_started(self.number, plan.version, mode, plan.node)
         settings = replace(plan.settings, projection_version=PROJECTION_VERSION)
         return started, SettingsLoaded(settings=settings, sources=plan.sources)
 
     def open_orders(self) -> tuple[list[Order], bool]:
-        """What its predecessors left open, and whether their userspace is still this one."""
+        """Orders of earlier processes, and whether their userspace is this one."""
         state = cast(EpisodeState, self._system.slots[(EPISODE.name, "")].state)
         same = (state.boot_id, state.userspace_id) == (self._node.boot_id, self._node.userspace_id)
         return [opened.order for opened in self._system.open_orders.values()], same
 
     def adopt(self, orders: Sequence[Order], *, same_userspace: bool) -> None:
-        """Hooks that run are followed, what may be repeated is done again or closed as unknown."""
+        """Follow running hooks; repeat other orders or close them as unknown."""
 
         def follow(order: Order) -> Script | None:
             return self._owners[type(order)].adopt(order, self._redo)
@@ -246,32 +240,29 @@ class SimulatedDaemon:
             self._cluster.look()
 
     def stopping(self) -> StopRequested:
-        """SIGTERM from a service manager that is going down; the unit may have the time it needs."""
+        """SIGTERM of a service manager that goes down; the unit may extend its time."""
         needed_ns = cast(ConfigState, self._system.slots[(CONFIG.name, "")].state).needed_ns
         self._node.extend_stop(needed_ns)
         return StopRequested(system_stopping=True, stop_time_ns=needed_ns)
 
     def die(self) -> None:
-        """Killed, or left: nothing that its code still meant to do happens."""
+        """Killed, or left: its code does not run any more."""
         self.alive = self.effects.alive = False
         self._node.logind.client_died(self.number)
 
 
-# A whole run: boots, daemons and misfortunes of one modelled machine, and the journal that they leave.
-#
-# The first boot has the shutdown in it. If the machine went down, a second one follows in which the daemon
-# looks back and says what the first one left; if it did not, the run ends when the node has come to rest.
+# A whole run: boots, daemons and faults of one machine, and their journal.
 
 
-#: The kubelet is there before the daemon, and has its lock by then, if it takes one.
+#: The kubelet starts before the daemon and has its lock by then.
 KUBELET_BEFORE_NS = 50 * MS
 
-#: logind is away for so long when it is restarted.
+#: Duration of a restart of logind.
 LOGIND_GAP_NS = 80 * MS
 
 
 class Booted(NamedTuple):
-    """A boot that is over. ``since_ns`` is world time at which its monotonic clock was 0."""
+    """A finished boot. ``since_ns``: world time at monotonic 0."""
 
     node: SimulatedNode
     lives: list[SimulatedDaemon]
@@ -281,7 +272,7 @@ class Booted(NamedTuple):
 
 
 class Machine:
-    """One run of one plan: `run`, then ``journal``, ``log`` and ``boots`` say what happened."""
+    """One run of one plan: `run`, then read ``journal``, ``log`` and ``boots``."""
 
     def __init__(self, plan: SimulationPlan) -> None:
         self.plan = plan
@@ -314,7 +305,7 @@ class Machine:
     def _boot(
         self, uptime_ns: int, off_ns: int, begin: Callable[[SimulatedNode], int], soft: bool = False
     ) -> SimulatedNode:
-        """One boot until it is down, or nothing more is to be watched; a soft one keeps clock and boot id."""
+        """One boot until it is down or not watched any more. A soft one keeps clock and boot id."""
         self._since_ns = self._world_ns() + off_ns - uptime_ns
         self._agenda = Agenda(uptime_ns)
         self.log.boot += 1
@@ -341,7 +332,7 @@ class Machine:
         return node
 
     def _first_boot(self, node: SimulatedNode) -> int:
-        """Pods run already; then what the plan has in store. Returns when the watching ends."""
+        """Pods run already; then the plan's faults. Returns when the watching ends."""
         signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
         for plan in self.plan.pods:
             node.pods.add(plan)
@@ -391,14 +382,14 @@ class Machine:
         return self._agenda.now_ns + NEXT_BOOT_NS
 
     def _down(self) -> None:
-        """The machine is off: nothing that it still had in store happens."""
+        """The machine is off: drop its future."""
         self._bury("crash", "the machine is down")
         self._agenda.clear()
 
     # --- the service manager -----------------------------------------------------------------------
 
     def _start(self) -> None:
-        """A daemon starts: it reads its journal, begins a segment, and says what it found."""
+        """A daemon reads its journal, begins a segment, and reports its start."""
         node, number = self._node, len(self.lives) + 1
         if node.stopping or node.is_down:
             return
@@ -420,7 +411,7 @@ class Machine:
         self.log.note("ready", life=number)
 
     def answer(self, records: Sequence[Record]) -> None:
-        """A step was decided: it is written down, and its orders are on their way."""
+        """A step is written, and its orders begin."""
         self.journal.append(records)
         fact = records[0].event
         if isinstance(fact, ContainerExited):
@@ -429,19 +420,19 @@ class Machine:
             self.life.effects.hold(records)
         for record in records:
             if isinstance(record.event, Leave):
-                # The daemon ends in good order, because its unit is stopped.
+                # Its unit is stopped: the daemon ends in good order.
                 self.journal.seal()
                 self._node.logind.close(0)
                 self._bury("left", record.event.reason)
                 self._node.halt()
 
     def _crash(self) -> None:
-        """SIGKILL; the service manager starts it again."""
+        """SIGKILL; the service manager restarts it."""
         if self._bury("crash", "by the plan"):
             self._agenda.later(self.plan.faults.restart_takes_ns, self._start)
 
     def _bury(self, what: str, detail: str) -> bool:
-        """However it ended. False: there was none."""
+        """Forget the daemon. False: there was none."""
         life, self.life = self.life, None
         if life is None:
             return False
@@ -452,7 +443,7 @@ class Machine:
         return True
 
     def _stop_unit(self) -> None:
-        """SIGTERM, and SIGKILL when the time for it is over."""
+        """SIGTERM, and SIGKILL at the end of the stop time."""
         if self.life is None:
             self._node.halt()
             return
@@ -473,18 +464,16 @@ def random_bytes(draws: Draws) -> bytes:
     return b"".join(draws.bits().to_bytes(8, "big") for _ in range(2))
 
 
-# A run that is over, checked: does its journal read back and replay, and does every invariant hold?
+# Check a finished run: its journal reads back and replays, and every invariant holds.
 
 
 def check_run(machine: Machine) -> list[Breach]:
-    """Every breach; empty: all held. Re-executed are the written bytes, and not the records in memory: what
-    was lost on the way into the journal would be found nowhere else.
-    """
+    """Every breach. The written bytes are re-executed, not the records in memory."""
     return [*replay_breaches(machine.journal), *breaches(boot_views(machine))]
 
 
 def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
-    """Whether what was written reads back and replays."""
+    """The written bytes read back and replay."""
     replayer = Replayer()
     try:
         replayer.feed(read_journal_back(journal.files()))
@@ -498,7 +487,7 @@ def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
 
 
 def boot_views(machine: Machine) -> list[BootView]:
-    """Each boot as the invariants look at it."""
+    """Each boot, for the invariants."""
     journal: list[Record] = []
     found = []
     for index, booted in enumerate(machine.boots):
@@ -525,14 +514,13 @@ def boot_views(machine: Machine) -> list[BootView]:
     return found
 
 
-#: Pods of a node where nobody says how many.
+#: The default number of pods.
 SYNTHETIC_PODS = 30
 
 
 class SimulationRequest(NamedTuple):
-    """What is to be simulated. ``pods`` None: ``synthetic`` of them are drawn.
-
-    ``behaviour`` None: it is drawn from the seed, with what goes wrong on the node; ``calm``: without that.
+    """``pods`` None: draw ``synthetic`` of them. ``behaviour`` None: draw it with the node's faults;
+    ``calm``: without faults.
     """
 
     settings: Settings = drawing.DEFAULT_SETTINGS

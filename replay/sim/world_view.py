@@ -1,7 +1,7 @@
-"""What the invariants look at: one boot from outside (the world log) and from inside (the records).
+"""One boot, from outside (the world log) and from inside (the records), for the invariants.
 
-Both simulators make these views: what holds must hold for the real daemon under the mock clock, and for the
-plain loop in virtual time. Everything is indexed once, so that a thousand pods are looked at in a moment.
+Both simulators make these views: an invariant holds for the real daemon under the mock clock and for the loop
+in virtual time. All is indexed once, so that a thousand pods take a moment.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ class Boot(NamedTuple):
     number: int
     #: What happened in it, in world time.
     seen: Sequence[Happening]
-    #: What its daemons decided, as far as the next one knew of it; of the last one everything.
+    #: What its daemons decided, as far as the next one knew of it; for the last one everything.
     records: Sequence[Record]
-    #: What a reader finds in the journal when the boot is over.
+    #: What a reader finds in the journal after the boot.
     journal: Sequence[Record]
     boxes: Sequence[SimulatedContainer]
     #: World time minus the monotonic clock.
     offset_ns: int
-    #: Every configuration that may be in force; the last one is.
+    #: Every configuration that may be in force, the last one among them.
     settings: tuple[Settings, ...]
-    #: logind's property, what the cluster believes of the node, and whether its API server answers.
+    #: logind's property, the cluster's view of the node, and whether its API server answers.
     preparing: bool
     shown_ready: bool
     api_answers: bool
-    #: What an order may take longer than usual, because the runtime does.
+    #: Extra time of an order because of the runtime.
     slow_ns: int = 0
-    #: The daemon's mode on a Kubernetes node, whose kubelet may be one that no order stops, or have a lock.
+    #: The daemon's mode on a Kubernetes node; whether the kubelet ignores stop orders or has a lock.
     mode: str = ""
     kubelet_stays: bool = False
     kubelet_lock: bool = False
-    #: UIDs of pods that show no process on the node.
+    #: UIDs of pods without a process on the node.
     hidden: Mapping[str, None] = {}
 
 
-#: A look and its report, between which a daemon does not know of what was started again.
+#: Between a look and its report a daemon does not know later restarts.
 AGAIN_SEEN_NS = 600 * MS
 
 
 class BootView:
     """One boot, indexed."""
 
-    #: Between a daemon's readiness and its knowing what had happened before it.
+    #: From a daemon's readiness until it knows what happened before.
     CATCH_UP_NS = 50 * MS
-    #: Ends are reported one after the other, each a few milliseconds late.
+    #: Exits are reported one after the other, each some milliseconds late.
     REPORT_NS = 30 * MS
 
     def __init__(self, boot: Boot) -> None:
@@ -104,13 +104,13 @@ class BootView:
         self._ends = self._by_uid(PodEnded)
         self._kills = self._by_uid(KillContainer)
         self._episodes = _episodes(boot.records)
-        #: The journal left the disk in this boot, so that the next boot may know less than happened.
+        #: The journal left the disk in this boot: the next boot may know less.
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
-        #: No place was left for the journal, or it could not be read: even its own daemons know less.
+        #: The journal had no place or was unreadable: even this boot's daemons know less.
         self.hurt = bool(self.of("journal-lost", "error"))
 
     def _looks(self) -> Iterator[tuple[int, int]]:
-        """When a daemon was there, and the runtime answered."""
+        """When a daemon ran and the runtime answered."""
         turns = self.of("runtime-hangs", "runtime-wakes")
         times_ns = [seen.at_ns for seen in turns]
         if not turns or turns[0].what == "runtime-hangs":
@@ -132,7 +132,7 @@ class BootView:
     # --- what happened -------------------------------------------------------------------------
 
     def of(self, *whats: str) -> list[Happening]:
-        """Happenings of these kinds, in their order."""
+        """Happenings of these kinds, in order."""
         if whats not in self._by_what:
             if len(whats) == 1:
                 return []
@@ -143,7 +143,7 @@ class BootView:
         return self._by_type.get(kind, ())
 
     def at_ns(self, record: Record) -> int:
-        """A record's stamp in world time."""
+        """A record's time in world time."""
         return self.boot.offset_ns + record.mono_ns
 
     def mono_at_ns(self, mono_ns: int) -> int:
@@ -151,7 +151,7 @@ class BootView:
         return self.boot.offset_ns + mono_ns
 
     def forgotten(self, uid: str) -> bool:
-        """Whether a daemon did something to this pod on a hung disk, and died: no later one knows of it."""
+        """Whether a daemon changed this pod on a hung disk and died: later daemons do not know it."""
         died = [seen.life for seen in self.of("crash")]
         return any(
             seen.late and seen.life in died
@@ -160,22 +160,22 @@ class BootView:
         )
 
     def after_look_ns(self, at_ns: int) -> int:
-        """When what fell due then is done: a daemon that has just started looks first."""
+        """When a due action is done: a daemon looks first after its start."""
         looks = (each.from_ns for each in self.served if each.from_ns <= at_ns < each.from_ns + LOOK_NS)
         return max([at_ns, *(from_ns + LOOK_NS for from_ns in looks)])
 
     def served_through(self, from_ns: int, to_ns: int) -> bool:
-        """Whether one and the same daemon was at work all the time."""
+        """Whether one daemon ran all the time."""
         return any(each.from_ns <= from_ns and to_ns <= each.to_ns for each in self.served)
 
     # --- pods --------------------------------------------------------------------------------------
 
     def boxes(self, uid: str | None = None) -> Sequence[SimulatedContainer]:
-        """All containers, or those of one pod."""
+        """All containers, or one pod's."""
         return self.boot.boxes if uid is None else self._boxes.get(uid, ())
 
     def of_box(self, box: SimulatedContainer, *whats: str) -> list[Happening]:
-        """What has happened to it, not to those that ran before or after it under its name."""
+        """Happenings of this container, not of others with its name."""
         found, attempt = [], -1
         for seen in self._by_box.get((box.uid, box.name), ()):
             attempt += seen.what == "start"
@@ -184,16 +184,16 @@ class BootView:
         return found
 
     def exit_ns(self, box: SimulatedContainer) -> int:
-        """When it was gone; after the boot's end if it never was."""
+        """When it was gone; after the boot's end if never."""
         return self._exit_ns[box.uid, box.name, box.attempt]
 
     def started_ns(self, box: SimulatedContainer) -> int:
-        """When it began to run; after the boot's end if it never did."""
+        """When it began to run; after the boot's end if never."""
         return next((seen.at_ns for seen in self.of_box(box, "start")), self.ended_ns + 1)
 
     def known_ns(self, box: SimulatedContainer) -> int:
-        """From when on a daemon can know that it runs: of one that was started again, by its next look at a
-        runtime that answers; after the boot's end if there is none.
+        """From when on a daemon can know that it runs. A restarted one is seen by the next look at an
+        answering runtime; after the boot's end if there is none.
         """
         since_ns = self.started_ns(box)
         if not box.attempt:
@@ -208,26 +208,26 @@ class BootView:
         return next((seen.detail for seen in self.of_box(box, "exit")), "")
 
     def gone_was_known_ns(self, box: SimulatedContainer) -> int:
-        """When a daemon can have heard of its end: of what ended while none was there, after its start."""
+        """When a daemon can know its end, at the latest after that daemon's start."""
         exit_ns = self.exit_ns(box)
         starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
         return max(exit_ns + self.REPORT_NS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
 
     def stop_begins(self, uid: str) -> Sequence[tuple[int, PodStopBegan]]:
-        """Each `PodStopBegan` of a pod, and when it was."""
+        """Each `PodStopBegan` of a pod, with its time."""
         return self._stop_begins.get(uid, ())
 
     def ends(self, uid: str) -> Sequence[tuple[int, PodEnded]]:
-        """Each `PodEnded` of a pod, and when it was."""
+        """Each `PodEnded` of a pod, with its time."""
         return self._ends.get(uid, ())
 
     def by_kubelet(self, uid: str) -> str:
-        """The means by which the kubelet was to end a pod; empty: it was ours."""
+        """How the kubelet was to end the pod; empty: Ebbtide ends it."""
         means = [event.means for _, event in self.events(PodPlanned) if event.pod.uid == uid]
         return means[-1] if means and means[-1] in ("api", "observe") else ""
 
     def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
-        """Whether at some time in between only a runtime that hung could have done anything to it."""
+        """Whether only a hung runtime could have reached it at some time in between."""
         if box.uid not in self.boot.hidden:
             return False
         hung_ns = None
@@ -246,7 +246,7 @@ class BootView:
     # --- episodes ----------------------------------------------------------------------------------
 
     def episodes(self) -> dict[int, list[Record]]:
-        """The records of each shutdown that stand in this boot."""
+        """The records of each shutdown of this boot."""
         return self._episodes
 
 
@@ -258,10 +258,10 @@ def _episodes(records: Sequence[Record]) -> dict[int, list[Record]]:
     return found
 
 
-# How a breach is told: containers by their names, moments in seconds of world time.
+# Text of a breach: containers by name, times in seconds of world time.
 
 
-#: What an invariant yields: one sentence for each breach.
+#: An invariant yields one sentence for each breach.
 BreachSentences = Iterator[str]
 
 
