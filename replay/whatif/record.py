@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Literal, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -559,11 +559,7 @@ class _FactAttribution:
                 self._open[event.key] = event
                 self.seen.answers.setdefault(event.key, [])
                 self.seen.asked_ns.setdefault(event.key, at.mono_ns)
-                if isinstance(event, TakeAutopsy):
-                    self._autopsies[event.uid, event.container] = event.key
-                note = _ORDER_HANDLERS.get(type(event))
-                if note is not None:
-                    note(self.seen, event, at)
+                self._ordered(event, at)
             elif isinstance(event, PodPlanned):
                 # The first plan counts: a restart may plan a pod again.
                 at = RecordPoint(played.seq, played.mono_ns)
@@ -585,6 +581,29 @@ class _FactAttribution:
         elif isinstance(event, OrderEnded):
             self.seen.silenced[event.key] = None
         self._last_ns = played.mono_ns
+
+    def _ordered(self, order: Order, at: RecordPoint) -> None:
+        seen = self.seen
+        match order:
+            case TakeAutopsy():
+                self._autopsies[order.uid, order.container] = order.key
+            case ReleaseLock():
+                seen.released = seen.released or at
+            case RunHook():
+                container = seen.container(order.uid, order.container)
+                if container.hook is None:
+                    container.hook = RecordedHook(at, order.key, order.timeout_ns)
+                    seen.hook_keys[order.key] = (order.uid, order.container)
+            case SendSignal():
+                container = seen.container(order.uid, order.container)
+                container.signalled = container.signalled or at
+            case KillContainer():
+                container = seen.container(order.uid, order.container)
+                container.killed = container.killed or at
+            case CancelOrder() if (whose := seen.hook_keys.get(order.target)) is not None:
+                hook = seen.container(*whose).hook
+                if hook is not None and hook.ended is None and hook.cut is None:
+                    hook.cut, hook.cut_timed_out = at, order.timed_out
 
     def _answer(self, key: str, changed: ChangedFact) -> bool:
         """False: its order is older than the shutdown."""
@@ -660,42 +679,6 @@ class _FactAttribution:
             seen.gone_after_ns = gone_after_ns if gone_after_ns >= 0 else None
         return True
 
-
-def _release_ordered(seen: RecordedBehaviour, order: Any, at: RecordPoint) -> None:
-    seen.released = seen.released or at
-
-
-def _hook_ordered(seen: RecordedBehaviour, order: RunHook, at: RecordPoint) -> None:
-    container = seen.container(order.uid, order.container)
-    if container.hook is None:
-        container.hook = RecordedHook(at, order.key, order.timeout_ns)
-        seen.hook_keys[order.key] = (order.uid, order.container)
-
-
-def _signal_ordered(seen: RecordedBehaviour, order: SendSignal, at: RecordPoint) -> None:
-    container = seen.container(order.uid, order.container)
-    container.signalled = container.signalled or at
-
-
-def _kill_ordered(seen: RecordedBehaviour, order: KillContainer, at: RecordPoint) -> None:
-    container = seen.container(order.uid, order.container)
-    container.killed = container.killed or at
-
-
-def _hook_cancelled(seen: RecordedBehaviour, order: CancelOrder, at: RecordPoint) -> None:
-    whose = seen.hook_keys.get(order.target)
-    hook = seen.container(*whose).hook if whose is not None else None
-    if hook is not None and hook.ended is None and hook.cut is None:
-        hook.cut, hook.cut_timed_out = at, order.timed_out
-
-
-_ORDER_HANDLERS: dict[type[Order], Callable[[RecordedBehaviour, Any, RecordPoint], None]] = {
-    ReleaseLock: _release_ordered,
-    RunHook: _hook_ordered,
-    SendSignal: _signal_ordered,
-    KillContainer: _kill_ordered,
-    CancelOrder: _hook_cancelled,
-}
 
 #: False: the fact has no cause in this shutdown and keeps its time.
 _FACT_HANDLERS: dict[type[Event], Callable[[_FactAttribution, ChangedFact], bool]] = {

@@ -14,8 +14,8 @@ one. Drop the start (``--drop-event``) to run without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -85,9 +85,7 @@ class RecordedWorld:
     def answer(self, records: Sequence[Record]) -> None:
         for record in up_to_next(records, self._shutdown.first_seq):
             event = record.event
-            note = _EVENT_HANDLERS.get(type(event))
-            if note is not None:
-                note(self, event)
+            self._note(event)
             if isinstance(event, Order):
                 # A hook's outcome comes from its `HookRun`.
                 twin = self._twin(event.key)
@@ -152,38 +150,33 @@ class RecordedWorld:
             self._containers[whose] = ContainerRun(whose, RecordedContainer(), self._common)
         return self._containers[whose]
 
-    def planned(self, event: PodPlanned) -> None:
-        for spec in event.pod.containers:
-            self._container(event.pod.uid, spec.name).planned(spec)
+    def _note(self, event: Event) -> None:
+        match event:
+            case PodPlanned():
+                for spec in event.pod.containers:
+                    self._container(event.pod.uid, spec.name).planned(spec)
+            case RunHook():
+                container_run = self._container(event.uid, event.container)
+                self._hooks[event.key] = HookRun(event, container_run, self._common, self._seen.downtimes)
+            case CancelOrder() if event.target in self._hooks:
+                self._hooks[event.target].cut(event)
+            case OrderEnded():
+                name = self._invented.get(event.key)
+                if name is not None:
+                    self.invented[name] = self.invented.get(name, 0) + 1
+                if event.key in self._hooks:
+                    self._hooks[event.key].ended(event)
+            case SendSignal():
+                self._container(event.uid, event.container).signalled()
+            case KillContainer():
+                self._container(event.uid, event.container).killed()
+            case ContainerExited():
+                self._container(event.uid, event.container).gone()
+            case ReleaseLock() if not self._released:
+                self._release()
 
-    def run_hook(self, order: RunHook) -> None:
-        container_run = self._container(order.uid, order.container)
-        self._hooks[order.key] = HookRun(order, container_run, self._common, self._seen.downtimes)
-
-    def cancel(self, order: CancelOrder) -> None:
-        if order.target in self._hooks:
-            self._hooks[order.target].cut(order)
-
-    def ended(self, event: OrderEnded) -> None:
-        name = self._invented.get(event.key)
-        if name is not None:
-            self.invented[name] = self.invented.get(name, 0) + 1
-        if event.key in self._hooks:
-            self._hooks[event.key].ended(event)
-
-    def signal(self, order: SendSignal) -> None:
-        self._container(order.uid, order.container).signalled()
-
-    def kill(self, order: KillContainer) -> None:
-        self._container(order.uid, order.container).killed()
-
-    def exited(self, event: ContainerExited) -> None:
-        self._container(event.uid, event.container).gone()
-
-    def release(self, order: ReleaseLock) -> None:
+    def _release(self) -> None:
         """The machine goes down: no fact comes from outside any more."""
-        if self._released:
-            return
         self._released = True
         now_ns, seen = self._run_agenda.now_ns, self._seen
         for entry in self._outside:
@@ -205,18 +198,6 @@ def _keyed(fact: Fact, key: str) -> Fact:
     """The recorded answer with this order's key."""
     changed = getattr(fact, "key", key)
     return fact if changed == key else replace(fact, key=key)
-
-
-_EVENT_HANDLERS: dict[type[Event], Callable[[RecordedWorld, Any], None]] = {
-    PodPlanned: RecordedWorld.planned,
-    RunHook: RecordedWorld.run_hook,
-    CancelOrder: RecordedWorld.cancel,
-    OrderEnded: RecordedWorld.ended,
-    SendSignal: RecordedWorld.signal,
-    KillContainer: RecordedWorld.kill,
-    ContainerExited: RecordedWorld.exited,
-    ReleaseLock: RecordedWorld.release,
-}
 
 
 # Hooks in a new run: the recorded outcome at the recorded delay, or a bet where there is only a bound.
