@@ -1,8 +1,7 @@
-"""What must hold in every simulation, whatever happened in it: checked from outside, after the run.
+"""What holds in every simulation: checked from outside, after the run.
 
-Each invariant is a function that yields one sentence for each breach; the tables at the end are the only list
-of them. Where the outside itself makes a promise impossible (no daemon was there, no disk took a write, the
-signal was never heard) the function says so; nothing else excuses.
+An invariant is a function that yields one sentence for each breach; the tables at the end list them. It
+excuses only what made its promise impossible: no daemon ran, no disk took a write, the signal was not heard.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_l
 
 
 class Breach(NamedTuple):
-    """An invariant that did not hold."""
+    """A broken invariant."""
 
     invariant: str
     sentence: str
@@ -64,15 +63,15 @@ def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
 # The lock: held while pods run, released at once when they are gone, and in time; and armed again.
 
 
-#: Between a daemon's start and its having caught up with what it missed.
+#: From a daemon's start until it has caught up.
 CATCH_UP_NS = NS_PER_SECOND
 
-#: The longest pause between two attempts to arm, and then some.
+#: Above the longest pause between two attempts to arm.
 REARM_NS = 35 * NS_PER_SECOND
 
 
 def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
-    """The lock is not released while pods run, but at the end of the time (or because somebody said so)."""
+    """The lock is held while pods run, until the time is over or a person releases it."""
     for release in orderly_releases(view):
         running = [container_label(box) for box in still_planned(view, release)]
         if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
@@ -80,7 +79,7 @@ def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
 
 
 def the_lock_goes_at_once(view: BootView) -> BreachSentences:
-    """As soon as possible (KEP-2000): when the last pod is gone only the statuses may take their time."""
+    """When the last pod is gone, only the statuses may take their time (KEP-2000)."""
     for episode, records in view.episodes().items():
         planned = [each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)]
         plan = next((each for each in records if isinstance(each.event, PlanMade)), None)
@@ -88,7 +87,7 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
         since_ns = view.after_look_ns(max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)]))
-        # What statuses and the trace may take under any configuration of this boot.
+        # Bounds of statuses and of the trace under any configuration of this boot.
         flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
         by_ns = since_ns + flush_ns + view.slack_ns
@@ -96,7 +95,7 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
             yield (f"episode {episode}: no release by {span(by_ns)}, all pods gone at {span(since_ns)}")
         for release in view.of("release"):
             if view.boot.mode and release.at_ns > _release_by_ns(view, release) - NS_PER_SECOND:
-                continue  # an API server that answers is waited for to the end of the grant
+                continue  # an answering API server gets until the end of the grant
             if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
                 at = span(release.at_ns)
                 yield f"episode {episode}: released at {at}, all pods gone at {span(since_ns)}"
@@ -107,7 +106,7 @@ DELIVERY_NS = 10 * NS_PER_SECOND
 
 
 def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
-    """On a Kubernetes node: when the API server had answered, or not in time; the grant is there for that."""
+    """On a Kubernetes node: when the API server had answered, or its bound."""
     if not view.boot.mode:
         return []
     found: list[int] = []
@@ -121,7 +120,7 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
             if parse_order_key(event.key).actor == "NodeStatusActor":
                 found.append(view.at_ns(record))
         elif isinstance(event, ApiRead) and not event.reachable:
-            # From here on only the configured time is waited for somebody who is gone.
+            # From here on, the configured time for a component that does not answer.
             found.append(view.at_ns(record))
         elif isinstance(event, AwaitStatuses) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
@@ -129,22 +128,22 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
             open_until_ns.append(view.at_ns(record) + DELIVERY_NS)
         elif isinstance(event, AwaitUnmounts) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
-    # Cancelled, or without power, before the release: until then these would have been awaited.
+    # Cancelled, or without power, before the release.
     return [*found, *open_until_ns]
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
-    """Whether one daemon was there all the time, and nobody changed the course of things."""
+    """One daemon ran all the time, and no event changed the shutdown's course."""
     changed = any(from_ns <= seen.at_ns < to_ns for seen in view.of(*CHANGES))
     return view.served_through(from_ns, to_ns) and not changed
 
 
-#: What gives a shutdown another course, or another configuration.
+#: These change a shutdown's course or configuration.
 CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
 
 
 def orderly_releases(view: BootView) -> list[Happening]:
-    """Releases that nobody asked for, of a shutdown that is on record."""
+    """Releases of a recorded shutdown that no person asked for."""
     asked = [seen.at_ns for seen in view.of("release-asked")]
     return [
         seen
@@ -154,8 +153,8 @@ def orderly_releases(view: BootView) -> list[Happening]:
 
 
 def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at that moment. Not what was started again when nobody was waited
-    for any more: that it runs is on record.
+    """Containers of planned pods that run at that moment, without those that were started again after the
+    pods were given up, which is on record.
     """
     planned = dict.fromkeys(
         event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
@@ -175,7 +174,7 @@ def _said_to_run(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
 
 
 def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
-    """Of whatever runs at the release the record says that it may: no pod has ended on record, and runs."""
+    """No pod that has a recorded end runs at the release."""
     for release in orderly_releases(view):
         for box in view.boxes():
             if not view.known_ns(box) <= release.at_ns < view.exit_ns(box) or view.forgotten(box.uid):
@@ -187,7 +186,7 @@ def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The last one of its shutdown that was decided before the pods were given up, in world time."""
+    """The latest time decided before the pods were given up, in world time."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
@@ -201,7 +200,7 @@ def _release_by_ns(view: BootView, release: Happening) -> int:
 
 
 def had_time(view: BootView, release: Happening) -> bool:
-    """Whether the releasing daemon was there well before the end, or all along where time was short."""
+    """The releasing daemon ran well before the end, or all along where time was short."""
     began = [view.at_ns(record) for record, _ in view.events(ShutdownBegan)]
     began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
     end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
@@ -211,7 +210,7 @@ def had_time(view: BootView, release: Happening) -> bool:
 
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
-    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on, and knows."""
+    """logind's own timer never ends a shutdown that a daemon has seen from its signal on."""
     if view.hurt:
         return
     for limit in view.of("limit"):
@@ -220,7 +219,7 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
         if limit.at_ns >= view.stopping_ns or not alive or not held:
             continue
         signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
-        # The property is read after the signal: while the limit is being raised either value may be meant.
+        # The property is read after the signal: while the limit is being raised, either value is right.
         raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
         heard = any(
             event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
@@ -232,12 +231,12 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
 
 
 def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
-    """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as it was."""
+    """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as before."""
     quiet_ns = view.ended_ns - REARM_NS
     calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
     if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
         return
-    # The last word on the lock before the boot's own end, which takes it from whoever has it.
+    # The last happening of the lock before the boot's own end, which closes every lock.
     turns = [seen.what for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
     held = bool(view.of("lock")) and turns[-1:] != ["unlock"]
     if _alone(view):
@@ -253,7 +252,7 @@ def _alone(view: BootView) -> bool:
     return view.boot.kubelet_lock and view.boot.mode in ("api", "cri")
 
 
-#: What may keep a node from being armed for a while.
+#: These may keep a node from being armed for a while.
 DISTURBANCES = (
     "shutdown",
     "withdraw",
@@ -268,7 +267,7 @@ DISTURBANCES = (
 )
 
 
-# Waves: in order, without dawdling, and nobody is forgotten.
+# Waves: in order, without delay, and complete.
 
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
@@ -276,7 +275,7 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
-        # What was started again joins whichever wave runs by then, also one that is over.
+        # A restarted pod joins the present wave, or one that is over.
         again = [
             each.event.pod.uid for each in records if isinstance(each.event, PodPlanned) and each.event.again
         ]
@@ -306,13 +305,13 @@ def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, W
 def _last_exits(
     view: BootView, members: dict[str, PodStopBegan], *, again: bool = False
 ) -> dict[int, tuple[int, SimulatedContainer]]:
-    """Who is the last to go in each wave, and when. ``again``: also of what was started again since."""
+    """The last container of each wave, and its end. ``again``: including restarted ones."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
         began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
         for box in view.boxes(uid):
             if box.attempt and view.started_ns(box) > began_ns and not again:
-                continue  # Its kubelet has started it again since.
+                continue  # The kubelet has restarted it.
             exit_ns = view.exit_ns(box)
             if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
                 lasting[began.wave] = (exit_ns, box)
@@ -320,11 +319,11 @@ def _last_exits(
 
 
 def waves_do_not_dawdle(view: BootView) -> BreachSentences:
-    """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
+    """A wave begins as soon as the one before it has ended."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
         if any(isinstance(each.event, PodPlanned) and each.event.again for each in records):
-            continue  # What was started again is waited for in another wave.
+            continue  # A restarted pod is waited for in another wave.
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
         lasting = _last_exits(view, members, again=True)
         planned = [(view.at_ns(each), each.event) for each in records if isinstance(each.event, PodPlanned)]
@@ -335,10 +334,10 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
             volumes = [pod.uid for pod in before.pods if pod.volumes]
             unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
             exit_ns, _ = lasting.get(before.wave, (0, None))
-            # One that was empty at the signal begins with the first that joins it.
+            # A wave that was empty at the signal begins with the first pod that joins it.
             joined_ns = min((late_ns.get(pod.uid, 0) for pod in after.pods), default=0)
             gone_ns = view.after_look_ns(max(began_ns, exit_ns, joined_ns, *unmounts))
-            # Begun in time by a daemon that died on a hung disk, and again by one that knows nothing of it.
+            # Begun in time by a daemon that died on a hung disk, and again by its successor.
             begun = any(view.forgotten(pod.uid) for pod in after.pods)
             served = view.served_through(gone_ns, gone_ns + view.slack_ns)
             if next_ns > gone_ns + view.slack_ns and served and not begun:
@@ -349,13 +348,13 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
 
 
 def every_pod_is_signalled(view: BootView) -> BreachSentences:
-    """Nobody is forgotten: what still runs when the lock goes has been told to stop."""
+    """What still runs when the lock is released has had a stop signal."""
     for release in orderly_releases(view):
         for box in still_planned(view, release):
             was_asked = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
             was_asked = was_asked or view.by_kubelet(box.uid) == "observe"
             was_asked = was_asked or view.out_of_reach(box, 0, release.at_ns)
-            # Whether its stop was ordered of a runtime that takes so long for it.
+            # Whether a stop was ordered from such a slow runtime.
             if (
                 not was_asked
                 and not any(
@@ -368,12 +367,12 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
                 )
 
 
-# Pods and cancels: nothing twice, nothing too early, nothing too late, nobody who has not begun.
+# Pods and cancels: nothing twice, too early or too late.
 
 
 GRACE_FLOOR_NS = 2 * NS_PER_SECOND
 
-#: A delete's grace is a second at least. A kubelet that has not ended the pod 4 s after it has failed.
+#: A delete's grace is one second at least. A kubelet that has not ended the pod 4 s later has failed.
 KUBELET_ASKS_NS = 5000 * MS
 
 
@@ -395,8 +394,8 @@ def no_stop_twice(view: BootView) -> BreachSentences:
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            # What a runtime that wakes up still has to do is of every shutdown in which it hung; and an order
-            # of the shutdown before may still be out when that says the pod's end.
+            # A runtime that wakes up carries out the orders of every shutdown in which it hung, and an order
+            # of the earlier shutdown may still be open when the pod ends.
             late = any(seen.at_ns in woken_ns for seen in signals) or _stop_outlives_end(view, box)
             shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
@@ -408,7 +407,7 @@ def no_stop_twice(view: BootView) -> BreachSentences:
 
 
 def _ours_from_ns(view: BootView, uid: str) -> int:
-    """When the kubelet had the pod no longer: handed over, or planned over the runtime."""
+    """From the hand-over, or the plan over the runtime."""
     planned = [
         view.at_ns(record)
         for record, event in view.events(PodPlanned)
@@ -420,7 +419,7 @@ def _ours_from_ns(view: BootView, uid: str) -> int:
 
 
 def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
-    """Whether a stop signal was still to be sent when its pod's end was said."""
+    """Whether a stop signal was still to be sent when its pod's end was recorded."""
     key = (box.uid, box.name)
     ordered = {
         event.key: record.seq
@@ -437,7 +436,7 @@ def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
 
 
 def what_is_done_was_done(view: BootView) -> BreachSentences:
-    """A stop signal and SIGKILL that are on record as done were sent, whatever the runtime did."""
+    """Stop signals and SIGKILLs that are recorded as done were sent."""
     for record, event in view.events(OrderEnded):
         _, what, container, uid, _ = parse_order_key(event.key)
         sent = {"stop": "signal", "kill": "kill"}.get(what)
@@ -451,8 +450,8 @@ def what_is_done_was_done(view: BootView) -> BreachSentences:
 
 
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
-    """Parted where a shutdown begins anew with a pod whose case was closed while it ran: what the one before
-    has ordered may still be carried out when that says the pod's end.
+    """Split where a shutdown plans a pod anew whose end was recorded while it ran: earlier orders may still
+    be carried out then.
     """
     if len(seen) < 2:
         return [seen]
@@ -466,7 +465,7 @@ def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening])
 
 
 def nobody_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
-    """Before the first word of a shutdown no pod is harmed."""
+    """No pod is harmed before its shutdown begins."""
     first_ns = min((seen.at_ns for seen in view.of("shutdown", "stopping")), default=view.ended_ns + 1)
     for seen in view.of("hook", "signal", "kill"):
         if seen.at_ns < first_ns:
@@ -474,7 +473,7 @@ def nobody_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
-    """No SIGKILL comes before the grace is over and the floor passed, but for the shutdown's own limit."""
+    """No SIGKILL comes before the grace and the floor are over, except at the shutdown's own limit."""
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
             if kill.detail == "not running" or view.forgotten(box.uid):
@@ -490,8 +489,8 @@ def grace_is_kept(view: BootView) -> BreachSentences:
 
 
 def nobody_is_killed_untold(view: BootView) -> BreachSentences:
-    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it, and a
-    daemon that comes back when hardly any time is left has none to wait for it.
+    """A stop signal precedes our SIGKILL. A slow runtime may still have it, and a daemon that restarts at the
+    end has no time for it.
     """
     if view.hurt:
         return
@@ -505,10 +504,10 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
-        # A SIGKILL is to be on record before the release.
+        # SIGKILL must be recorded before the release.
         last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
         no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
-        # Nor has a pod that joins when the last SIGKILL is due, or whose daemon comes back then.
+        # Nor has a pod that joins when the last SIGKILL is due, or whose daemon restarts then.
         soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
         no_time = no_time or any(
             at_ns <= kill_ns and view.mono_at_ns(event.kill_by_ns) <= max(at_ns, soonest_ns)
@@ -519,7 +518,7 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
 
 
 def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
-    """Whether a stop signal of ours is on its way; a daemon that has just started sends it once more."""
+    """Whether our stop signal is on its way; a restarted daemon repeats it."""
     back_ns = max((each.from_ns for each in view.served if each.from_ns <= at_ns), default=0)
     return any(
         view.at_ns(record) <= at_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
@@ -529,9 +528,9 @@ def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> 
 
 
 def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, PodStopBegan]]:
-    """When its stop began: one that was then spared, because no delete was taken, begins anew, and so does
-    one that was only looked on until a shutdown adopted it that ends pods itself. The later ones are of
-    shutdowns that have adopted it.
+    """When its stop began. It begins anew after it was spared because no delete was taken, and when a
+    shutdown that ends pods itself adopts a pod that was only observed. Later ones are of shutdowns that
+    adopted it.
     """
     planned = [
         (view.at_ns(record), event.means)
@@ -541,8 +540,8 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, Pod
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
-        # Its pod's end was said, and it is planned anew; or that is being stopped, and so is this: with the
-        # times of its pod, but for one that ran again before another shutdown adopted it.
+        # The pod's end was recorded and it is planned anew; or the pod is being stopped, and this container
+        # with its times, unless it ran again before another shutdown adopted it.
         told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
         over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= told_ns), default=0)
         begins = [each for each in begins if each[0] <= told_ns]
@@ -563,13 +562,13 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, Pod
 def _may_kill(
     view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: PodStopBegan
 ) -> bool:
-    """Every last moment for SIGKILL that was ever decided excuses it, and so does a person's hurry."""
+    """Every moment for SIGKILL that was ever decided allows it, and so does a person's hurry."""
     signals = view.of_box(box, "signal")
     begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
     moved = (event.kill_by_ns for _, event in view.events(DeadlineMoved))
     if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
         return True
-    # The kubelet's clock runs from when it heard of the delete, ours from when it was ordered.
+    # The kubelet's clock starts when it receives the delete, ours when it is ordered.
     if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
         return True
     if not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns:
@@ -579,23 +578,23 @@ def _may_kill(
 
 
 def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
-    """When the grace is over a container has its stop signal, and SIGKILL as soon as the floor allows."""
+    """At the end of the grace a container gets its stop signal, and SIGKILL as soon as the floor allows."""
     if view.hurt:
         return
     for box in view.boxes():
-        # What is started again while its pod is stopped belongs to the last shutdown that has adopted this.
+        # A container that restarts while its pod stops belongs to the last shutdown that adopted it.
         begins = _stop_begins(view, box)
         was_asked = next(iter(reversed(begins) if box.attempt else begins), None)
         if was_asked is None or view.by_kubelet(box.uid) == "observe":
             continue
         began_ns, began = was_asked
-        # What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused.
+        # The extra time of a kubelet: whole seconds of grace, a delete on its way, or refused.
         grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
         stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
         if box.attempt:
             stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
-        # Nobody has to stop what was started again after a cancel, or too late.
+        # A restart after a cancel, or too late, need not be stopped.
         if box.attempt and began_ns < view.started_ns(box) and not stops:
             continue
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
@@ -610,9 +609,8 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
 
 
 def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
-    """Until when a pod may have it again that was handed over in its wave; 0 where it was not.
-
-    A later shutdown may have planned it anew, into another wave.
+    """Until when a pod may have its grace again that was handed over in its wave; 0: it was not. A later
+    shutdown may have planned it into another wave.
     """
     begun = next(record.episode for record, event in view.events(PodStopBegan) if event is began)
     wave_of = {
@@ -635,21 +633,21 @@ def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
 
 
 def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
-    """Whether the container still ran, and a daemon was there that had to do something about it."""
+    """Whether the container still ran, and a daemon was responsible for it."""
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
     runs = view.exit_ns(box) > at_ns
-    # Pods are nobody's business any more at the end of the budget, or of the machine.
+    # Not after the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
     reached = not view.out_of_reach(box, began_ns, at_ns)
-    # A daemon that somebody stops does nothing more, however long it takes to leave.
+    # A daemon that is being stopped does no more.
     leaving = any(began_ns <= seen.at_ns <= at_ns for seen in view.of("unit-stop"))
     served = view.served_through(since_ns, at_ns) and not leaving
     return runs and reached and served and at_ns < given_up_ns
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
-    """After a cancel nobody new is told to stop, unless the machine goes down past logind."""
+    """After a cancel no other pod is told to stop, unless the machine goes down past logind."""
     turns = view.of("withdraw", "shutdown", "stopping")
     for record, event in view.events(PodStopBegan):
         at_ns = view.at_ns(record)
@@ -659,7 +657,7 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
         later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in turns)
         if not last or last[-1].what != "withdraw" or later:
             continue
-        # Only a daemon that was there and on the bus can have heard of the cancel.
+        # Only a daemon on the bus can have heard the cancel.
         off_ns = last[-1].at_ns
         breaks = view.of("bus-lost", "logind-gone", "logind-back")
         on_bus = not any(off_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns for seen in breaks)
@@ -669,7 +667,7 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
 
 
 def late_pods_are_rejected(view: BootView) -> BreachSentences:
-    """While the node goes down, and the journal has it, no pod is started."""
+    """No pod starts while the node goes down and the journal has it."""
     if view.hurt:
         return
     down = False
@@ -677,7 +675,7 @@ def late_pods_are_rejected(view: BootView) -> BreachSentences:
         if isinstance(record.event, ShutdownBegan):
             down = True
         elif isinstance(record.event, Resumed) and record.event.action == "begin":
-            down = False  # What was written of it went with a disk.
+            down = False  # Its records were lost with a disk.
         elif isinstance(record.event, ShutdownCancelled | EpisodeClosed):
             down = False
         elif isinstance(record.event, StartPod) and down:
@@ -688,11 +686,11 @@ def late_pods_are_rejected(view: BootView) -> BreachSentences:
 
 
 def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
-    """One order, one outcome, over all daemons; and in the end none is forgotten."""
+    """One outcome for each order, over all daemons; none is forgotten."""
     opened: dict[str, Record] = {}
     for record in views[-1].boot.journal:
         if isinstance(record.event, Checkpoint):
-            # Where old segments were removed, this says what they left open.
+            # Removed segments left these open.
             keys = [msgspec.msgpack.decode(each.order)["key"] for each in record.event.open_orders]
             opened = {key: opened.get(key, record) for key in keys}
         elif isinstance(record.event, Order):
@@ -702,7 +700,7 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
         elif isinstance(record.event, OrderEnded) and opened.pop(record.event.key, None) is None:
             yield f"record {record.seq}: {record.event.key} ends, but is not open"
     view = views[-1]
-    # Where a place of the journal failed at any time, an outcome may have been lost with it.
+    # A place of the journal that failed may have lost an outcome.
     hurt = any(each.fled for each in views)
     if hurt or not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns):
         return
@@ -713,7 +711,7 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
 
 
 def fates_are_true(view: BootView) -> BreachSentences:
-    """What the journal says became of a pod is what became of it, as far as it could be known."""
+    """The recorded fate of each pod is true, as far as it could be known."""
     said: dict[str, int] = {}
     for record, event in view.events(PodEnded):
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
@@ -727,9 +725,7 @@ def fates_are_true(view: BootView) -> BreachSentences:
 
 
 def _lives(view: BootView, uid: str, at_ns: int) -> Iterator[list[SimulatedContainer]]:
-    """A pod's containers, as often as its kubelet has started some of them again: a fate is that of one life,
-    since what runs by then may not be known yet.
-    """
+    """A pod's containers, once for each start by the kubelet: a fate is that of one life."""
     boxes = [box for box in view.boxes(uid) if view.started_ns(box) <= at_ns]
     last = {box.name: box.attempt for box in sorted(boxes, key=lambda box: box.attempt)}
     for attempt in range(max(last.values(), default=0) + 1):
@@ -741,9 +737,9 @@ def _fits(
 ) -> bool:
     running = [box for box in boxes if view.exit_ns(box) > at_ns]
     unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
-    # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
+    # A daemon that restarts after the end orders SIGKILL and gives up at once.
     rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
-    # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
+    # Only by this shutdown's SIGKILL: an earlier shutdown's may have taken its time.
     killed = any(
         view.exit_signal(box) == "SIGKILL"
         and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
@@ -765,21 +761,21 @@ def _fits(
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
-    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees the end."""
+    """SIGKILL ended it, or may have: a daemon only sees the end of a process that is not its child."""
     exit_ns = view.exit_ns(box)
     watched = any(each.from_ns <= exit_ns <= each.to_ns for each in view.served)
     return view.exit_signal(box) == "SIGKILL" or (watched and _died_unseen(view, box))
 
 
 def _died_unseen(view: BootView, box: SimulatedContainer) -> bool:
-    """SIGKILL was ordered, and whether that has ended it nobody was told."""
+    """SIGKILL was ordered, and its effect was not reported."""
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
     return view.kill_was_ordered(box.uid) and not seen
 
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:
-    """In each shutdown every planned pod has one end; when the lock goes, all have theirs."""
+    """In each shutdown every planned pod ends once, at the release at the latest."""
     if view.hurt:
         return
     for episode, records in view.episodes().items():
@@ -804,7 +800,7 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
 
 
 def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
-    """The next start says complete if and only if the release was on record, else how far it came."""
+    """The next start reports complete if and only if the release was on record, else how far it came."""
     for before, view in pairwise(views):
         recorded = _last_outcome(before.boot.journal)
         start = next((record for record, _ in view.events(Resumed)), None)
@@ -818,7 +814,7 @@ def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
 
 LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")
 
-#: What an event makes of how the last shutdown stood before it; what is not named stays as it is.
+#: By event: the new standing of the last shutdown. Other events keep it.
 OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
     ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
     WaveStarted: {"never-begun": "truncated"},
@@ -829,7 +825,7 @@ OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
 
 
 def _last_outcome(records: Sequence[Record]) -> str:
-    """How the last shutdown stands at the end of these records, told by events alone."""
+    """The last shutdown's standing at the end of these records, from its events alone."""
     recorded = "nothing"
     for record in records:
         turn = OUTCOME_CHANGES.get(type(record.event))
@@ -839,7 +835,7 @@ def _last_outcome(records: Sequence[Record]) -> str:
 
 
 def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
-    """If the lock was released in good order, the next boot finds that on record."""
+    """The next boot finds an orderly release on record."""
     for view in views[:-1]:
         last = view.of("release", "withdraw", "shutdown")
         done = bool(last) and last[-1].what == "release" and last[-1].detail == ReleaseLock.__name__
@@ -848,7 +844,7 @@ def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
             yield f"boot {view.number} released its lock, the journal says {recorded}"
 
 
-#: "nothing": the same boot has had a last word on it already.
+#: "nothing": the same boot has already closed it.
 REMEMBERED = ("complete", "nothing")
 
 
@@ -864,7 +860,7 @@ def no_failed_actor(view: BootView) -> BreachSentences:
 
 
 def _ends_of_starts(view: BootView, before_seq: int) -> list[str]:
-    """The last fact of each process before that one, in the journal of this boot."""
+    """The last fact of each process before that one, in this boot's journal."""
     ends: list[str] = []
     for record in view.records:
         event = record.event

@@ -1,4 +1,4 @@
-"""A Kubernetes node: who ends the pods, and what others may believe of it afterwards."""
+"""A Kubernetes node: who ends the pods, and what the cluster may believe of it afterwards."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
 from ebbtide.events.units import span
 from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label
 
-#: Kinds after which the same pods do not start here again.
+#: After these kinds the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")
 
-#: A start that failed is tried again; a daemon that died has to come back first.
+#: A failed start is tried again; a dead daemon has to restart first.
 KUBELET_BACK_NS = 25 * NS_PER_SECOND
 
-#: What touches pods, or their kubelet.
+#: Orders that touch pods or their kubelet.
 TOUCHES: tuple[type[Event], ...] = (DeletePod, RunHook, SendSignal, KillContainer, StopKubelet)
 
-#: Orders that the release waits for, in its bounds.
+#: The release waits for these, within their bounds.
 AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
 
-#: What the release may wait for a server that is known to be silent.
+#: The release's wait for a server that is known to be silent.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
-#: Until the fallback's own release; what is left of the time then is for the lock.
+#: Until the fallback's own release; the rest of the time is for the lock.
 RELEASE_AHEAD_NS = NS_PER_SECOND
 
 
-#: After one of these nobody can say when the last status had to be there.
+#: After these the time of the last status is unknown.
 DELIVERY_DISTURBANCES = (
     "api-lost",
     "crash",
@@ -61,7 +61,7 @@ DELIVERY_DISTURBANCES = (
 
 
 def the_kubelet_is_back(view: BootView) -> BreachSentences:
-    """Once a shutdown is over on a machine that stays up, a kubelet that we have stopped runs again."""
+    """After a shutdown on a machine that stays up, a kubelet that we have stopped runs again."""
     turns = view.of("kubelet-stop", "kubelet-start")
     if (
         not turns
@@ -74,7 +74,7 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
     over = [record for record, event in view.events(EpisodeClosed) if not event.followed]
     closed_ns = max((view.at_ns(record) for record in over), default=0)
     asked_again = any(event.at_ns > closed_ns - MS for event in view.of("shutdown"))
-    # It may still come: its start has not ended or is tried again, or nobody was there for long enough.
+    # Its start is still open or repeated, or no daemon ran for long enough.
     done = {event.key: None for _, event in view.events(OrderEnded) if event.result == "done"}
     starts = [event for record, event in view.events(StartKubelet) if view.at_ns(record) >= closed_ns]
     tried = view.ended_ns < closed_ns + KUBELET_BACK_NS and any(event.key not in done for event in starts)
@@ -84,9 +84,9 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
 
 
 def nobody_is_started_again(view: BootView) -> BreachSentences:
-    """While a shutdown goes on no pod that we have stopped is started again under us, unless nothing could
-    stop the kubelet. After a cancel it is meant to be: the machine stays up. So is a pod that ended then, for
-    which its kubelet takes until the next shutdown has begun.
+    """During a shutdown no pod that we have stopped starts again, unless the kubelet could not be stopped.
+    After a cancel it shall start: the machine stays up. So does a pod that ended then, for which its kubelet
+    takes until the next shutdown.
     """
     if view.boot.kubelet_stays or view.hurt:
         return
@@ -94,7 +94,7 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
     for seen in view.of("restart"):
         exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
-        # One that is finished over the runtime in a shutdown by the API has no delete: it is stopped again.
+        # A pod of an API shutdown that is finished over the runtime has no delete: it is stopped again.
         planned = [
             (view.at_ns(each), event) for each, event in view.events(PodPlanned) if event.pod.uid == seen.uid
         ]
@@ -107,7 +107,7 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
 
 
 def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
-    """After a reboot the same pods start here again: a terminal phase would end them for good."""
+    """After a reboot the same pods start here again, so none gets a terminal phase."""
     if not view.boot.mode:
         return
     kinds = [event.kind for _, event in view.events(ShutdownBegan)]
@@ -120,7 +120,7 @@ def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
 
 
 def a_handover_is_final(view: BootView) -> BreachSentences:
-    """Once handed over, nothing is deleted any more, and it is said once."""
+    """After a hand-over no pod is deleted, and it is recorded once."""
     for episode, records in view.episodes().items():
         over = [record for record in records if isinstance(record.event, HandedOver)]
         if len(over) > 1:
@@ -131,13 +131,13 @@ def a_handover_is_final(view: BootView) -> BreachSentences:
 
 
 def looking_on_touches_nobody(view: BootView) -> BreachSentences:
-    """Where the kubelet shuts its pods down itself, nothing is ordered for them."""
+    """Where the kubelet shuts its pods down itself, no order touches them."""
     for episode, records in view.episodes().items():
         means = [record.event.means for record in records if isinstance(record.event, MeansChosen)]
         fallback = any(isinstance(record.event, FallbackEngaged) for record in records)
         if means != ["observe"] or fallback:
             continue
-        # Pods of an earlier shutdown of this boot may still be on their way down.
+        # Pods of an earlier shutdown of this boot may still be stopping.
         plans = view.events(PodPlanned)
         carried = {event.pod.uid: None for record, event in plans if record.seq < records[0].seq}
         for record in records:
@@ -146,7 +146,7 @@ def looking_on_touches_nobody(view: BootView) -> BreachSentences:
 
 
 def a_certificate_is_true(view: BootView) -> BreachSentences:
-    """Safe to detach is a promise: no pod of the plan runs, and no volume is mounted."""
+    """Safe to detach: no pod of the plan runs, and no volume is mounted."""
     for record, event in view.events(DetachCertified):
         at_ns = view.at_ns(record)
         planned = {
@@ -164,10 +164,10 @@ def a_certificate_is_true(view: BootView) -> BreachSentences:
 
 
 def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
-    """The lock is not released while a status, or a look at the mounts, is waited for, but at its bound."""
+    """The lock is held while a status, or a look at the mounts, is waited for, up to its bound."""
     if not view.boot.mode or view.hurt:
         return
-    # An API server that was known to be gone is waited for no longer than the flush may take.
+    # A lost API server is waited for no longer than the flush.
     lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
     for records in view.episodes().values():
         waiting: dict[str, Record] = {}
@@ -181,7 +181,7 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 waiting.pop(record.event.key, None)
             elif isinstance(record.event, ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
-                # Whose time is over at that very moment is waited for no longer.
+                # At the very end of its time it is not waited for.
                 over = [key for key, each in waiting.items() if _over_ns(each) <= record.mono_ns]
                 waiting = {key: each for key, each in waiting.items() if key not in over}
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
@@ -196,10 +196,10 @@ def _over_ns(ordered: Record) -> int:
 
 
 def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
-    """Of an API server that is known to give no answer the last reports are waited for a second at most."""
+    """The last reports wait for a silent API server for a second at most."""
     if not view.boot.mode or view.hurt:
         return
-    # The traces go elsewhere, and have their own time.
+    # The traces have their own server and time.
     flush_ns = max(SILENT_FLUSH_NS, *(each.trace_flush_ns for each in view.boot.settings))
     ended_ns: int | None = None
     silent_ns: int | None = None
@@ -223,8 +223,8 @@ def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
 
 
 def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
-    """What it has not written by then it never will: the release does not wait for that."""
-    # A server that gives no answer leaves the order open until it is known to be away.
+    """The release does not wait for statuses of a kubelet that was stopped."""
+    # A silent server leaves the order open until it is known to be away.
     if view.boot.kubelet_stays or view.hurt or not view.boot.api_answers:
         return
     ended = {event.key: record for record, event in view.events(OrderEnded)}
@@ -241,7 +241,7 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
     """While the API server answers, every ended pod's final status is there at the release of a power-off."""
     if not view.boot.mode or not view.boot.api_answers or view.hurt:
         return
-    # What takes the time, or the answers, away; and at the bound the lock goes whatever is open.
+    # These take the time or the answers away; at the bound the lock is released in any case.
     disturbances = view.of(*DELIVERY_DISTURBANCES)
     for release in view.of("release"):
         disturbed = any(seen.at_ns < release.at_ns for seen in disturbances)
