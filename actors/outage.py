@@ -48,50 +48,10 @@ from ebbtide.actors.actor import (
 from ebbtide.actors.brake import refusal
 from ebbtide.actors.outage_proof import POWER, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
-from ebbtide.events.decisions import ActorFailed, CancelOrder
-from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.events.outage_events import (
-    CHANGED,
-    AttachmentLeft,
-    Contradicted,
-    ContradictionEnded,
-    Detached,
-    Effect,
-    HeartbeatMissed,
-    HeartbeatSeen,
-    LeaderStarted,
-    ListWork,
-    NodeDeleted,
-    NodeRead,
-    NodeReturned,
-    NodesCounted,
-    OutageAbandoned,
-    OutageBegan,
-    OutageClosed,
-    OutageOutcome,
-    OutageReminded,
-    OutageWaits,
-    OutOfService,
-    PodLost,
-    PodRecovered,
-    PowerOff,
-    PowerOffGivenUp,
-    ProofAccepted,
-    ProofVoided,
-    ProofWasWrong,
-    ReadNode,
-    Ready,
-    RemoveTaint,
-    RequestPermit,
-    ReturnPermit,
-    SetQuarantine,
-    SetTaint,
-    StoodAside,
-    TaintOwner,
-    WorkListed,
-    WorkRecovered,
-)
 
 NAME = "OutageActor"
 
@@ -133,7 +93,7 @@ POWER_OFFS_MAX = 3
 #: already off need not be switched off.
 READINGS_BEFORE = 2
 #: With these the node is down: its kubelet reports it, or has stopped reporting.
-DOWN: tuple[Ready, ...] = ("False", "Unknown")
+DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
 NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS = (
@@ -162,7 +122,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     phase: OutagePhase = "quiet"
     node: str = ""
     node_uid: str = ""
-    effect: Effect = "NoExecute"
+    effect: o.Effect = "NoExecute"
     dry_run: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
     #: 0: never switch the machine off.
@@ -171,9 +131,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     # As last read from the Node.
     boot_id: str = ""
     system_uuid: str = ""
-    ready: Ready = ""
+    ready: o.Ready = ""
     resource_version: str = ""
-    taint: TaintOwner = "none"
+    taint: o.TaintOwner = "none"
     taint_boot: str = ""
     volumes_in_use: tuple[str, ...] = ()
     lease_mark: str = ""
@@ -193,7 +153,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     doubt: bool = False
     permit: bool = False
     #: The count that answers the open request for a permit.
-    counted: NodesCounted | None = None
+    counted: o.NodesCounted | None = None
     waits: str = ""
     returned: bool = False
     #: The boot that was proved off has given a sign of life.
@@ -247,6 +207,99 @@ WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
 TAINTED = ("recovering", "out", "contacted", "quarantined", "doubted", "untainting")
 
 
+# fmt: off
+_REBOOTED = (o.NodeReturned, o.RemoveTaint, o.OutageWaits)
+_SAME_BOOT = (o.ProofWasWrong, o.NodeReturned, o.SetQuarantine, o.OutageWaits)
+_CONSIDER = (
+    *(o.OutageWaits, o.StoodAside, o.RequestPermit, o.ReturnPermit, o.SetTaint, o.PowerOff),
+    *(o.PowerOffGivenUp, o.OutOfService, o.ListWork, o.WorkRecovered, *_REBOOTED),
+)
+_BEGIN = (o.OutageBegan, *_CONSIDER)
+_CLOSE = (d.CancelOrder, o.ReturnPermit, o.OutageClosed)
+_FOLLOW = (*_CLOSE, *_BEGIN)
+_CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
+_UNTAINTED = f"following quiet {_CONSIDERED}"
+_BEFORE = "suspected asking tainting switching reading"
+_TAINTED = "recovering out contacted"
+_WAITING = "recovering out contacted quarantined doubted untainting following"
+
+def _transitions() -> Transitions:
+    return Transitions(
+        get_args(OutagePhase), attrgetter("phase"),
+        # --- the process
+        Row("quiet", o.LeaderStarted, _started_quiet),
+        Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading",
+            decides=(o.ReadNode, o.ListWork)),
+        Row(f"{_TAINTED} doubted following", o.LeaderStarted, _started_tainted, decides=(o.ListWork,)),
+        Row("quarantined untainting", o.LeaderStarted, _started_back,
+            decides=(o.ListWork, o.OutageWaits, o.SetQuarantine, o.RemoveTaint)),
+        # --- the Node
+        Row("quiet", o.NodeRead, _read_quiet, f"= {_CONSIDERED}", decides=_BEGIN),
+        Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row("aside", o.NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row(_TAINTED, o.NodeRead, _read_tainted, f"= contacted quarantined {_UNTAINTED}",
+            decides=(*_SAME_BOOT, *_FOLLOW)),
+        Row("quarantined doubted", o.NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("untainting", o.NodeRead, _read_untainting, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("following", o.NodeRead, _read_following, f"= quarantined {_UNTAINTED}",
+            decides=(*_SAME_BOOT, *_FOLLOW)),
+        ignored("quiet", o.NodeDeleted),
+        Row(f"{_BEFORE} {_WAITING} aside", o.NodeDeleted, _deleted, "quiet", decides=_CLOSE),
+        Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet", decides=(d.CancelOrder, *_CLOSE)),
+        Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= contacted quarantined",
+            decides=_SAME_BOOT),
+        Row("contacted", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", decides=_SAME_BOOT),
+        Row("following", o.HeartbeatSeen, _heartbeat_following, "= quarantined", decides=_SAME_BOOT),
+        Row("quiet quarantined doubted untainting aside", o.HeartbeatSeen, _heard),
+        Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
+        Row(f"{_BEFORE} {_WAITING} aside", o.HeartbeatMissed, _missed),
+        # --- the proof
+        Row("quiet", o.ProofAccepted, _proof_quiet, _CONSIDERED, decides=_BEGIN),
+        Row(f"{_BEFORE} aside", o.ProofAccepted, _proof, f"= {_CONSIDERED}", decides=_CONSIDER),
+        ignored(_WAITING, o.ProofAccepted),
+        Row(f"{_BEFORE} aside quiet", o.ProofVoided, _no_proof, "= quiet",
+            decides=(d.CancelOrder, o.OutageWaits, *_CLOSE)),
+        ignored(_WAITING, o.ProofVoided),
+        Row(f"{_BEFORE} aside quiet", d.ActorFailed, _failed_before, "= quiet",
+            decides=(d.CancelOrder, o.OutageWaits, *_CLOSE)),
+        Row(_WAITING, d.ActorFailed, _actor_failed, "= out quiet", decides=(o.WorkRecovered, *_CLOSE)),
+        Row(f"quiet suspected asking tainting reading aside {_WAITING}", o.Contradicted, _contradicted),
+        Row("switching", o.Contradicted, _contradicted, decides=(d.CancelOrder,)),
+        Row(EVERY, o.ContradictionEnded, _contradiction_ended),
+        # --- outcomes and deadlines
+        Row("suspected", f.OrderEnded, _sources_read),
+        Row("switching", f.OrderEnded, _switch_ended, f"= reading {_CONSIDERED}",
+            decides=(o.ReadNode, *_CONSIDER)),
+        Row("asking", o.NodesCounted, _counted),
+        ignored(f"quiet suspected tainting switching reading aside {_WAITING}", o.NodesCounted),
+        Row("asking", f.OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
+        Row("tainting", f.OrderEnded, _taint_ended, "= reading recovering out untainting",
+            decides=(o.OutOfService, o.ListWork, o.WorkRecovered, o.ReadNode, *_REBOOTED)),
+        Row("reading", f.OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", decides=(o.RemoveTaint,)),
+        Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
+        ignored("quiet recovering out contacted doubted following aside", f.OrderEnded),
+        Row("suspected", f.Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
+        Row("reading", f.Tick, _read_again, decides=(o.ReadNode,)),
+        Row("recovering out doubted aside following", f.Tick, _remind, decides=(o.OutageReminded,)),
+        Row("contacted", f.Tick, _contacted_too_long, "quarantined", decides=_SAME_BOOT),
+        Row("quarantined", f.Tick, _tick_quarantined, decides=(o.OutageReminded, o.SetQuarantine)),
+        Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
+        ignored("quiet asking tainting switching", f.Tick),
+        # --- what hangs
+        Row(f"{_BEFORE} {_WAITING} aside", o.WorkListed, _listed, "= out quiet",
+            decides=(o.PodLost, o.AttachmentLeft, o.OutOfService, o.WorkRecovered, *_CLOSE)),
+        ignored("quiet", o.WorkListed),
+        Row(f"{_BEFORE} {_WAITING} aside", o.PodRecovered, _pod_ended, "= out quiet",
+            decides=(o.WorkRecovered, *_CLOSE)),
+        ignored("quiet", o.PodRecovered),
+        Row(f"{_BEFORE} {_WAITING} aside", o.Detached, _detached, "= out quiet",
+            decides=(o.WorkRecovered, *_CLOSE)),
+        ignored("quiet", o.Detached),
+    )
+# fmt: on
+
+
 def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
     key = order_key(NAME, what, "", state.ordinal)
     return replace(state, ordinal=state.ordinal + 1), key
@@ -263,7 +316,7 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
     proved = {"proof": state.proof, "proof_until_ns": state.proof_until_ns}
     down_ns = now if state.ready in DOWN else NEVER_NS
     state = fresh_but(state, KEPT_FIELDS, phase="suspected", down_ns=down_ns, **proved)
-    began = OutageBegan(
+    began = o.OutageBegan(
         node=state.node,
         node_uid=state.node_uid,
         boot_id=state.boot_id,
@@ -272,12 +325,12 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
     )
     state, key = _key(state, "list")
     after, decisions = _consider(state, now)
-    return after, [began, ListWork(key=key, node=state.node), *decisions]
+    return after, [began, o.ListWork(key=key, node=state.node), *decisions]
 
 
-def _close(state: OutageState, outcome: OutageOutcome) -> Result:
+def _close(state: OutageState, outcome: o.OutageOutcome) -> Result:
     outcome = "proof-wrong" if state.wrong else outcome
-    closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
+    closed = o.OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     # Also without an answer yet: returning a permit that was not granted is a no-op.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
     state, cancel = _withdraw_switch(state)
@@ -289,12 +342,12 @@ def _permit_back(state: OutageState) -> Result:
     if not state.permit:
         return state, ()
     state, key = _key(state, "return-permit")
-    return replace(state, permit=False), [ReturnPermit(key=key, node=state.node)]
+    return replace(state, permit=False), [o.ReturnPermit(key=key, node=state.node)]
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
     """Records each reason once."""
-    decisions: list[Event] = [OutageWaits(reason=reason)] if reason != state.waits else []
+    decisions: list[Event] = [o.OutageWaits(reason=reason)] if reason != state.waits else []
     return replace(state, waits=reason, key="", **more), decisions
 
 
@@ -310,7 +363,7 @@ def _consider(state: OutageState, now: int) -> Result:
     # A node that is not tainted now holds no permit: others may wait for it.
     if state.taint == "other":
         after, orders = _permit_back(replace(state, phase="aside", wake_ns=now + state.reminder_ns))
-        return after, [*orders, StoodAside()]
+        return after, [*orders, o.StoodAside()]
     why = ""
     if state.ready == "":
         why = NO_CONDITION
@@ -330,7 +383,7 @@ def _consider(state: OutageState, now: int) -> Result:
     if not state.permit:
         return _ask(state)
     state, key = _key(state, "taint")
-    order = SetTaint(
+    order = o.SetTaint(
         key=key,
         node=state.node,
         node_uid=state.node_uid,
@@ -349,7 +402,7 @@ def _consider(state: OutageState, now: int) -> Result:
 
 def _ask(state: OutageState) -> Result:
     state, key = _key(state, "permit")
-    return replace(state, phase="asking", key=key, counted=None), [RequestPermit(key=key, node=state.node)]
+    return replace(state, phase="asking", key=key, counted=None), [o.RequestPermit(key=key, node=state.node)]
 
 
 def _switch_ns(state: OutageState) -> int:
@@ -369,13 +422,13 @@ def _switch_off(state: OutageState) -> Result:
     if why:
         after, orders = _permit_back(replace(state, gave_up=True))
         after, waits = _wait(after, NOT_PROVED)
-        return after, [*orders, PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
+        return after, [*orders, o.PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
     if state.dry_run:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
     if not state.permit:
         return _ask(state)
     state, key = _key(state, "power-off")
-    order = PowerOff(
+    order = o.PowerOff(
         key=key,
         node=state.node,
         node_uid=state.node_uid,
@@ -390,11 +443,11 @@ def _switch_off(state: OutageState) -> Result:
     return replace(state, phase="switching", key=key), [order]
 
 
-def _switch_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """The outcome proves nothing, except that the command was not sent."""
     if event.key != state.key:
         return state, ()
-    if event.reason == CHANGED or event.result == "cancelled":
+    if event.reason == o.CHANGED or event.result == "cancelled":
         # Or this leader's watch was broken for a while: the silence counts from now on.
         return _read(replace(state, switched=state.switched - 1, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
@@ -405,24 +458,24 @@ def _withdraw_switch(state: OutageState) -> Result:
     if state.phase != "switching" or state.withdrawn:
         return state, ()
     state, key = _key(replace(state, withdrawn=True), "cancel")
-    return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
 
 
-def _contradicted(state: OutageState, event: Contradicted, now: int) -> Result:
+def _contradicted(state: OutageState, event: o.Contradicted, now: int) -> Result:
     if event.source in POWER:
         return state, ()  # a machine that is on is the reason to switch it off
     return _withdraw_switch(replace(state, opposed=(*state.opposed, _of(event))))
 
 
-def _contradiction_ended(state: OutageState, event: ContradictionEnded, now: int) -> Result:
+def _contradiction_ended(state: OutageState, event: o.ContradictionEnded, now: int) -> Result:
     return replace(state, opposed=tuple(each for each in state.opposed if each != _of(event))), ()
 
 
-def _of(event: Contradicted | ContradictionEnded) -> str:
+def _of(event: o.Contradicted | o.ContradictionEnded) -> str:
     return f"{event.source} {event.name}".strip()
 
 
-def _sources_read(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _sources_read(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     read = parse_order_key(event.key).what == "sources" and event.result == "done"
     return replace(state, readings=min(state.readings + read, READINGS_BEFORE)), ()
 
@@ -431,11 +484,11 @@ def _reconsider(state: OutageState, event: Event, now: int) -> Result:
     return _consider(state, now)
 
 
-def _counted(state: OutageState, event: NodesCounted, now: int) -> Result:
+def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
     return replace(state, counted=event if event.key == state.key else state.counted), ()
 
 
-def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """The count decides. A request without a count has failed in the edge."""
     if event.key != state.key:
         return state, ()
@@ -446,7 +499,7 @@ def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     return _wait(state, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
 
 
-def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """After any other outcome than done, read the Node before the next decision."""
     if event.key != state.key:
         return state, ()
@@ -455,7 +508,7 @@ def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     # Cancelled before it began, or refused because the Node has changed: no write took place.
     if event.result == "cancelled":
         return _read(state)
-    if event.reason == CHANGED and state.changed < CHANGES_AT_ONCE:
+    if event.reason == o.CHANGED and state.changed < CHANGES_AT_ONCE:
         return _read(replace(state, changed=state.changed + 1))
     state, wake_ns = _refused(state, now)
     return replace(state, phase="reading", key="", wake_ns=wake_ns), ()
@@ -469,14 +522,14 @@ def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
 
 def _read(state: OutageState) -> Result:
     state, key = _key(state, "read")
-    return replace(state, phase="reading", key=key, wake_ns=NEVER_NS), [ReadNode(key=key)]
+    return replace(state, phase="reading", key=key, wake_ns=NEVER_NS), [o.ReadNode(key=key)]
 
 
 def _read_again(state: OutageState, event: Event, now: int) -> Result:
     return _read(state)
 
 
-def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.result != "done":
@@ -487,7 +540,7 @@ def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
 # --- the node before the taint --------------------------------------------------------------------
 
 
-def _with_node(state: OutageState, event: NodeRead, now: int) -> OutageState:
+def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
     """A sign of life voids the proof. The ProofActor records that later in the step."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
@@ -509,7 +562,7 @@ def _with_node(state: OutageState, event: NodeRead, now: int) -> OutageState:
     )
 
 
-def _read_quiet(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_quiet(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if event.taint == "ours":
         return _begin(state, "our taint stands on the node", now)
@@ -524,7 +577,7 @@ def _calm(state: OutageState, now: int) -> Result | None:
     return _close(state, "false-alarm") if calm else None
 
 
-def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
     rebooted = event.boot_id != state.boot_id
     state = _with_node(state, event, now)
     if rebooted and event.ready == "True" and event.taint == "none":
@@ -536,7 +589,7 @@ def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
     return (state, ()) if waits else _consider(state, now)
 
 
-def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_aside(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.taint == "other":
         return state, ()
@@ -545,7 +598,7 @@ def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
     return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
 
 
-def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+def _heartbeat_before(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
     # The order names an older mark, so the edge would refuse it.
     if state.phase == "tainting":
@@ -561,10 +614,10 @@ def _withdraw(state: OutageState) -> Result:
     if not state.proof:
         return state, ()
     state, key = _key(replace(state, proof=""), "cancel")
-    return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
 
 
-def _marked(state: OutageState, event: HeartbeatSeen, now: int) -> OutageState:
+def _marked(state: OutageState, event: o.HeartbeatSeen, now: int) -> OutageState:
     down_ns = NEVER_NS if state.down_ns == NEVER_NS else now
     state = replace(state, heard=True, down_ns=down_ns)
     if event.source == "lease":
@@ -572,34 +625,34 @@ def _marked(state: OutageState, event: HeartbeatSeen, now: int) -> OutageState:
     return replace(state, status_mark=event.mark)
 
 
-def _heard(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+def _heard(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     return _marked(state, event, now), ()
 
 
-def _missed_quiet(state: OutageState, event: HeartbeatMissed, now: int) -> Result:
+def _missed_quiet(state: OutageState, event: o.HeartbeatMissed, now: int) -> Result:
     state = replace(state, heard=False, lease_mark=state.lease_mark or event.mark)
     return _begin(state, f"no renewal of the lease for {event.silent_ns // NS_PER_SECOND} s", now)
 
 
-def _missed(state: OutageState, event: HeartbeatMissed, now: int) -> Result:
+def _missed(state: OutageState, event: o.HeartbeatMissed, now: int) -> Result:
     return replace(state, heard=False, lease_mark=state.lease_mark or event.mark), ()
 
 
-def _proof(state: OutageState, event: ProofAccepted, now: int) -> Result:
+def _proof(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
     state = _with_proof(state, event)
     return _consider(state, now) if state.phase == "suspected" and state.wake_ns == NEVER_NS else (state, ())
 
 
-def _with_proof(state: OutageState, event: ProofAccepted) -> OutageState:
+def _with_proof(state: OutageState, event: o.ProofAccepted) -> OutageState:
     return replace(state, proof=f"{event.source} {event.name}".strip(), proof_until_ns=event.until_ns)
 
 
-def _proof_quiet(state: OutageState, event: ProofAccepted, now: int) -> Result:
+def _proof_quiet(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
     state = _with_proof(state, event)
     return _begin(state, f"{state.proof} says that the machine is off", now)
 
 
-def _failed_before(state: OutageState, event: ActorFailed, now: int) -> Result:
+def _failed_before(state: OutageState, event: d.ActorFailed, now: int) -> Result:
     """Without the ProofActor no proof is voided, so none counts; and contradictions are unknown."""
     if event.actor != PROOF.name:
         return _actor_failed(state, event, now)
@@ -620,7 +673,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
-    out = OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
+    out = o.OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
     # The note beside a taint that was found is about that taint; the journal knows about our own.
     off_boot = (state.taint_boot if found else "") or state.off_boot
     state = replace(
@@ -639,7 +692,7 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
     again: list[Event] = []
     if state.listed:
         state, key = _key(replace(state, listed=False), "list")
-        again = [ListWork(key=key, node=state.node)]
+        again = [o.ListWork(key=key, node=state.node)]
     # It has rebooted during the write.
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
@@ -653,14 +706,14 @@ def _recovered(state: OutageState) -> Result:
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
     if state.phase == "recovering":
-        return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=_hanging(state))]
+        return replace(state, phase="out", waits=""), [o.WorkRecovered(unrecovered=_hanging(state))]
     # Another's taint keeps the node out of service: the outage stays open until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
     return state, ()
 
 
-def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
+def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
     """Follow what is new. The actor of each followed pod or volume sees by itself what is gone."""
     known = dict.fromkeys(state.followed)
     places: dict[str, int] = {}
@@ -675,14 +728,14 @@ def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
         places[pod.owner_uid] = place + 1
         if pod.uid not in known:
             pods[pod.uid] = pod.label
-            lost = PodLost(
+            lost = o.PodLost(
                 pod=pod, place=place, elsewhere=event.elsewhere.get(pod.owner_uid, ()), effect=effect
             )
             decisions.append(lost)
     for each in event.attachments:
         if each.name not in known:
             attachments[each.name] = each.volume or each.name
-            left = AttachmentLeft(
+            left = o.AttachmentLeft(
                 attachment=each,
                 tainted=bool(effect),
                 users=tuple(pod.uid for pod in event.pods if uses(pod, each.volume)),
@@ -694,24 +747,24 @@ def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
     return (state, decisions) if decisions else _recovered(state)
 
 
-def _pod_ended(state: OutageState, event: PodRecovered, now: int) -> Result:
+def _pod_ended(state: OutageState, event: o.PodRecovered, now: int) -> Result:
     pods = {uid: label for uid, label in state.pods.items() if uid != event.uid}
     return _recovered(replace(state, pods=pods))
 
 
-def _detached(state: OutageState, event: Detached, now: int) -> Result:
+def _detached(state: OutageState, event: o.Detached, now: int) -> Result:
     left = {name: volume for name, volume in state.attachments.items() if name != event.name}
     return _recovered(replace(state, attachments=left))
 
 
-def _actor_failed(state: OutageState, event: ActorFailed, now: int) -> Result:
+def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
     """The pod or volume is not followed any more: name it, but do not wait for it."""
     if event.actor not in (STUCK_POD.name, DETACH.name):
         return state, ()
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
 
 
-def _remind(state: OutageState, event: Tick, now: int) -> Result:
+def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
     reasons = {
         "recovering": f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
         "out": "the node has not come back",
@@ -725,14 +778,14 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
         if state.taint == "other"
         else f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
-    reminded = OutageReminded(reason=reasons[state.phase])
+    reminded = o.OutageReminded(reason=reasons[state.phase])
     return replace(state, wake_ns=now + state.reminder_ns), [reminded]
 
 
 # --- the way back ---------------------------------------------------------------------------------
 
 
-def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
     status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
     lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
     state = _with_node(state, event, now)
@@ -755,7 +808,7 @@ def _gone_text(state: OutageState) -> str:
     return NOT_OURS if state.taint == "other" else TAKEN_AWAY
 
 
-def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+def _heartbeat_tainted(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
     if state.doubt:
         return state, ()
@@ -780,7 +833,7 @@ def _doubted(state: OutageState, now: int) -> Result:
     return after, [*returned, *waits]
 
 
-def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
+def _contacted_too_long(state: OutageState, event: f.Tick, now: int) -> Result:
     return _same_boot(state, "it renews its lease", now)
 
 
@@ -799,13 +852,13 @@ def _returned(state: OutageState) -> Result:
         return state, ()
     same = state.boot_id == state.off_boot
     doubt = same and state.doubt
-    returned = NodeReturned(boot_id=state.boot_id, same_boot=same and not doubt, doubt=doubt)
+    returned = o.NodeReturned(boot_id=state.boot_id, same_boot=same and not doubt, doubt=doubt)
     return replace(state, returned=True), [returned]
 
 
 def _same_boot(state: OutageState, what: str, now: int) -> Result:
-    alarm = ProofWasWrong(proof=state.taint_proof, what=what)
-    returned = NodeReturned(boot_id=state.boot_id, same_boot=True)
+    alarm = o.ProofWasWrong(proof=state.taint_proof, what=what)
+    returned = o.NodeReturned(boot_id=state.boot_id, same_boot=True)
     state = _ready_since(replace(state, phase="quarantined", returned=True, wrong=True))
     after, orders = _quarantine(state, now)
     return after, [alarm, returned, *orders]
@@ -821,11 +874,11 @@ def _quarantine(state: OutageState, now: int) -> Result:
     if state.dry_run:
         return _wait(state, DRY_QUARANTINE)
     state, key = _key(state, "quarantine")
-    order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
+    order = o.SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
     return replace(state, key=key, quarantine=True), [order]
 
 
-def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_quarantined(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
@@ -844,7 +897,7 @@ def _freed(state: OutageState, now: int) -> Result:
     return _untaint(state, now) if free else (state, ())
 
 
-def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _quarantine_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.result != "done":
@@ -853,7 +906,7 @@ def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result
     return _freed(replace(state, key="", refused=0), now)
 
 
-def _tick_quarantined(state: OutageState, event: Tick, now: int) -> Result:
+def _tick_quarantined(state: OutageState, event: f.Tick, now: int) -> Result:
     return _quarantine(state, now) if state.key else _remind(state, event, now)
 
 
@@ -865,22 +918,22 @@ def _untaint(state: OutageState, now: int) -> Result:
     if state.dry_run:
         return _wait(state, DRY_UNTAINT, wake_ns=now + state.reminder_ns)
     state, key = _key(state, "untaint")
-    order = RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
+    order = o.RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
     return replace(state, key=key), [order]
 
 
-def _tick_untainting(state: OutageState, event: Tick, now: int) -> Result:
+def _tick_untainting(state: OutageState, event: f.Tick, now: int) -> Result:
     return _remind(state, event, now) if state.dry_run else _untaint(state, now)
 
 
-def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+def _untaint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.result != "done":
         state, wake_ns = _refused(state, now)
         return replace(state, key="", wake_ns=wake_ns), ()
     # Another's taint stays, also one that was ours until its note was changed.
-    taint: TaintOwner = "other" if state.taint == "other" else "none"
+    taint: o.TaintOwner = "other" if state.taint == "other" else "none"
     return _untainted(replace(state, taint=taint, quarantine=False), now)
 
 
@@ -888,14 +941,14 @@ def _untainted(state: OutageState, now: int) -> Result:
     return _follow(replace(state, phase="following", refused=0, key="", wake_ns=now + state.reminder_ns), now)
 
 
-def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_untainting(state: OutageState, event: o.NodeRead, now: int) -> Result:
     """Removed by another, or by an order whose outcome is unknown."""
     state = _with_node(state, event, now)
     gone = state.taint != "ours" and not state.quarantine and not state.key
     return _untainted(state, now) if gone else (state, ())
 
 
-def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
+def _read_following(state: OutageState, event: o.NodeRead, now: int) -> Result:
     status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
     state = _with_node(state, event, now)
     if _is_off(state) and (event.ready == "True" or status):
@@ -903,7 +956,7 @@ def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
     return _follow(state, now)
 
 
-def _heartbeat_following(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+def _heartbeat_following(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
     return (
         _same_boot(state, "it reports its status", now)
@@ -933,14 +986,14 @@ def _follow(state: OutageState, now: int) -> Result:
     return after, [*returned, *decisions]
 
 
-def _deleted(state: OutageState, event: NodeDeleted, now: int) -> Result:
+def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
     return _close(state, "node-deleted")
 
 
 # --- another leader -------------------------------------------------------------------------------
 
 
-def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
+def _configured(state: OutageState, event: o.LeaderStarted) -> OutageState:
     return replace(
         state,
         node=event.node,
@@ -962,11 +1015,11 @@ def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
     )
 
 
-def _started_quiet(state: OutageState, event: LeaderStarted, now: int) -> Result:
+def _started_quiet(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     return replace(_configured(state, event), proof=""), ()
 
 
-def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Result:
+def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Only the Node shows whether the last leader's taint took place. Its proof was its own."""
     state = replace(_configured(state, event), proof="", listed=False)
     # This leader's clock is another. By then the sources show a machine that was switched off.
@@ -976,14 +1029,14 @@ def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Resul
     return _with_list(after, orders)
 
 
-def _started_tainted(state: OutageState, event: LeaderStarted, now: int) -> Result:
+def _started_tainted(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """The last leader recorded the taint: list what hangs and wait anew."""
     state = replace(_configured(state, event), listed=False)
     wake_ns = now + (CONTACT_NS if state.phase == "contacted" else state.reminder_ns)
     return _with_list(replace(state, wake_ns=wake_ns), [])
 
 
-def _started_back(state: OutageState, event: LeaderStarted, now: int) -> Result:
+def _started_back(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Repeat the last leader's order, or give the one that its dry run only recorded."""
     state = replace(_configured(state, event), listed=False)
     state = replace(state, wake_ns=now + state.reminder_ns)
@@ -995,11 +1048,11 @@ def _started_back(state: OutageState, event: LeaderStarted, now: int) -> Result:
 
 def _with_list(state: OutageState, orders: Any) -> Result:
     state, key = _key(state, "list")
-    return state, [*orders, ListWork(key=key, node=state.node)]
+    return state, [*orders, o.ListWork(key=key, node=state.node)]
 
 
 def _afresh(
-    state: OutageState, now: int, in_episode: bool, start: LeaderStarted | None
+    state: OutageState, now: int, in_episode: bool, start: o.LeaderStarted | None
 ) -> OutageState | None:
     """A failed actor continues in an outage only with a new leader, which reads the Node first."""
     if not in_episode:
@@ -1013,103 +1066,13 @@ def _deadline(state: OutageState) -> int:
     return min(_switch_ns(state), state.switch_ns if state.permit else NEVER_NS)
 
 
-# fmt: off
-_REBOOTED = (NodeReturned, RemoveTaint, OutageWaits)
-_SAME_BOOT = (ProofWasWrong, NodeReturned, SetQuarantine, OutageWaits)
-_CONSIDER = (
-    *(OutageWaits, StoodAside, RequestPermit, ReturnPermit, SetTaint, PowerOff, PowerOffGivenUp),
-    *(OutOfService, ListWork, WorkRecovered, *_REBOOTED),
-)
-_BEGIN = (OutageBegan, *_CONSIDER)
-_CLOSE = (CancelOrder, ReturnPermit, OutageClosed)
-_FOLLOW = (*_CLOSE, *_BEGIN)
-_CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
-_UNTAINTED = f"following quiet {_CONSIDERED}"
-_BEFORE = "suspected asking tainting switching reading"
-_TAINTED = "recovering out contacted"
-_WAITING = "recovering out contacted quarantined doubted untainting following"
-
 OUTAGE = ActorType(
     NAME,
     OutageState,
-    Transitions(
-        get_args(OutagePhase), attrgetter("phase"),
-        # --- the process
-        Row("quiet", LeaderStarted, _started_quiet),
-        Row(f"{_BEFORE} aside", LeaderStarted, _started_before, "reading", decides=(ReadNode, ListWork)),
-        Row(f"{_TAINTED} doubted following", LeaderStarted, _started_tainted, decides=(ListWork,)),
-        Row("quarantined untainting", LeaderStarted, _started_back,
-            decides=(ListWork, OutageWaits, SetQuarantine, RemoveTaint)),
-        # --- the Node
-        Row("quiet", NodeRead, _read_quiet, f"= {_CONSIDERED}", decides=_BEGIN),
-        Row(_BEFORE, NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
-        Row("aside", NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
-        Row(_TAINTED, NodeRead, _read_tainted, f"= contacted quarantined {_UNTAINTED}",
-            decides=(*_SAME_BOOT, *_FOLLOW)),
-        Row("quarantined doubted", NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
-        Row("untainting", NodeRead, _read_untainting, f"= {_UNTAINTED}", decides=_FOLLOW),
-        Row("following", NodeRead, _read_following, f"= quarantined {_UNTAINTED}",
-            decides=(*_SAME_BOOT, *_FOLLOW)),
-        ignored("quiet", NodeDeleted),
-        Row(f"{_BEFORE} {_WAITING} aside", NodeDeleted, _deleted, "quiet", decides=_CLOSE),
-        Row(_BEFORE, HeartbeatSeen, _heartbeat_before, "= quiet", decides=(CancelOrder, *_CLOSE)),
-        Row("recovering out", HeartbeatSeen, _heartbeat_tainted, "= contacted quarantined",
-            decides=_SAME_BOOT),
-        Row("contacted", HeartbeatSeen, _heartbeat_tainted, "= quarantined",
-            decides=_SAME_BOOT),
-        Row("following", HeartbeatSeen, _heartbeat_following, "= quarantined", decides=_SAME_BOOT),
-        Row("quiet quarantined doubted untainting aside", HeartbeatSeen, _heard),
-        Row("quiet", HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
-        Row(f"{_BEFORE} {_WAITING} aside", HeartbeatMissed, _missed),
-        # --- the proof
-        Row("quiet", ProofAccepted, _proof_quiet, _CONSIDERED, decides=_BEGIN),
-        Row(f"{_BEFORE} aside", ProofAccepted, _proof, f"= {_CONSIDERED}", decides=_CONSIDER),
-        ignored(_WAITING, ProofAccepted),
-        Row(f"{_BEFORE} aside quiet", ProofVoided, _no_proof, "= quiet",
-            decides=(CancelOrder, OutageWaits, *_CLOSE)),
-        ignored(_WAITING, ProofVoided),
-        Row(f"{_BEFORE} aside quiet", ActorFailed, _failed_before, "= quiet",
-            decides=(CancelOrder, OutageWaits, *_CLOSE)),
-        Row(_WAITING, ActorFailed, _actor_failed, "= out quiet", decides=(WorkRecovered, *_CLOSE)),
-        Row(f"quiet suspected asking tainting reading aside {_WAITING}", Contradicted, _contradicted),
-        Row("switching", Contradicted, _contradicted, decides=(CancelOrder,)),
-        Row(EVERY, ContradictionEnded, _contradiction_ended),
-        # --- outcomes and deadlines
-        Row("suspected", OrderEnded, _sources_read),
-        Row("switching", OrderEnded, _switch_ended, f"= reading {_CONSIDERED}",
-            decides=(ReadNode, *_CONSIDER)),
-        Row("asking", NodesCounted, _counted),
-        ignored(f"quiet suspected tainting switching reading aside {_WAITING}", NodesCounted),
-        Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
-        Row("tainting", OrderEnded, _taint_ended, "= reading recovering out untainting",
-            decides=(OutOfService, ListWork, WorkRecovered, ReadNode, *_REBOOTED)),
-        Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
-        Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
-        Row("untainting", OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
-        ignored("quiet recovering out contacted doubted following aside", OrderEnded),
-        Row("suspected", Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
-        Row("reading", Tick, _read_again, decides=(ReadNode,)),
-        Row("recovering out doubted aside following", Tick, _remind, decides=(OutageReminded,)),
-        Row("contacted", Tick, _contacted_too_long, "quarantined",
-            decides=_SAME_BOOT),
-        Row("quarantined", Tick, _tick_quarantined, decides=(OutageReminded, SetQuarantine)),
-        Row("untainting", Tick, _tick_untainting, decides=(OutageReminded, RemoveTaint)),
-        ignored("quiet asking tainting switching", Tick),
-        # --- what hangs
-        Row(f"{_BEFORE} {_WAITING} aside", WorkListed, _listed, "= out quiet",
-            decides=(PodLost, AttachmentLeft, OutOfService, WorkRecovered, *_CLOSE)),
-        ignored("quiet", WorkListed),
-        Row(f"{_BEFORE} {_WAITING} aside", PodRecovered, _pod_ended, "= out quiet",
-            decides=(WorkRecovered, *_CLOSE)),
-        ignored("quiet", PodRecovered),
-        Row(f"{_BEFORE} {_WAITING} aside", Detached, _detached, "= out quiet",
-            decides=(WorkRecovered, *_CLOSE)),
-        ignored("quiet", Detached),
-    ),
+    _transitions(),
     deadline=_deadline,
     afresh=_afresh,
 )
-# fmt: on
 
 # --- the fallback ---------------------------------------------------------------------------------
 #
@@ -1132,65 +1095,69 @@ class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, 
     ordinal: int = 0
 
 
-def _note_begin(state: OutageFallbackState, event: OutageBegan, now: int) -> Result:
+# fmt: off
+def _fallback_transitions() -> Transitions:
+    return Transitions(
+        ("watching", "engaged"), attrgetter("phase"),
+        Row(EVERY, o.LeaderStarted, _watch_again, "watching"),
+        Row(EVERY, o.NodeRead, _note_node),
+        Row(EVERY, o.OutageBegan, _note_begin),
+        Row(EVERY, o.SetTaint, _note_order),
+        Row(EVERY, o.PowerOff, _note_order),
+        Row(EVERY, o.OutOfService, _note_taint),
+        Row(EVERY, o.OutageClosed, _note_end, "watching"),
+        Row("watching", d.ActorFailed, _engage, "= engaged", decides=(d.CancelOrder, o.OutageAbandoned)),
+        ignored("engaged", d.ActorFailed),
+        Row("engaged", f.Tick, _say_again, decides=(o.OutageAbandoned,)),
+        ignored("watching", f.Tick),
+        ignored(EVERY, f.OrderEnded),
+    )
+# fmt: on
+
+
+def _note_begin(state: OutageFallbackState, event: o.OutageBegan, now: int) -> Result:
     return replace(state, open=True), ()
 
 
-def _note_order(state: OutageFallbackState, event: SetTaint | PowerOff, now: int) -> Result:
+def _note_order(state: OutageFallbackState, event: o.SetTaint | o.PowerOff, now: int) -> Result:
     return replace(state, write_key=event.key), ()
 
 
-def _note_taint(state: OutageFallbackState, event: OutOfService, now: int) -> Result:
+def _note_taint(state: OutageFallbackState, event: o.OutOfService, now: int) -> Result:
     return replace(state, tainted=True), ()
 
 
-def _note_node(state: OutageFallbackState, event: NodeRead, now: int) -> Result:
+def _note_node(state: OutageFallbackState, event: o.NodeRead, now: int) -> Result:
     return replace(state, tainted=event.taint == "ours"), ()
 
 
-def _engage(state: OutageFallbackState, event: ActorFailed, now: int) -> Result:
+def _engage(state: OutageFallbackState, event: d.ActorFailed, now: int) -> Result:
     if event.actor != NAME or not state.open:
         return state, ()
-    decisions: list[Event] = [OutageAbandoned(tainted=state.tainted)]
+    decisions: list[Event] = [o.OutageAbandoned(tainted=state.tainted)]
     if state.write_key and not state.tainted:
         key = order_key(FALLBACK_NAME, "cancel", "", state.ordinal)
-        decisions.insert(0, CancelOrder(key=key, target=state.write_key, waiting_only=True))
+        decisions.insert(0, d.CancelOrder(key=key, target=state.write_key, waiting_only=True))
         state = replace(state, ordinal=state.ordinal + 1)
     return replace(state, phase="engaged", write_key="", wake_ns=now + state.reminder_ns), decisions
 
 
-def _say_again(state: OutageFallbackState, event: Tick, now: int) -> Result:
-    return replace(state, wake_ns=now + state.reminder_ns), [OutageAbandoned(tainted=state.tainted)]
+def _say_again(state: OutageFallbackState, event: f.Tick, now: int) -> Result:
+    return replace(state, wake_ns=now + state.reminder_ns), [o.OutageAbandoned(tainted=state.tainted)]
 
 
-def _watch_again(state: OutageFallbackState, event: LeaderStarted, now: int) -> Result:
+def _watch_again(state: OutageFallbackState, event: o.LeaderStarted, now: int) -> Result:
     reminder_ns = event.settings.reminder_seconds * NS_PER_SECOND
     return replace(state, phase="watching", write_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
 
 
-def _note_end(state: OutageFallbackState, event: OutageClosed, now: int) -> Result:
+def _note_end(state: OutageFallbackState, event: o.OutageClosed, now: int) -> Result:
     return fresh_but(state, ("reminder_ns", "ordinal")), ()
 
 
-# fmt: off
 OUTAGE_FALLBACK = ActorType(
     FALLBACK_NAME,
     OutageFallbackState,
-    Transitions(
-        ("watching", "engaged"), attrgetter("phase"),
-        Row(EVERY, LeaderStarted, _watch_again, "watching"),
-        Row(EVERY, NodeRead, _note_node),
-        Row(EVERY, OutageBegan, _note_begin),
-        Row(EVERY, SetTaint, _note_order),
-        Row(EVERY, PowerOff, _note_order),
-        Row(EVERY, OutOfService, _note_taint),
-        Row(EVERY, OutageClosed, _note_end, "watching"),
-        Row("watching", ActorFailed, _engage, "= engaged", decides=(CancelOrder, OutageAbandoned)),
-        ignored("engaged", ActorFailed),
-        Row("engaged", Tick, _say_again, decides=(OutageAbandoned,)),
-        ignored("watching", Tick),
-        ignored(EVERY, OrderEnded),
-    ),
+    _fallback_transitions(),
     deadline=lambda state: state.wake_ns,
 )
-# fmt: on

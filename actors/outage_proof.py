@@ -33,26 +33,9 @@ from ebbtide.actors.actor import (
     fresh_but,
     ignored,
 )
+from ebbtide.events import facts as f
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
-from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.events.outage_events import (
-    Contradicted,
-    ContradictionEnded,
-    EvidenceRead,
-    HeartbeatMissed,
-    HeartbeatSeen,
-    LeaderStarted,
-    NodeRead,
-    OutageBegan,
-    OutageClosed,
-    OutageSettings,
-    OutOfService,
-    ProofAccepted,
-    ProofRefused,
-    ProofVoided,
-    ReadSources,
-    Source,
-)
 
 NAME = "ProofActor"
 
@@ -65,15 +48,15 @@ READ_PAUSE_NS = 5 * NS_PER_SECOND
 #: for an hour. A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: These show Off for a moment in a forced restart, so one reading is no proof.
-TWICE: tuple[Source, ...] = ("redfish", "ipmi")
+TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
 #: These know only the machine's power: a machine that is on may be dead.
-POWER: tuple[Source, ...] = (*TWICE, "cloud")
+POWER: tuple[o.Source, ...] = (*TWICE, "cloud")
 #: A peer that cannot reach a node proves no outage: these only contradict.
-NO_PROOF: tuple[Source, ...] = ("peer", "kubelet")
+NO_PROOF: tuple[o.Source, ...] = ("peer", "kubelet")
 #: These stay where they were written and may be old, so they must name the boot.
-NAMES_BOOT: tuple[Source, ...] = ("certificate", "declared")
+NAMES_BOOT: tuple[o.Source, ...] = ("certificate", "declared")
 #: These are on the Node: its author withdraws one by removing it.
-STATED: tuple[Source, ...] = ("certificate", "declared", "cloud-taint")
+STATED: tuple[o.Source, ...] = ("certificate", "declared", "cloud-taint")
 #: How long a contradiction lasts unless its source withdraws it. Long, because a wrong proof costs data and a
 #: late one only time; not for ever, because a source may be gone for good.
 CONTRADICTION_NS = 600 * NS_PER_SECOND
@@ -105,7 +88,7 @@ REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFOR
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A source's answer. ``first_ns``: the begin of the first of an unbroken row of such answers."""
 
-    source: Source
+    source: o.Source
     name: str
     first_ns: int
     begun_ns: int
@@ -172,14 +155,39 @@ def phase_of(state: ProofState) -> str:
     return f"{state.reading}{AND}{proof_status(state)}"
 
 
-def _of(event: EvidenceRead) -> str:
+_SAID = (o.ProofAccepted, o.ProofRefused, o.ProofVoided, o.Contradicted, o.ContradictionEnded)
+
+
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        (get_args(Reading), get_args(ProofStatus)), phase_of,
+        Row("idle", o.LeaderStarted, _started, "= open contradicted", decides=(o.ProofVoided,)),
+        Row("asking pausing", o.LeaderStarted, _started, "= pausing open contradicted",
+            decides=(o.ProofVoided,)),
+        Row(EVERY, o.NodeRead, _node_read, "= open", decides=(o.ContradictionEnded, o.ProofVoided)),
+        Row(EVERY, o.HeartbeatSeen, _heartbeat, "= open", decides=(o.ProofVoided,)),
+        Row(EVERY, o.HeartbeatMissed, _missed),
+        Row(EVERY, o.EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
+        Row(EVERY, o.OutageBegan, _began, "= asking", decides=(o.ReadSources,)),
+        Row("asking", f.OrderEnded, _order_ended, "= pausing"),
+        Row("pausing", f.OrderEnded, _order_ended),
+        ignored("idle", f.OrderEnded),
+        Row("idle asking pausing", f.Tick, _tick, "= asking open proved", decides=(*_SAID, o.ReadSources)),
+        Row(EVERY, o.OutOfService, _rest, "= idle"),
+        Row(EVERY, o.OutageClosed, _closed, "idle open contradicted"),
+    )
+# fmt: on
+
+
+def _of(event: o.EvidenceRead) -> str:
     return f"{event.source} {event.name}".strip()
 
 
 # --- a source's answer --------------------------------------------------------------------------
 
 
-def _stranger(state: ProofState, event: EvidenceRead) -> str:
+def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
     """Why the answer may be about another machine; empty: it is about this one."""
     known = {
         "systemUUID": state.system_uuid,
@@ -192,7 +200,7 @@ def _stranger(state: ProofState, event: EvidenceRead) -> str:
     return "" if event.identity == known else OTHER_MACHINE
 
 
-def _read_again(state: ProofState, event: EvidenceRead) -> Declaration | None:
+def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
     """The same statement, if it has counted before."""
     known = state.declared.get(_of(event))
     same = known and (known.at, known.mark, known.valid_seconds) == (
@@ -203,7 +211,7 @@ def _read_again(state: ProofState, event: EvidenceRead) -> Declaration | None:
     return known if same else None
 
 
-def _objection(state: ProofState, event: EvidenceRead, now: int) -> str:
+def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
     """Why an answer that the machine is off does not count; empty: it counts."""
     if why := _stranger(state, event):
         return why
@@ -222,7 +230,7 @@ def _objection(state: ProofState, event: EvidenceRead, now: int) -> str:
     return ""
 
 
-def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
+def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
     who = _of(event)
     if event.verdict == "off":
         return _says_off(state, event, who, now)
@@ -241,7 +249,7 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     # Earlier answers do not count any more.
     state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
     what = "the machine is on" if event.source in POWER else "the node runs"
-    said: list[Event] = [Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
+    said: list[Event] = [o.Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
     state, voided = _voided(state, f"{who} says that {what}")
     return state, [*said, *voided]
 
@@ -255,7 +263,7 @@ def _taken_back(state: ProofState, who: str) -> Result:
     return state, [*voided, *accepted]
 
 
-def _says_off(state: ProofState, event: EvidenceRead, who: str, now: int) -> Result:
+def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> Result:
     """Counted, refused, or the first of two."""
     if (known := _read_again(state, event)) is not None:
         state = replace(state, declared={**state.declared, who: replace(known, seen_ns=event.begun_ns)})
@@ -263,7 +271,7 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str, now: int) -> Res
         state = replace(state, off={each: said for each, said in state.off.items() if each != who})
         if state.refused.get(who) == why:
             return state, ()
-        refused = ProofRefused(source=event.source, name=event.name, reason=why)
+        refused = o.ProofRefused(source=event.source, name=event.name, reason=why)
         return replace(state, refused={**state.refused, who: why}), [refused]
     # A source that reported on and now reports off has withdrawn its contradiction.
     state, ended = _ended(state, tuple(each for each in state.on if each == who), SAYS_OTHERWISE)
@@ -299,7 +307,8 @@ def _ended(state: ProofState, who: tuple[str, ...], reason: str) -> tuple[ProofS
     """End these contradictions."""
     parts = [each.partition(" ") for each in who]
     said = [
-        ContradictionEnded(source=cast(Source, source), name=name, reason=reason) for source, _, name in parts
+        o.ContradictionEnded(source=cast(o.Source, source), name=name, reason=reason)
+        for source, _, name in parts
     ]
     on = {each: until_ns for each, until_ns in state.on.items() if each not in who}
     return replace(state, on=on) if who else state, [*said]
@@ -318,12 +327,12 @@ def _weigh(state: ProofState, who: str = "") -> Result:
         return state, ()
     chosen = who or candidates[0]
     said = state.off[chosen]
-    accepted = ProofAccepted(source=said.source, name=said.name, until_ns=said.until_ns)
+    accepted = o.ProofAccepted(source=said.source, name=said.name, until_ns=said.until_ns)
     return replace(state, proof=chosen), [accepted]
 
 
 def _voided(state: ProofState, reason: str) -> Result:
-    return replace(state, proof=""), [ProofVoided(reason=reason)] if state.proof else []
+    return replace(state, proof=""), [o.ProofVoided(reason=reason)] if state.proof else []
 
 
 # --- the node --------------------------------------------------------------------------------------
@@ -335,13 +344,13 @@ def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
     return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
 
-def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
+def _heartbeat(state: ProofState, event: o.HeartbeatSeen, now: int) -> Result:
     if event.source == "lease":
         return _heart_beat(replace(state, lease_mark=event.mark), now, "the node has renewed its lease")
     return _heart_beat(replace(state, status_mark=event.mark), now, "the node has reported its status")
 
 
-def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
+def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
     before = state
     state = replace(
         state,
@@ -363,7 +372,7 @@ def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
     return state, ()
 
 
-def _missed(state: ProofState, event: HeartbeatMissed, now: int) -> Result:
+def _missed(state: ProofState, event: o.HeartbeatMissed, now: int) -> Result:
     """It may be off: read the sources often again. Not after a heartbeat, since a live node that is not Ready
     for days sends one every ten seconds.
     """
@@ -385,14 +394,14 @@ def _read(state: ProofState) -> Result:
         readings=state.readings + 1,
         ordinal=state.ordinal + 1,
     )
-    return state, [ReadSources(key=key, node=state.node)]
+    return state, [o.ReadSources(key=key, node=state.node)]
 
 
-def _began(state: ProofState, event: OutageBegan, now: int) -> Result:
+def _began(state: ProofState, event: o.OutageBegan, now: int) -> Result:
     return _read(state)
 
 
-def _order_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
+def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
         # Whatever its outcome, read the sources often from now on.
         pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
@@ -412,7 +421,7 @@ def _pause_ns(state: ProofState) -> int:
     return later[-1] if later else READ_PAUSE_NS
 
 
-def _tick(state: ProofState, event: Tick, now: int) -> Result:
+def _tick(state: ProofState, event: f.Tick, now: int) -> Result:
     """End what is too old, then begin the next reading if it is due."""
     ended = [each for each, said in state.off.items() if said.until_ns <= now]
     off = {each: said for each, said in state.off.items() if each not in ended}
@@ -436,13 +445,13 @@ def _rest(state: ProofState, event: Event, now: int) -> Result:
     return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS, readings=0), ()
 
 
-def _closed(state: ProofState, event: OutageClosed, now: int) -> Result:
+def _closed(state: ProofState, event: o.OutageClosed, now: int) -> Result:
     state, _ = _rest(state, event, now)
     # Contradictions stay: the next suspicion may come within seconds.
     return replace(state, off={}, proof="", refused={}), ()
 
 
-def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
+def _started(state: ProofState, event: o.LeaderStarted, now: int) -> Result:
     """Another process observed the proof, by another clock."""
     state, voided = _voided(state, "another leader observed it")
     reading = state.reading
@@ -473,7 +482,9 @@ def _deadline(state: ProofState) -> int:
     return min([state.pause_until_ns, *times, *state.on.values()])
 
 
-def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted | None) -> ProofState | None:
+def _afresh(
+    state: ProofState, now: int, in_episode: bool, start: o.LeaderStarted | None
+) -> ProofState | None:
     """In an outage only with a new leader: a lasting defect must not cost a record a second."""
     if in_episode and start is None:
         return None
@@ -482,31 +493,12 @@ def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted 
 
 
 #: The state's default is the configuration's.
-assert ProofState().proof_ns == OutageSettings().proof_seconds * NS_PER_SECOND
+assert ProofState().proof_ns == o.OutageSettings().proof_seconds * NS_PER_SECOND
 
-_SAID = (ProofAccepted, ProofRefused, ProofVoided, Contradicted, ContradictionEnded)
-
-# fmt: off
 PROOF = ActorType(
     NAME,
     ProofState,
-    Transitions(
-        (get_args(Reading), get_args(ProofStatus)), phase_of,
-        Row("idle", LeaderStarted, _started, "= open contradicted", decides=(ProofVoided,)),
-        Row("asking pausing", LeaderStarted, _started, "= pausing open contradicted", decides=(ProofVoided,)),
-        Row(EVERY, NodeRead, _node_read, "= open", decides=(ContradictionEnded, ProofVoided)),
-        Row(EVERY, HeartbeatSeen, _heartbeat, "= open", decides=(ProofVoided,)),
-        Row(EVERY, HeartbeatMissed, _missed),
-        Row(EVERY, EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
-        Row(EVERY, OutageBegan, _began, "= asking", decides=(ReadSources,)),
-        Row("asking", OrderEnded, _order_ended, "= pausing"),
-        Row("pausing", OrderEnded, _order_ended),
-        ignored("idle", OrderEnded),
-        Row("idle asking pausing", Tick, _tick, "= asking open proved", decides=(*_SAID, ReadSources)),
-        Row(EVERY, OutOfService, _rest, "= idle"),
-        Row(EVERY, OutageClosed, _closed, "idle open contradicted"),
-    ),
+    _transitions(),
     deadline=_deadline,
     afresh=_afresh,
 )
-# fmt: on

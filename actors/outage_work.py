@@ -19,30 +19,8 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.actors.hang import TEXTS, pod_hang
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.outage_events import (
-    Attachment,
-    AttachmentGone,
-    AttachmentLeft,
-    AttachmentRead,
-    Detached,
-    DetachForced,
-    DetachWaits,
-    ElsewhereRead,
-    LeaderStarted,
-    LostPod,
-    LostPodGone,
-    LostPodRead,
-    NodeRead,
-    NodeReturned,
-    OutOfService,
-    PodLost,
-    PodRecovered,
-    PodWaits,
-    Ready,
-    TaintOwner,
-    WorkListed,
-)
 
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
 
@@ -60,7 +38,7 @@ class Successor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: PodPhase = "fresh"
-    pod: LostPod | None = None
+    pod: o.LostPod | None = None
     place: int = 0
     #: The owner's pods that existed before: no successors.
     elsewhere: tuple[str, ...] = ()
@@ -71,12 +49,38 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     since_ns: int = 0
 
 
-def _lost(state: StuckPodState, event: PodLost, now: int) -> Result:
+# fmt: off
+def _pod_transitions() -> Transitions:
+    return Transitions(
+        get_args(PodPhase), attrgetter("phase"),
+        Row("fresh", o.PodLost, _lost, "bound terminating", decides=(o.PodWaits,)),
+        ignored("bound terminating gone over", o.PodLost),
+        Row("bound terminating gone", o.LeaderStarted, _pod_watched_anew),
+        ignored("fresh over", o.LeaderStarted),
+        Row("bound terminating", o.LostPodRead, _pod_read, "bound terminating", decides=(o.PodWaits,)),
+        ignored("fresh gone over", o.LostPodRead),
+        Row("bound terminating", o.LostPodGone, _pod_gone, "gone over", decides=(o.PodWaits, o.PodRecovered)),
+        ignored("fresh gone over", o.LostPodGone),
+        Row("bound terminating", o.WorkListed, _pod_listed, "bound terminating gone over",
+            decides=(o.PodWaits, o.PodRecovered)),
+        ignored("fresh gone over", o.WorkListed),
+        Row("bound terminating gone", o.ElsewhereRead, _elsewhere, "= over",
+            decides=(o.PodWaits, o.PodRecovered)),
+        ignored("fresh over", o.ElsewhereRead),
+        Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=(o.PodWaits,)),
+        ignored("fresh over", o.OutOfService),
+        Row("bound", o.NodeReturned, _node_back, "over", decides=(o.PodRecovered,)),
+        ignored("fresh terminating gone over", o.NodeReturned),
+    )
+# fmt: on
+
+
+def _lost(state: StuckPodState, event: o.PodLost, now: int) -> Result:
     found = replace(state, place=event.place, elsewhere=event.elsewhere, effect=event.effect, since_ns=now)
     return _bound(found, event.pod)
 
 
-def _bound(state: StuckPodState, pod: LostPod) -> Result:
+def _bound(state: StuckPodState, pod: o.LostPod) -> Result:
     return _say(state, replace(state, phase="terminating" if pod.terminating else "bound", pod=pod))
 
 
@@ -101,10 +105,10 @@ def _say(before: StuckPodState, state: StuckPodState) -> Result:
     """Record each reason once."""
     assert state.pod is not None
     reason = _reason(state)
-    return state, [PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else ()
+    return state, [o.PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else ()
 
 
-def _pod_read(state: StuckPodState, event: LostPodRead, now: int) -> Result:
+def _pod_read(state: StuckPodState, event: o.LostPodRead, now: int) -> Result:
     return _bound(state, event.pod)
 
 
@@ -112,14 +116,14 @@ def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
     return _succeeded(state, replace(state, phase="gone"), now)
 
 
-def _pod_listed(state: StuckPodState, event: WorkListed, now: int) -> Result:
+def _pod_listed(state: StuckPodState, event: o.WorkListed, now: int) -> Result:
     """A new leader's list. A pod that is missing in it is gone."""
     assert state.pod is not None
     found = next((pod for pod in event.pods if pod.uid == state.pod.uid), None)
     return _pod_gone(state, event, now) if found is None else _bound(state, found)
 
 
-def _elsewhere(state: StuckPodState, event: ElsewhereRead, now: int) -> Result:
+def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result:
     pod = state.pod
     assert pod is not None
     mine = event.owner_uid == pod.owner_uid != "" and event.uid != pod.uid
@@ -146,52 +150,31 @@ def _succeeded(before: StuckPodState, state: StuckPodState, now: int) -> Result:
 def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
     assert state.pod is not None
     elapsed_ns = max(0, now - state.since_ns)
-    over = PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns)
+    over = o.PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns)
     return replace(state, phase="over"), [over]
 
 
-def _pod_watched_anew(state: StuckPodState, event: LeaderStarted, now: int) -> Result:
+def _pod_watched_anew(state: StuckPodState, event: o.LeaderStarted, now: int) -> Result:
     """This leader has another clock."""
     return replace(state, since_ns=now), ()
 
 
-def _tainted_pod(state: StuckPodState, event: OutOfService, now: int) -> Result:
+def _tainted_pod(state: StuckPodState, event: o.OutOfService, now: int) -> Result:
     return _say(state, replace(state, effect=event.effect))
 
 
-def _node_back(state: StuckPodState, event: NodeReturned, now: int) -> Result:
+def _node_back(state: StuckPodState, event: o.NodeReturned, now: int) -> Result:
     """The taint did not delete it, and its kubelet runs it again."""
     assert state.pod is not None
     return _over(state, state.pod.uid, "", now)
 
 
-# fmt: off
 STUCK_POD = ActorType(
     POD_NAME,
     StuckPodState,
-    Transitions(
-        get_args(PodPhase), attrgetter("phase"),
-        Row("fresh", PodLost, _lost, "bound terminating", decides=(PodWaits,)),
-        ignored("bound terminating gone over", PodLost),
-        Row("bound terminating gone", LeaderStarted, _pod_watched_anew),
-        ignored("fresh over", LeaderStarted),
-        Row("bound terminating", LostPodRead, _pod_read, "bound terminating", decides=(PodWaits,)),
-        ignored("fresh gone over", LostPodRead),
-        Row("bound terminating", LostPodGone, _pod_gone, "gone over", decides=(PodWaits, PodRecovered)),
-        ignored("fresh gone over", LostPodGone),
-        Row("bound terminating", WorkListed, _pod_listed, "bound terminating gone over",
-            decides=(PodWaits, PodRecovered)),
-        ignored("fresh gone over", WorkListed),
-        Row("bound terminating gone", ElsewhereRead, _elsewhere, "= over", decides=(PodWaits, PodRecovered)),
-        ignored("fresh over", ElsewhereRead),
-        Row("bound terminating gone", OutOfService, _tainted_pod, decides=(PodWaits,)),
-        ignored("fresh over", OutOfService),
-        Row("bound", NodeReturned, _node_back, "over", decides=(PodRecovered,)),
-        ignored("fresh terminating gone over", NodeReturned),
-    ),
+    _pod_transitions(),
     deadline=lambda state: NEVER_NS,
 )
-# fmt: on
 
 # --- an attachment --------------------------------------------------------------------------------
 
@@ -218,18 +201,49 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     forced: bool = False
 
 
-def may_time_out(unique_name: str, ready: Ready, taint: TaintOwner, in_use: tuple[str, ...]) -> bool:
+# fmt: off
+def _attachment_transitions() -> Transitions:
+    return Transitions(
+        get_args(AttachmentPhase), attrgetter("phase"),
+        Row("fresh", o.AttachmentLeft, _left, "attached detaching", decides=(o.DetachWaits,)),
+        ignored("attached detaching over", o.AttachmentLeft),
+        Row("attached detaching", o.LeaderStarted, _watched_anew),
+        ignored("fresh over", o.LeaderStarted),
+        Row("attached detaching", o.NodeRead, _node_seen),
+        ignored("fresh over", o.NodeRead),
+        Row("attached detaching", o.LostPodRead, _user_read),
+        ignored("fresh over", o.LostPodRead),
+        Row("attached detaching", o.LostPodGone, _user_gone),
+        ignored("fresh over", o.LostPodGone),
+        Row("attached detaching", o.AttachmentRead, _attachment_read, "attached detaching",
+            decides=(o.DetachForced, o.DetachWaits)),
+        ignored("fresh over", o.AttachmentRead),
+        Row("attached detaching", o.AttachmentGone, _attachment_gone, "over",
+            decides=(o.DetachForced, o.Detached)),
+        ignored("fresh over", o.AttachmentGone),
+        Row("attached detaching", o.WorkListed, _attachment_listed, "attached detaching over",
+            decides=(o.DetachForced, o.DetachWaits, o.Detached)),
+        ignored("fresh over", o.WorkListed),
+        Row("attached detaching", o.OutOfService, _tainted_attachment, decides=(o.DetachWaits,)),
+        ignored("fresh over", o.OutOfService),
+        Row("attached", o.NodeReturned, _kept, "over", decides=(o.Detached,)),
+        ignored("fresh detaching over", o.NodeReturned),
+    )
+# fmt: on
+
+
+def may_time_out(unique_name: str, ready: o.Ready, taint: o.TaintOwner, in_use: tuple[str, ...]) -> bool:
     """Whether only the six-minute timer can detach it: the node is not Ready and has no out-of-service taint,
     and its kubelet last reported the volume in use.
     """
     return ready != "True" and taint == "none" and (not unique_name or unique_name in in_use)
 
 
-def uses(pod: LostPod, volume: str) -> bool:
+def uses(pod: o.LostPod, volume: str) -> bool:
     return not pod.terminating and volume != "" and volume in pod.volumes
 
 
-def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
+def _left(state: DetachState, event: o.AttachmentLeft, now: int) -> Result:
     found = replace(
         state,
         name=event.attachment.name,
@@ -244,7 +258,7 @@ def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
     return _seen(found, event.attachment, now)
 
 
-def _seen(state: DetachState, found: Attachment, now: int) -> Result:
+def _seen(state: DetachState, found: o.Attachment, now: int) -> Result:
     after = replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
     forced: list[Event] = []
     # The detach was asked for just now. Of an attachment that is found so the time is unknown.
@@ -258,7 +272,7 @@ def _forced(state: DetachState, now: int) -> tuple[DetachState, list[Event]]:
     waited_ns = now - state.unused_ns
     if not state.timed or state.tainted or state.users or waited_ns < TIMER_NS:
         return state, []
-    said = DetachForced(name=state.name, volume=state.volume, waited_ns=waited_ns)
+    said = o.DetachForced(name=state.name, volume=state.volume, waited_ns=waited_ns)
     return replace(state, forced=True), [said]
 
 
@@ -266,22 +280,22 @@ def _used(state: DetachState, users: tuple[str, ...], now: int) -> DetachState:
     return replace(state, users=users, unused_ns=now if state.users and not users else state.unused_ns)
 
 
-def _user_read(state: DetachState, event: LostPodRead, now: int) -> Result:
+def _user_read(state: DetachState, event: o.LostPodRead, now: int) -> Result:
     pod = event.pod
     others = tuple(uid for uid in state.users if uid != pod.uid)
     return _used(state, (*others, pod.uid) if uses(pod, state.volume) else others, now), ()
 
 
-def _user_gone(state: DetachState, event: LostPodGone, now: int) -> Result:
+def _user_gone(state: DetachState, event: o.LostPodGone, now: int) -> Result:
     return _used(state, tuple(uid for uid in state.users if uid != event.uid), now), ()
 
 
-def _node_seen(state: DetachState, event: NodeRead, now: int) -> Result:
+def _node_seen(state: DetachState, event: o.NodeRead, now: int) -> Result:
     timed = may_time_out(state.unique_name, event.ready, event.taint, event.volumes_in_use)
     return replace(state, timed=timed), ()
 
 
-def _watched_anew(state: DetachState, event: LeaderStarted, now: int) -> Result:
+def _watched_anew(state: DetachState, event: o.LeaderStarted, now: int) -> Result:
     """This leader has another clock and has seen no pod yet."""
     return replace(state, since_ns=now, unused_ns=now), ()
 
@@ -298,17 +312,17 @@ def _reason_of(state: DetachState) -> str:
 
 def _say_of(before: DetachState, state: DetachState) -> Result:
     reason = _reason_of(state)
-    return state, [DetachWaits(name=state.name, reason=reason)] if reason != _reason_of(before) else ()
+    return state, [o.DetachWaits(name=state.name, reason=reason)] if reason != _reason_of(before) else ()
 
 
-def _attachment_read(state: DetachState, event: AttachmentRead, now: int) -> Result:
+def _attachment_read(state: DetachState, event: o.AttachmentRead, now: int) -> Result:
     return _seen(state, event.attachment, now)
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
     # It may be gone before its deletionTimestamp was seen.
     after, forced = _forced(state, now) if state.phase == "attached" else (state, [])
-    gone = Detached(
+    gone = o.Detached(
         name=state.name,
         elapsed_ns=max(0, now - state.since_ns),
         before_taint=not state.tainted,
@@ -317,7 +331,7 @@ def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
     return replace(after, phase="over"), [*forced, gone]
 
 
-def _attachment_listed(state: DetachState, event: WorkListed, now: int) -> Result:
+def _attachment_listed(state: DetachState, event: o.WorkListed, now: int) -> Result:
     users = tuple(pod.uid for pod in event.pods if uses(pod, state.volume))
     state = _used(state, users, now)
     found = next((each for each in event.attachments if each.name == state.name), None)
@@ -326,45 +340,19 @@ def _attachment_listed(state: DetachState, event: WorkListed, now: int) -> Resul
     return _seen(state, found, now)
 
 
-def _tainted_attachment(state: DetachState, event: OutOfService, now: int) -> Result:
+def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> Result:
     return _say_of(state, replace(state, tainted=True))
 
 
-def _kept(state: DetachState, event: NodeReturned, now: int) -> Result:
+def _kept(state: DetachState, event: o.NodeReturned, now: int) -> Result:
     """No detach was asked for: a pod that still runs here keeps it."""
-    kept = Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
+    kept = o.Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
     return replace(state, phase="over"), [kept]
 
 
-# fmt: off
 DETACH = ActorType(
     ATTACHMENT_NAME,
     DetachState,
-    Transitions(
-        get_args(AttachmentPhase), attrgetter("phase"),
-        Row("fresh", AttachmentLeft, _left, "attached detaching", decides=(DetachWaits,)),
-        ignored("attached detaching over", AttachmentLeft),
-        Row("attached detaching", LeaderStarted, _watched_anew),
-        ignored("fresh over", LeaderStarted),
-        Row("attached detaching", NodeRead, _node_seen),
-        ignored("fresh over", NodeRead),
-        Row("attached detaching", LostPodRead, _user_read),
-        ignored("fresh over", LostPodRead),
-        Row("attached detaching", LostPodGone, _user_gone),
-        ignored("fresh over", LostPodGone),
-        Row("attached detaching", AttachmentRead, _attachment_read, "attached detaching",
-            decides=(DetachForced, DetachWaits)),
-        ignored("fresh over", AttachmentRead),
-        Row("attached detaching", AttachmentGone, _attachment_gone, "over", decides=(DetachForced, Detached)),
-        ignored("fresh over", AttachmentGone),
-        Row("attached detaching", WorkListed, _attachment_listed, "attached detaching over",
-            decides=(DetachForced, DetachWaits, Detached)),
-        ignored("fresh over", WorkListed),
-        Row("attached detaching", OutOfService, _tainted_attachment, decides=(DetachWaits,)),
-        ignored("fresh over", OutOfService),
-        Row("attached", NodeReturned, _kept, "over", decides=(Detached,)),
-        ignored("fresh detaching over", NodeReturned),
-    ),
+    _attachment_transitions(),
     deadline=lambda state: NEVER_NS,
 )
-# fmt: on
