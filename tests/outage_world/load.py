@@ -9,8 +9,7 @@ The core with one node, two sources of proof that answer after 0.3 s and 1.2 s, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from heapq import heappop, heappush
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -18,9 +17,10 @@ from msgspec.structs import replace
 from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, UNSYNCED_SECONDS
 from ebbtide.actors.system import System
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import Fact, Order, Stamp
-from ebbtide.events.facts import OrderEnded, Result, Tick
+from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.facts import OrderEnded, Result
 from ebbtide.events.segment import OUTAGE_LOGIC
+from ebbtide.replay.sim.loop import Agenda, Loop
 from ebbtide.replay.sim.sim_outage import COUNTED
 
 MS, MINUTE_MS = 1_000_000, 60_000
@@ -41,32 +41,26 @@ class Load:
     def __init__(self, stuck: Stuck, minutes: int) -> None:
         self.stuck = stuck
         self.requests: Counter[int] = Counter()
-        self._system = System(logic=OUTAGE_LOGIC)
-        self._now, self._count = 0, 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._agenda = Agenda()
+        self._loop = Loop(System(logic=OUTAGE_LOGIC), self._agenda, self, 0)
         #: When the next piece is created, when the last one is, and when a look is due; -1: none is.
         self._create_at, self._busy_until, self._look_at = -1, 0, -1
-        self._step(o.LeaderStarted(version="0", replica="r", node="node-1", node_uid="n1"))
-        self._step(
+        self._loop.admit(o.LeaderStarted(version="0", replica="r", node="node-1", node_uid="n1"))
+        self._loop.admit(
             o.NodeRead(uid="n1", boot_id="b1", ready="Unknown", resource_version="1", system_uuid="u1")
         )
-        while self._now < minutes * MINUTE_MS:
-            due_ns = self._system.next_deadline_ns()
-            due = minutes * MINUTE_MS if due_ns is None else max(self._now, -(-due_ns // MS))
-            if self._heap and self._heap[0][0] <= due:
-                self._now, _, do = heappop(self._heap)
-                do()
-            else:
-                self._now = due
-                self._step(Tick())
+        self._loop.run(minutes * MINUTE_MS * MS)
+
+    @property
+    def _now(self) -> int:
+        return self._agenda.now_ns // MS
 
     def per_second(self, minute: int) -> float:
         """Of a hundred."""
         return self.requests[minute] * 100 / 60
 
-    def _after(self, delay: int, do: Callable[[], None]) -> None:
-        self._count += 1
-        heappush(self._heap, (self._now + delay, self._count, do))
+    def _after(self, delay: int, what: Fact | Callable[[], None]) -> None:
+        self._agenda.after(delay * MS, what)
 
     def _ask(self, requests: int = 1) -> None:
         self.requests[self._now // MINUTE_MS] += requests
@@ -98,8 +92,7 @@ class Load:
 
     # --- the orders -----------------------------------------------------------------------------
 
-    def _step(self, fact: Fact) -> None:
-        records = self._system.step(fact, Stamp(self._now * MS, self._now * MS))
+    def answer(self, records: Sequence[Record]) -> None:
         orders = [record.event for record in records if isinstance(record.event, Order)]
         self._append(confirmed=any(order.barrier == "confirmed" for order in orders))
         for order in orders:
@@ -115,20 +108,20 @@ class Load:
                 said = {"begun_ns": begun_ns, "identity_kind": "systemUUID", "identity": "u1"}
                 bmc = o.EvidenceRead(source="redfish", name="bmc", verdict=verdict, **said)
                 kubelet = o.EvidenceRead(source="kubelet", name="", verdict="unknown", begun_ns=begun_ns)
-                self._after(300, lambda: self._step(bmc))
-                self._after(1_200, lambda: self._step(kubelet))
-                return self._after(1_200, lambda: self._step(OrderEnded(key=order.key, result="done")))
+                self._after(300, bmc)
+                self._after(1_200, kubelet)
+                return self._after(1_200, OrderEnded(key=order.key, result="done"))
             case o.ListWork():
                 pod = o.LostPod(uid="p1", namespace="d", name="db-0", owner_uid="w", terminating=True)
-                self._after(40, lambda: self._step(o.WorkListed(key=order.key, pods=(pod,))))
+                self._after(40, o.WorkListed(key=order.key, pods=(pod,)))
             case o.RequestPermit():
                 out = 5 if self.stuck == "braked" else 0
                 result = "failed" if out else "done"
                 counted = replace(COUNTED, key=order.key, out=out)
-                self._after(40, lambda: self._step(counted))
+                self._after(40, counted)
             case o.SetTaint() if self.stuck == "refused":
                 result = "failed"
-        return self._after(50, lambda: self._step(OrderEnded(key=order.key, result=result, reason="503")))
+        return self._after(50, OrderEnded(key=order.key, result=result, reason="503"))
 
 
 if __name__ == "__main__":
