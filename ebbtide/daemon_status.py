@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,17 +16,19 @@ import msgspec
 
 from ebbtide.actors.policy.planning import first_names
 from ebbtide.events import decisions as d
-from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
+from ebbtide.events.base import NS_PER_SECOND, Record, Stamp, episode_id, head_text
 from ebbtide.events.messages import boot_end_text
+from ebbtide.events.record.episode_fold import RecordPoint
+from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.record.node_state import NODE_EVENTS, NOT_STARTED, STARTING, NodeState
+from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, NodeRecord, PodRecord, ShutdownRecord
 from ebbtide.events.units import json_seconds, short_span
-from ebbtide.events.values import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 from ebbtide.otel.metric_table import ShippingState
 
-#: ``none``: the shutdown began without one; ``lost``: a process that was started in it has not got it back.
+#: ``none``: the shutdown began without one; ``lost``: a process that started in it did not get it back.
 ShutdownLock = Literal["", "held", "none", "lost", "released"]
 
 
@@ -57,146 +60,156 @@ class DaemonStatus(NodeState):
     """The node, and its running or last shutdown. ``*_ns`` are monotonic nanoseconds of this boot."""
 
     phase: str = "idle"
-    #: The running or the last shutdown.
-    last_episode: int = 0
-    kind: str = ""
-    began_wall_ns: int = 0
-    began_ns: int = 0
-    deadline_ns: int = 0
-    released_ns: int = 0
     last_outcome: str = ""
-    #: The lock in the running shutdown; empty: none runs.
-    lock: ShutdownLock = ""
-    waves: dict[int, WaveStatus] = {}
-    pods: dict[str, PodStatus] = {}
-    #: By which means the pods of the running or the last shutdown are ended; empty: not said.
-    means: TerminationMode = ""
-    means_reason: str = ""
-    #: Why it was handed over to the runtime; empty: it was not.
-    handed_over: str = ""
-    #: None: nobody has looked.
-    certificate: d.DetachCertified | None = None
-    #: UIDs of what the kubelet had not done at the release.
-    left_undone: tuple[str, ...] = ()
+    #: The running or the last shutdown.
+    shutdown: ShutdownFold | None = None
 
     @property
     def starting(self) -> bool:
-        """It is not known yet whether it will be armed."""
+        """The daemon is not armed yet, and has not given a reason."""
         return self.phase == "idle" and self.why_not in (NOT_STARTED, STARTING)
 
     @property
     def unheard(self) -> str:
-        """On a node that is armed: of whom nobody has said yet whether they answer; empty: of nobody. Who
-        answers has listed its pods; who does not has its reason on record.
+        """On an armed node: the parts with an unknown state; or empty. A part that answers has listed its
+        pods; a part that does not has its reason on record.
         """
         if not self.armed or self.phase != "idle":
             return ""
         asked = {"the container runtime": self.runtime, "the API server": self.api}
         return " and ".join(name for name, answers in asked.items() if answers is None)
 
+    # --- the shutdown, from its record ---
+
+    @property
+    def record(self) -> ShutdownRecord | None:
+        return None if self.shutdown is None else self.shutdown.record
+
+    @property
+    def last_episode(self) -> int:
+        return 0 if self.shutdown is None else self.shutdown.number
+
+    @property
+    def kind(self) -> str:
+        return "" if self.record is None else self.record.kind
+
+    @property
+    def began_wall_ns(self) -> int:
+        return 0 if self.record is None else self.record.started_wall_ns
+
+    @property
+    def began_ns(self) -> int:
+        return 0 if self.record is None else self.record.started_mono_ns
+
+    @property
+    def deadline_ns(self) -> int:
+        return 0 if self.record is None else self.began_ns + self.record.deadline_ns
+
+    @property
+    def released_ns(self) -> int:
+        released_ns = None if self.shutdown is None else self.shutdown.released_ns
+        return 0 if released_ns is None else self.began_ns + released_ns
+
+    @property
+    def lock(self) -> ShutdownLock:
+        """The lock in the running shutdown; empty: none runs."""
+        if self.record is None or self.phase == "idle":
+            return ""
+        if self.released_ns:
+            return "released"
+        if not self.record.lock_held:
+            return "none"
+        return "held" if self.record.lock_lost_ns is None else "lost"
+
+    @property
+    def waves(self) -> dict[int, WaveStatus]:
+        found = () if self.shutdown is None else self.shutdown.waves
+        return {
+            wave.index: WaveStatus(
+                wave=wave.index,
+                priority=wave.priority,
+                period_ns=wave.planned_ns,
+                pods=len(wave.pods),
+                began_ns=self._moment(wave.began_ns),
+                deadline_ns=self._moment(wave.deadline_ns),
+                ended_ns=self._moment(wave.ended_ns),
+                phase="running" if wave.outcome == "open" else wave.outcome,
+            )
+            for wave in found
+        }
+
+    @property
+    def pods(self) -> dict[str, PodStatus]:
+        """In the order of the plan."""
+        if self.shutdown is None:
+            return {}
+        found = {}
+        for uid in self.shutdown.planned:
+            pod = self.shutdown.pods[uid]
+            steps = _stop_steps(pod)
+            decided_ns = self.shutdown.decided_ns.get(uid)
+            last = max(steps, key=itemgetter(0))[1] if steps else "waiting"
+            began_ns = pod.began_ns if pod.began_ns is not None else decided_ns
+            found[uid] = PodStatus(
+                label=pod.label,
+                wave=pod.wave,
+                grace_seconds=pod.grace_seconds,
+                priority=pod.priority or 0,
+                phase=pod.outcome or ("ended" if pod.gone else last),
+                reason=pod.reason,
+                began_ns=self._moment(min(steps, key=itemgetter(0))[0]) if steps else 0,
+                elapsed_ns=0 if decided_ns is None else decided_ns - (began_ns or 0),
+            )
+        return found
+
+    def _moment(self, since_ns: int | None) -> int:
+        return 0 if since_ns is None else self.began_ns + since_ns
+
     @property
     def labels(self) -> dict[str, str]:
         """The names of its pods, by UID."""
-        return {uid: pod.label for uid, pod in self.pods.items()}
+        found = {} if self.shutdown is None else self.shutdown.pods
+        return {uid: pod.label for uid, pod in found.items() if pod.namespace}
 
     def fold(self, records: Sequence[Record]) -> None:
-        """Take in a step's records. What is matched here is listed in `FOLDED`, by which a start filters; a
-        test (tests/daemon/test_status.py) holds the two equal.
-        """
+        """Take in a step's records. `FOLDED_TAGS` has every type that counts."""
         for record in records:
             event = record.event
-            if type(event) not in FOLDED:
-                continue
-            self.see(record)
+            if type(event) in NODE_EVENTS:
+                self.see(record)
+            if isinstance(event, d.ShutdownBegan):
+                self.phase = "running"
+                self.shutdown = ShutdownFold(record.episode, Stamp(record.mono_ns, record.wall_ns))
+            fold = self.shutdown
+            # A start in the middle is a record of no shutdown.
+            if fold is not None and (self.phase != "idle" or record.episode == fold.number):
+                fold.point = RecordPoint(record.seq, record.mono_ns - fold.started.mono_ns, True)
+                fold.see(event)
             match event:
-                case d.Resumed():
-                    # logind gives none while the machine goes down: one that is lost stays lost.
-                    if event.action == "resume" and self.lock == "held" and not self.lock_inherited:
-                        self.lock = "lost"
-                # --- a shutdown ---
-                case d.ShutdownBegan():
-                    self.phase, self.last_episode, self.kind = "running", record.episode, event.kind
-                    self.began_ns, self.began_wall_ns = record.mono_ns, record.wall_ns
-                    self.deadline_ns, self.released_ns = event.deadline_ns, 0
-                    self.lock = "held" if event.lock_held else "none"
-                    self.waves, self.pods = {}, {}
-                    self.means, self.means_reason, self.handed_over = "", "", ""
-                    self.certificate, self.left_undone = None, ()
-                case d.MeansChosen():
-                    self.means, self.means_reason = event.means, event.reason
-                case d.HandedOver():
-                    self.handed_over = event.reason
-                case d.PlanMade():
-                    self.waves |= {index: planned_wave(index, wave) for index, wave in enumerate(event.waves)}
-                case d.DeadlineMoved():
-                    self.deadline_ns = event.deadline_ns
-                case d.DetachCertified():
-                    self.certificate = event
-                case d.LeftUndone():
-                    self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
                 case d.ReleaseLock():
-                    self.phase, self.last_outcome, self.released_ns = "released", "complete", record.mono_ns
-                    self.lock = "released"
+                    self.phase, self.last_outcome = "released", "complete"
                 case d.ShutdownCancelled():
                     self.phase = "cancelling"
                 case d.EpisodeClosed():
-                    self.phase, self.last_outcome, self.lock = "idle", event.outcome, ""
-                # --- its waves, which are missing where the journal's part with the plan cannot be read ---
-                case d.WaveStarted():
-                    if wave := self.waves.get(event.wave):
-                        wave.phase, wave.began_ns = "running", record.mono_ns
-                        wave.deadline_ns = event.deadline_ns
-                case d.WaveEnded():
-                    if wave := self.waves.get(event.wave):
-                        wave.phase, wave.ended_ns = event.outcome, record.mono_ns
-                # --- its pods, likewise ---
-                case d.PodPlanned():
-                    self.pods[event.pod.uid] = PodStatus(
-                        label=event.pod.label,
-                        wave=event.wave,
-                        grace_seconds=event.grace_seconds,
-                        priority=event.pod.priority or 0,
-                    )
-                case d.HookStarted():
-                    self._stop_pod(event.uid, f"preStop {event.kind}", record.mono_ns)
-                case d.DeletePod():
-                    self._stop_pod(event.uid, "deleted", record.mono_ns)
-                case d.SendSignal():
-                    self._stop_pod(event.uid, event.signal, record.mono_ns)
-                case d.KillContainer():
-                    self._stop_pod(event.uid, "SIGKILL", record.mono_ns)
-                case d.PodEnded():
-                    if pod := self.pods.get(event.uid):
-                        pod.phase, pod.reason = event.outcome, event.reason
-                        pod.elapsed_ns = event.elapsed_ns
-
-    def _stop_pod(self, uid: str, phase: str, now_ns: int) -> None:
-        pod = self.pods.get(uid)
-        # "ended": known from the actors' states only (`ebbtide.recover`), which do not tell how.
-        if pod is not None and pod.phase != "ended":
-            pod.phase = phase
-            # From its first stop on: its grace runs through hook, signal and SIGKILL.
-            pod.began_ns = pod.began_ns or now_ns
+                    self.phase, self.last_outcome = "idle", event.outcome
 
 
-#: The events that change anything. Most records are of others, and a start need not even decode those.
-FOLDED: frozenset[type[Event]] = frozenset(
-    (
-        *NODE_EVENTS,
-        *(d.Resumed, d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved),
-        *(d.DetachCertified, d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
-        *(d.WaveStarted, d.WaveEnded),
-        *(d.PodPlanned, d.HookStarted, d.DeletePod, d.SendSignal, d.KillContainer, d.PodEnded),
-    )
-)
-FOLDED_TAGS = frozenset(kind.__name__ for kind in FOLDED)
+def _stop_steps(pod: PodRecord) -> list[tuple[int, str]]:
+    """Time and name of each step of its stop; the later name of two at once comes last."""
+    steps = [(hook.began_ns, f"preStop {hook.kind}") for hook in pod.hooks]
+    asked = BY_KUBELET_TEXTS.get(pod.means, "deleted")
+    for each in pod.containers:
+        for at_ns, name in (
+            (each.asked_ns, asked),
+            (each.signalled_ns, each.stop_signal),
+            (each.killed_ns, "SIGKILL"),
+        ):
+            steps += [(at_ns, name)] if at_ns is not None else []
+    return steps[::-1]
 
 
-def planned_wave(index: int, wave: PlannedWave) -> WaveStatus:
-    """A wave that has not begun."""
-    return WaveStatus(
-        wave=index, priority=wave.priority, period_ns=wave.period_seconds * NS_PER_SECOND, pods=len(wave.pods)
-    )
+#: The types that change the status. A start need not decode others.
+FOLDED_TAGS = frozenset((*(kind.__name__ for kind in NODE_EVENTS), *ShutdownFold.handlers))
 
 
 # What ``ebbtide status`` shows, as data: made by the daemon, printed by the command.
@@ -360,7 +373,8 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
     """Null: nobody has said since the daemon began. ``means`` and what follows are of the running shutdown,
     or of the last.
     """
-    certificate = status.certificate
+    by = NodeRecord() if status.record is None else status.record.by
+    certificate, labels = by.certificate, status.labels
     return {
         "kubelet": status.kubelet,
         "kubeletLock": status.kubelet_lock,
@@ -369,16 +383,18 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
         "api": status.api,
         "apiError": status.api_error,
         "mayTaint": status.may_taint,
-        "means": status.means,
-        "meansReason": status.means_reason,
-        "handedOver": status.handed_over,
-        "leftUndone": [status.labels.get(uid, uid) for uid in status.left_undone],
+        "means": by.means,
+        "meansReason": by.reason,
+        "handedOver": by.handed_over_reason,
+        "leftUndone": [
+            labels.get(uid, uid) for uid in dict.fromkeys((*by.left_running, *by.left_without_status))
+        ],
         "certificate": certificate
         and {
             "safe": certificate.safe,
             "ended": certificate.ended,
-            "running": [status.labels.get(uid, uid) for uid in certificate.running],
-            "mounted": [[status.labels.get(uid, uid), name] for uid, name in certificate.mounted],
+            "running": [labels.get(uid, uid) for uid in certificate.running],
+            "mounted": [[labels.get(uid, uid), name] for uid, name in certificate.mounted],
             "restarts": certificate.restarts,
         },
     }

@@ -18,16 +18,18 @@ from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.interfaces import Clock
 from ebbtide.actors.system import EDGE, System
-from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
+from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus
 from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
 from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from ebbtide.events.reader import History
+from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.segment import SHUTDOWN_LOGIC
+from ebbtide.events.values import Pod
 from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
@@ -240,22 +242,25 @@ def complete_from_actors(status: DaemonStatus, system: System) -> None:
         return
     slot = system.slots[(EPISODE.name, "")]
     state = cast(EpisodeState, slot.state)
-    if status.last_episode != system.episode:
-        status.last_episode, status.kind = system.episode, state.kind
-        status.waves, status.pods = {}, {}
+    fold = status.shutdown
+    if fold is None or fold.number != system.episode:
+        fold = status.shutdown = ShutdownFold(system.episode, Stamp(0, 0))
+        fold.record.kind, fold.record.deadline_ns = state.kind, state.deadline_ns
     # A failed actor has stopped: the records' phase is newer.
     if not slot.failed or status.phase == "idle":
         status.phase = phase_by_actors(system)
-    status.deadline_ns = status.deadline_ns or state.deadline_ns
     for index, wave in enumerate(state.waves):
-        status.waves.setdefault(index, planned_wave(index, wave))
+        if index >= len(fold.waves):
+            record = fold.wave(index)
+            record.priority, record.planned_ns = wave.priority, wave.period_seconds * NS_PER_SECOND
+            record.pods = tuple(pod.uid for pod in wave.pods)
         for pod in wave.pods:
             known = state.pods.get(pod.uid)
-            if pod.uid not in status.pods and known is not None:
-                status.pods[pod.uid] = PodStatus(
-                    label=known.label,
-                    wave=index,
-                    grace_seconds=pod.grace_seconds,
-                    priority=known.priority or 0,
-                    phase="waiting" if state.roll.is_open(pod.uid) else "ended",
+            if pod.uid not in fold.planned and known is not None:
+                namespace, _, name = known.label.rpartition("/")
+                fold.planned[pod.uid] = None
+                made = fold.introduce(
+                    Pod(uid=pod.uid, namespace=namespace, name=name, priority=known.priority)
                 )
+                made.wave, made.grace_seconds = index, pod.grace_seconds
+                made.gone = not state.roll.is_open(pod.uid)

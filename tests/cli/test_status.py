@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -24,10 +25,12 @@ from ebbtide.daemon_status import (
     node_json,
 )
 from ebbtide.events.base import Event
-from ebbtide.events.decisions import DetachCertified
+from ebbtide.events.decisions import DetachCertified, HandedOver, LeftUndone, MeansChosen, PodPlanned
 from ebbtide.events.facts import HurryRequested
+from ebbtide.events.values import Pod
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
+from tests.journals import began, steps
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -231,7 +234,8 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
         )
     }
     heard = Heard()
-    hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
+    shutdown: Any = SimpleNamespace(phase="running", pods=pods)
+    hurry = control_verbs(shutdown, heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
     with pytest.raises(ControlError, match="'web' names 2 pods: name one of blog/web, shop/web"):
         await hurry(Request("hurry", "web"), 0)
     assert heard == []
@@ -261,14 +265,16 @@ def shown(
 
 def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """By which means, why it was handed over, what is in the way of detaching, pods by name."""
-    standing = msgspec.structs.replace(
-        WELL,
-        means="api",
-        means_reason="mode api",
-        handed_over="the API server refused",
-        left_undone=("u-1",),
-        certificate=DetachCertified(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
-        pods={"u-1": PodStatus(label="shop/db-0", wave=0, grace_seconds=1, priority=0)},
+    standing = msgspec.structs.replace(WELL)
+    standing.fold(
+        steps(
+            began(),
+            MeansChosen(means="api", reason="mode api"),
+            PodPlanned(wave=0, grace_seconds=1, pod=Pod(uid="u-1", namespace="shop", name="db-0")),
+            HandedOver(reason="the API server refused"),
+            DetachCertified(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
+            LeftUndone(running=("u-1",)),
+        )
     )
     rows = shown(run, daemon, tmp_path, standing)
     assert rows["pods ended by"] == "api (mode api)"

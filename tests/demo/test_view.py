@@ -8,7 +8,8 @@ import re
 import sys
 import xml.etree.ElementTree as Xml
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -46,9 +47,10 @@ def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStatus:
     )
 
 
-def standing() -> DaemonStatus:
+def standing() -> Any:
     """One second into a shutdown of two waves."""
-    made = DaemonStatus(kind="reboot", began_ns=NS_PER_SECOND, deadline_ns=11 * NS_PER_SECOND)
+    times = {"began_ns": NS_PER_SECOND, "deadline_ns": 11 * NS_PER_SECOND, "released_ns": 0}
+    made = SimpleNamespace(kind="reboot", **times)
     made.waves = {
         0: WaveStatus(
             wave=0,
