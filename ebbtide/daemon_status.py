@@ -1,7 +1,8 @@
-"""The daemon's status: a fold of the journal, and what ``ebbtide status`` and the live view show of it.
+"""The daemon's status: the node's state and the record of its last shutdown, for ``ebbtide status`` and the
+live view.
 
-Folded from records one by one, at a start from the last few megabytes of the journal; where those are not
-enough, `ebbtide.recover` takes what the control socket's verbs need from the actors' states.
+A start folds the last few megabytes of the journal. Where these are not enough, `ebbtide.recover` adds the
+actors' states for the verbs of the control socket.
 """
 
 from __future__ import annotations
@@ -208,25 +209,28 @@ def _stop_steps(pod: PodRecord) -> list[tuple[int, str]]:
     return steps[::-1]
 
 
+#: The most frequent events of a shutdown's record, which the status does not show.
+_NOT_SHOWN = ("InventoryTaken", "OrderEnded", "HookEnded", "ContainerExited", "AutopsyTaken")
 #: The types that change the status. A start need not decode others.
-FOLDED_TAGS = frozenset((*(kind.__name__ for kind in NODE_EVENTS), *ShutdownFold.handlers))
+FOLDED_TAGS = frozenset(kind.__name__ for kind in NODE_EVENTS).union(
+    tag for tag in ShutdownFold.handlers if tag not in _NOT_SHOWN
+)
 
 
-# What ``ebbtide status`` shows, as data: made by the daemon, printed by the command.
+# ``ebbtide status`` as data: the daemon makes it, the command prints it.
 
 
 def status_of(
     status: DaemonStatus, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
 ) -> dict[str, Any]:
     """``kind: Status``. Durations are seconds; ``shutdown`` is the running or the last one, or null. A moment
-    is RFC 3339 under a key that ends in ``Time``; the same in seconds since 1970 is of earlier releases.
+    is RFC 3339 under a key that ends in ``Time``; older keys have it in seconds since 1970.
 
-    ``node`` is nulls where the pods are local processes. ``sleeps_terminated_early`` counts over all that
-    the journal remembers (KEP-3960).
+    ``node`` is nulls in mode process. ``sleeps_terminated_early`` counts over the whole journal (KEP-3960).
     """
     shutdown = None
     if status.last_episode:
-        # The deadline of one that is over may be another boot's, on another clock.
+        # A finished shutdown's deadline may be on another boot's clock.
         left_ns = 0 if status.phase == "idle" else max(0, status.deadline_ns - now_ns)
         shutdown = {
             "id": episode_id(writer.journal_id, status.last_episode),
@@ -273,11 +277,10 @@ def status_of(
     }
 
 
-#: What a pod's phase is called when nothing more is to come of it; ``ended``: by actors' states only, which
-#: do not tell how.
+#: A pod's final phases; ``ended``: from actors' states only, without its fate.
 OVER = (*get_args(d.PodOutcome), "ended")
 
-#: What it means that logind waits for nobody.
+#: The consequence of a missing lock.
 UNPROTECTED = "logind waits for nobody: the machine may go down before the pods have ended"
 LOCK_TEXTS = {
     "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
@@ -287,7 +290,7 @@ LOCK_TEXTS = {
 
 
 def progress_text(shutdown: dict[str, Any]) -> str:
-    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: of a shutdown that runs."""
+    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: for a running shutdown."""
     pods, waves = shutdown["pods"], shutdown["waves"]
     ended = sum(pod["phase"] in OVER for pod in pods)
     running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
@@ -297,13 +300,13 @@ def progress_text(shutdown: dict[str, Any]) -> str:
 
 
 def ended_text(labels: Sequence[str]) -> str:
-    """Of pods of mode process that stay down: nobody starts a local process again that has ended."""
+    """For ended pods of mode process, which no component starts again."""
     have, them = ("has ended and is", "it") if len(labels) == 1 else ("have ended and are", "them")
     return f"{first_names(labels)} {have} not started again: write the manifest anew (touch) to start {them}"
 
 
 def last_boot_json(said: d.LastBootEnded) -> dict[str, Any]:
-    """``wave`` null: it was not cut short in one; ``alive`` (the last sign of life) null: none is left."""
+    """``wave`` null: not cut short in one; ``alive`` (the last sign of life) null: none on record."""
     return {
         "bootId": said.boot_id,
         "ending": said.ending,
@@ -318,14 +321,14 @@ def last_boot_text(said: dict[str, Any]) -> str:
     """The same for people."""
     wave, alive = said["wave"], said["alive"]
     text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
-    # Of a boot that ended in order its shutdown says when.
+    # After an orderly end the shutdown has the time.
     seen = alive is not None and said["ending"] != "graceful"
     return f"{text}; last seen {utc_text(round(alive * NS_PER_SECOND))}" if seen else text
 
 
 def shipping_json(state: ShippingState | None) -> dict[str, Any]:
-    """``pending`` null: nobody has looked since the daemon began. ``oldestTime``: when the oldest closed
-    segment that is not in the store was last written; null: there is none. ``lost``: removed here before.
+    """``pending`` null: not checked since the daemon began. ``oldestTime``: the last write of the oldest
+    closed segment that is not in the store; null: none. ``lost``: removed here before.
     """
     if state is None:
         return {"pending": None, "oldestTime": None, "reason": "", "lost": None}
@@ -350,14 +353,14 @@ def shipping_text(said: dict[str, Any]) -> str:
 
 
 def time_text(time: str) -> str:
-    """``2026-03-01 12:00:00.000 UTC``, of an RFC 3339 time in UTC."""
+    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC."""
     return f"{time[:10]} {time[11:23]} UTC"
 
 
-# What ``ebbtide status`` says of a Kubernetes node: who answers, who ends its pods, what may be detached.
+# The Kubernetes part of ``ebbtide status``: its parts, how pods end, and the certificate.
 
 
-#: As the daemon writes it, beside its journal (`actors.edges.kubernetes.known_pods`).
+#: The daemon writes it beside its journal (`actors.edges.kubernetes.known_pods`).
 POD_CACHE = Path("node", "pods.json")
 POD_CACHE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -370,8 +373,8 @@ class _CachedPods(msgspec.Struct):
 
 
 def node_json(status: DaemonStatus) -> dict[str, Any]:
-    """Null: nobody has said since the daemon began. ``means`` and what follows are of the running shutdown,
-    or of the last.
+    """Null: unknown since the daemon began. ``means`` and later keys: of the running shutdown, or of the
+    last.
     """
     by = NodeRecord() if status.record is None else status.record.by
     certificate, labels = by.certificate, status.labels
@@ -401,8 +404,8 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
 
 
 def cached_pods(journal: Path) -> dict[str, Any] | None:
-    """How many pods the daemon knows, beside ``journal``, and when that last changed; None: no cache."""
-    # From the file, which says it also where no daemon answers.
+    """How many pods the daemon knows, and when that last changed; None: no cache."""
+    # From the file, which also works without a daemon.
     path = journal.parent / POD_CACHE
     try:
         with open(path, "rb") as file:
@@ -414,7 +417,7 @@ def cached_pods(journal: Path) -> dict[str, Any] | None:
 
 
 def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """For people; nothing where the pods are local processes, or an older daemon says nothing of it."""
+    """For people; empty in mode process, and for an older daemon."""
     node = document.get("node")
     if node is None or document.get("mode", PROCESS) == PROCESS:
         return

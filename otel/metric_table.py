@@ -1,12 +1,10 @@
-"""Every metric, in one table: its name, kind, what it says, and where its value is; and Prometheus' text
-format.
+"""Every metric in one table: its name, kind, help and value; and Prometheus' text format.
 
-The names of KEP-2712 and KEP-3960 stand as the KEPs write them; a prefix puts the kubelet's before them, so
-that existing dashboards go on working. Everything else is ours, under one prefix.
+KEP-2712 and KEP-3960 give their names; a prefix adds the kubelet's, so that existing dashboards keep working.
+All other names have our prefix.
 
-First how a value is found: what a sample is, and where in the meters (`otel.meters`), or around them, it
-stands. Then the table. Last its exposition as text format 0.0.4, for a scrape or for node_exporter's
-textfile collector; as OTLP it is in `otel.sdk_beside`.
+First the readers of values from the meters (`otel.meters`) and from their context; then the table; then text
+format 0.0.4, for a scrape or for node_exporter's textfile collector. `otel.sdk_beside` has OTLP.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
 Labels = tuple[tuple[str, str], ...]
 
 
-#: How a shutdown may have ended.
+#: The outcomes of finished shutdowns.
 OUTCOMES_OVER = tuple(outcome for outcome in get_args(EpisodeOutcome) if outcome != "running")
 
 
 class Sample(NamedTuple):
-    """One value. A time stays an integer of nanoseconds until it is written down."""
+    """One value. A time stays an integer of nanoseconds until the output."""
 
     labels: Labels
     value: int | Histogram
@@ -41,10 +39,9 @@ class Sample(NamedTuple):
 
 
 class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of closed segments: those that the store took, those whose name was taken, requests
-    that failed, those that were removed here before they were known to be there; how many are ``pending``,
-    when the oldest of them was last written (0: there is none), and why the store has not taken it (empty:
-    nothing was in the way yet).
+    """The fate of closed segments: ``stored`` by the store; ``present`` there under their name; ``failed``
+    requests; ``lost``: removed here before they were known to be there. How many are ``pending``, the last
+    write of the oldest one (0: none), and why it is not stored (empty: no obstacle yet).
     """
 
     stored: int = 0
@@ -57,10 +54,10 @@ class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadContext(NamedTuple):
-    """What is not in the journal: the moment of the question, the writer's and the exporter's state.
+    """Values outside of the journal: the time of reading, the writer's and the exporter's state.
 
-    ``at_risk`` None: the pods of this node are not known. ``export_pending`` None: nothing is exported.
-    ``shipping`` None: nothing is shipped, or nobody has looked yet.
+    ``at_risk`` None: the node's pods are unknown. ``export_pending`` None: no export. ``shipping`` None: no
+    shipping, or no attempt yet.
     """
 
     now_wall_ns: int
@@ -75,12 +72,12 @@ class ReadContext(NamedTuple):
     live: bool = True
 
 
-#: It takes the meters that its table is of (`Meters`), and the context.
+#: Takes its table's meters (`Meters`) and the context.
 SampleReader = Callable[[Any, ReadContext], Iterable[Sample]]
 
 
 def read_value(pick: Callable[[Meters, ReadContext], int | None], *, seconds: bool = False) -> SampleReader:
-    """One value without labels; none where it is not known: that is no zero."""
+    """One value without labels; no sample for an unknown value."""
 
     def read(meters: Meters, around: ReadContext) -> tuple[Sample, ...]:
         value = pick(meters, around)
@@ -90,8 +87,8 @@ def read_value(pick: Callable[[Meters, ReadContext], int | None], *, seconds: bo
 
 
 def read_counts(pick: Callable[[Meters], dict[str, int]], name: str, values: Sequence[str]) -> SampleReader:
-    # All values, also those that were never counted: a counter that begins with 1 shows no increase, and an
-    # alert on the first killed pod of a node's life would stay silent.
+    # All values, also uncounted ones: a counter that begins with 1 shows no increase, and an alert on a
+    # node's first killed pod would stay silent.
     return lambda meters, around: [Sample(((name, value),), pick(meters).get(value, 0)) for value in values]
 
 
@@ -109,7 +106,7 @@ def read_histograms(pick: Callable[[Meters], dict[str, Histogram]], name: str) -
 
 
 def read_shutdowns(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """All kinds and ends, as all values of a count."""
+    """All kinds and outcomes, also uncounted ones."""
     for kind in get_args(ShutdownKind):
         for outcome in OUTCOMES_OVER:
             labels = (("kind", kind), ("outcome", outcome))
@@ -128,7 +125,7 @@ def read_fates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 
 
 def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """Of whom somebody knows: only a daemon that runs does, a journal says how it was."""
+    """Known answers: only a running daemon has them."""
     for part, answers in meters.node.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
 
@@ -143,7 +140,7 @@ def read_shipped(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 def shipping_behind_ns(around: ReadContext) -> int | None:
     if around.shipping is None:
         return None
-    # The clock may have been set back since it was written.
+    # The clock may have been set back since.
     oldest_wall_ns = around.shipping.oldest_wall_ns or around.now_wall_ns
     return max(0, around.now_wall_ns - oldest_wall_ns)
 
@@ -156,14 +153,14 @@ def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 
 # --- the table ------------------------------------------------------------------------------------
 
-#: What the kubelet puts before the names of its own metrics.
+#: The prefix of the kubelet's own metrics.
 KUBELET_PREFIX = "kubelet_"
 
 Kind = Literal["gauge", "counter", "histogram"]
 
 
 class Metric(NamedTuple):
-    """``kep``: named by a KEP, so the prefix is the user's choice."""
+    """``kep``: a KEP's name, with the user's prefix."""
 
     name: str
     kind: Kind
@@ -441,23 +438,23 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
-    """All metrics. ``prefix`` stands before the names that a KEP gave (``kubelet_``)."""
+    """All metrics. ``prefix`` is for the KEPs' names (``kubelet_``)."""
     return exposition_of(CATALOG, meters, around, prefix)
 
 
 def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, prefix: str = "") -> str:
-    """The same of any table; ``meters`` is what its readers take."""
+    """The same for any table; ``meters`` is for its readers."""
     lines: list[str] = []
     for metric in catalog:
         samples = tuple(metric.read(meters, around))
         name = metric_name(metric, prefix)
-        # A metric of which nothing is known is not named at all: its help alone would look like a zero.
+        # Leave out a metric without a sample: its help alone would look like a zero.
         if samples:
             lines += (f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}")
         for labels, value, seconds in samples:
             if isinstance(value, Histogram):
-                # Here buckets are cumulative, in the meters they are not: a sum that was added to one bucket
-                # only cannot disagree with itself.
+                # Cumulative here, but not in the meters: there one bucket changes at a time, so their sum is
+                # consistent.
                 total = 0
                 for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
                     total += count

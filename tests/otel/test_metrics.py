@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+
 import msgspec
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -14,6 +17,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import LogindRead
 from ebbtide.events.reader import History
 from ebbtide.events.values import Pod
+from ebbtide.otel import meters as of_meters
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metric_table import CATALOG, ReadContext, ShippingState, exposition
 from ebbtide.otel.span import Resource
@@ -136,6 +140,13 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
 
 FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND, SHIPPING)
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
+
+
+def test_what_a_reader_decodes_is_what_is_counted() -> None:
+    """A case outside of `COUNTED`, or the other way round, would never be counted."""
+    tree = ast.parse(inspect.getsource(of_meters))
+    cases = [ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)]
+    assert sorted(case.rpartition(".")[2] for case in cases) == sorted(k.__name__ for k in of_meters.COUNTED)
 
 
 def meters() -> Meters:
