@@ -184,7 +184,7 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             def other(**fields: object) -> HookStarted:
                 return HookStarted(**{**fields, "kind": "another"})  # type: ignore[arg-type]
 
-            monkeypatch.setattr(container, "HookStarted", other)
+            monkeypatch.setattr(container.d, "HookStarted", other)
             await first.begin_shutdown()
             monkeypatch.undo()
             await first.admit(f.OrderEnded(key="HookActor/hook:c/u/0", result="done"), 2)
