@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import (
     NS_PER_SECOND,
     TYPES,
@@ -28,60 +30,6 @@ from ebbtide.events.base import (
     shutdown_trace_id,
 )
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
-from ebbtide.events.decisions import (
-    ActorFailed,
-    ConfigAdopted,
-    DeadlineMoved,
-    DeletePod,
-    DeleteRefused,
-    DetachCertified,
-    EpisodeClosed,
-    EpisodeOutcome,
-    FallbackEngaged,
-    GrantAssessed,
-    HandedOver,
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    KubeletStopped,
-    LastBootEnded,
-    LeftUndone,
-    MeansChosen,
-    PlanMade,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    PodsEnded,
-    PodStopBegan,
-    ReleaseLock,
-    Resumed,
-    SendSignal,
-    ShutdownBegan,
-    ShutdownCancelled,
-    ShutdownDetected,
-    ShutdownWithdrawn,
-    StatusesSettled,
-    WaveEnded,
-    WaveStarted,
-)
-from ebbtide.events.facts import (
-    FAILED_RESULTS,
-    ApiRead,
-    AutopsyTaken,
-    ClockStepped,
-    ContainerExited,
-    DaemonStarted,
-    DurabilityLate,
-    HurryRequested,
-    InventoryTaken,
-    OrderEnded,
-    PodJoined,
-    RuntimeRead,
-    ScheduleRead,
-    SettingsLoaded,
-    SignalRejected,
-    VolumesUnmounted,
-)
 from ebbtide.events.messages import plural, shortened_list
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.episode_fold import EpisodeFold, RecordPoint, meaning
@@ -107,7 +55,7 @@ from ebbtide.events.values import Container, Hook, Pod
 class BootRecord(NamedTuple):
     """How a boot ended. ``episode``: the id of its shutdown or outage, or empty."""
 
-    event: LastBootEnded
+    event: d.LastBootEnded
     episode: str
 
 
@@ -121,12 +69,12 @@ class Beforehand:
     def __init__(self, *, summary: bool = False) -> None:
         self.configuration = ConfigurationRecord()
         self.process: ProcessRecord | None = None
-        self.assessed: GrantAssessed | None = None
-        self.schedule: ScheduleRead | None = None
+        self.assessed: d.GrantAssessed | None = None
+        self.schedule: f.ScheduleRead | None = None
         self.boots: list[BootRecord] = []
         #: By boot: the id of its last shutdown. The next may have begun before the report on a boot comes.
         self.last_of_boot: dict[str, str] = {}
-        self._tags = (LastBootEnded.__name__,) if summary else _LEARNED
+        self._tags = (d.LastBootEnded.__name__,) if summary else _LEARNED
         self._fresh = True
 
     def learn(self, raw: RawRecord) -> None:
@@ -135,13 +83,13 @@ class Beforehand:
         if raw.tag not in self._tags:
             return
         match decode_event(raw.tag, raw.payload):
-            case LastBootEnded() as event:
+            case d.LastBootEnded() as event:
                 episode = self.last_of_boot.get(event.boot_id, "") if event.recorded else ""
                 self.boots.append(BootRecord(event, episode))
-            case DaemonStarted() as event:
+            case f.DaemonStarted() as event:
                 # Another boot knows no schedule.
                 self.schedule, self.process = None, process_record(event, raw.seq, None)
-            case ConfigAdopted() as event:
+            case d.ConfigAdopted() as event:
                 self.configuration = ConfigurationRecord(
                     periods=event.periods,
                     requested_ns=event.requested_ns,
@@ -152,12 +100,12 @@ class Beforehand:
                     trace_flush_ns=event.trace_flush_ns,
                     sources=self.configuration.sources,
                 )
-            case SettingsLoaded() as event:
+            case f.SettingsLoaded() as event:
                 # The actors adopt them in the same step, or load them again after the shutdown.
                 self.configuration = replace(self.configuration, sources=event.sources)
-            case GrantAssessed() as event:
+            case d.GrantAssessed() as event:
                 self.assessed = event
-            case ScheduleRead() as event:
+            case f.ScheduleRead() as event:
                 self.schedule = event if event.at_wall_ns else None
             case Checkpoint() as mark if fresh:
                 # Later checkpoints repeat known facts.
@@ -181,13 +129,20 @@ class Beforehand:
 _LEARNED = tuple(
     kind.__name__
     for kind in (
-        *(LastBootEnded, DaemonStarted, ConfigAdopted, SettingsLoaded, GrantAssessed, ScheduleRead),
+        *(
+            d.LastBootEnded,
+            f.DaemonStarted,
+            d.ConfigAdopted,
+            f.SettingsLoaded,
+            d.GrantAssessed,
+            f.ScheduleRead,
+        ),
         Checkpoint,
     )
 )
 
 
-def process_record(event: DaemonStarted, seq: int, at_ns: int | None) -> ProcessRecord:
+def process_record(event: f.DaemonStarted, seq: int, at_ns: int | None) -> ProcessRecord:
     return ProcessRecord(
         seq=seq, at_ns=at_ns, version=event.version, pid=event.pid, mode=event.mode, boot_id=event.boot_id
     )
@@ -227,8 +182,16 @@ class ShutdownFold(EpisodeFold):
     summary_tags = tuple(
         kind.__name__
         for kind in (
-            *(ShutdownBegan, DaemonStarted, Resumed, InventoryTaken, PodPlanned, PodEnded, PodRejected),
-            *(ReleaseLock, ShutdownWithdrawn, EpisodeClosed),
+            *(
+                d.ShutdownBegan,
+                f.DaemonStarted,
+                d.Resumed,
+                f.InventoryTaken,
+                d.PodPlanned,
+                d.PodEnded,
+                d.PodRejected,
+            ),
+            *(d.ReleaseLock, d.ShutdownWithdrawn, d.EpisodeClosed),
         )
     )
 
@@ -269,7 +232,7 @@ class ShutdownFold(EpisodeFold):
         self.listed = {} if former is None else former.without_fate()
         self.released_ns: int | None = None
         self.withdrawn = False
-        self.closed: EpisodeOutcome | None = None
+        self.closed: d.EpisodeOutcome | None = None
         self.closed_ns: int | None = None
         self.begun = False
         #: Whether the latest daemon inherited the lock of the daemon before.
@@ -386,7 +349,7 @@ class ShutdownFold(EpisodeFold):
         """The record has neither the release nor a close."""
         return self.released_ns is None and self.closed is None
 
-    def outcome(self, boot_id: str | None, *, damaged: bool) -> EpisodeOutcome:
+    def outcome(self, boot_id: str | None, *, damaged: bool) -> d.EpisodeOutcome:
         """An open shutdown is running. It was cut short if ``boot_id`` (this machine's, now) names another
         boot, or if its record ends in damage.
         """
@@ -399,7 +362,7 @@ class ShutdownFold(EpisodeFold):
         same_boot = boot_id in (None, self.boot_id)
         return "running" if same_boot and not damaged else "truncated"
 
-    def ended_ns(self, outcome: EpisodeOutcome) -> int | None:
+    def ended_ns(self, outcome: d.EpisodeOutcome) -> int | None:
         """The release of a complete shutdown, the close of a cancelled one; others have no end."""
         return {"complete": self.released_ns, "cancelled": self.closed_ns}.get(outcome)
 
@@ -420,7 +383,7 @@ class ShutdownFold(EpisodeFold):
         record.notices = self._all_notices(record.outcome, damaged)
         return record
 
-    def _all_notices(self, outcome: EpisodeOutcome, damaged: bool) -> tuple[Notice, ...]:
+    def _all_notices(self, outcome: d.EpisodeOutcome, damaged: bool) -> tuple[Notice, ...]:
         """In the order of the record; notices about its end come last."""
         found, record = list(self.notices), self.record
         for code, (point, count, values) in self.tallies.items():
@@ -454,15 +417,15 @@ def _container_record(spec: Container) -> ContainerRecord:
 # --- the shutdown and its waves ------------------------------------------------------------------
 
 
-@meaning(ShutdownFold, ShutdownDetected)
-def shutdown_detected(fold: ShutdownFold, event: ShutdownDetected) -> None:
+@meaning(ShutdownFold, d.ShutdownDetected)
+def shutdown_detected(fold: ShutdownFold, event: d.ShutdownDetected) -> None:
     if event.overtime:
         fold.record.overtime = True
         fold.note("overtime")
 
 
-@meaning(ShutdownFold, ShutdownBegan)
-def shutdown_began(fold: ShutdownFold, event: ShutdownBegan) -> None:
+@meaning(ShutdownFold, d.ShutdownBegan)
+def shutdown_began(fold: ShutdownFold, event: d.ShutdownBegan) -> None:
     record, fold.begun = fold.record, True
     record.kind = event.kind
     record.grant_ns, record.budget_ns = event.grant_ns, event.budget_ns
@@ -485,8 +448,8 @@ def shutdown_began(fold: ShutdownFold, event: ShutdownBegan) -> None:
     )
 
 
-@meaning(ShutdownFold, DeadlineMoved)
-def deadline_moved(fold: ShutdownFold, event: DeadlineMoved) -> None:
+@meaning(ShutdownFold, d.DeadlineMoved)
+def deadline_moved(fold: ShutdownFold, event: d.DeadlineMoved) -> None:
     deadline_ns = fold.record.deadline_ns = fold.since(event.deadline_ns)
     fold.record.release_by_ns = fold.since(event.release_by_ns)
     for pod in fold.pods.values():
@@ -498,8 +461,8 @@ def deadline_moved(fold: ShutdownFold, event: DeadlineMoved) -> None:
     fold.note("deadline-moved", deadline=span(deadline_ns))
 
 
-@meaning(ShutdownFold, PlanMade)
-def plan_made(fold: ShutdownFold, event: PlanMade) -> None:
+@meaning(ShutdownFold, d.PlanMade)
+def plan_made(fold: ShutdownFold, event: d.PlanMade) -> None:
     fold.waves = [
         WaveRecord(
             index=index,
@@ -512,8 +475,8 @@ def plan_made(fold: ShutdownFold, event: PlanMade) -> None:
     ]
 
 
-@meaning(ShutdownFold, WaveStarted)
-def wave_started(fold: ShutdownFold, event: WaveStarted) -> None:
+@meaning(ShutdownFold, d.WaveStarted)
+def wave_started(fold: ShutdownFold, event: d.WaveStarted) -> None:
     wave = fold.wave(event.wave)
     wave.priority, wave.period_ns = event.priority, event.period_ns
     wave.began_ns, wave.deadline_ns = fold.point.at_ns, fold.since(event.deadline_ns)
@@ -521,8 +484,8 @@ def wave_started(fold: ShutdownFold, event: WaveStarted) -> None:
     fold.record.last_wave = event.wave
 
 
-@meaning(ShutdownFold, WaveEnded)
-def wave_ended(fold: ShutdownFold, event: WaveEnded) -> None:
+@meaning(ShutdownFold, d.WaveEnded)
+def wave_ended(fold: ShutdownFold, event: d.WaveEnded) -> None:
     # A wave that ends without a begin belongs to an earlier shutdown.
     if event.wave >= len(fold.waves) or fold.waves[event.wave].began_ns is None:
         return
@@ -537,8 +500,8 @@ def wave_ended(fold: ShutdownFold, event: WaveEnded) -> None:
         fold.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
 
 
-@meaning(ShutdownFold, PodsEnded)
-def pods_ended(fold: ShutdownFold, event: PodsEnded) -> None:
+@meaning(ShutdownFold, d.PodsEnded)
+def pods_ended(fold: ShutdownFold, event: d.PodsEnded) -> None:
     if fold.record.pods_ended_ns is None:
         fold.record.pods_ended_ns = fold.point.at_ns
     if event.unfinished:
@@ -546,16 +509,16 @@ def pods_ended(fold: ShutdownFold, event: PodsEnded) -> None:
         fold.note("pods-unfinished", count=count, pods=pods)
 
 
-@meaning(ShutdownFold, ShutdownCancelled)
-def shutdown_cancelled(fold: ShutdownFold, event: ShutdownCancelled) -> None:
+@meaning(ShutdownFold, d.ShutdownCancelled)
+def shutdown_cancelled(fold: ShutdownFold, event: d.ShutdownCancelled) -> None:
     if fold.record.cancelled_ns is None:
         fold.record.cancelled_ns = fold.point.at_ns
     fold.record.cancel_reason = event.reason
     fold.note("cancelled", reason=event.reason)
 
 
-@meaning(ShutdownFold, StatusesSettled)
-def statuses_settled(fold: ShutdownFold, event: StatusesSettled) -> None:
+@meaning(ShutdownFold, d.StatusesSettled)
+def statuses_settled(fold: ShutdownFold, event: d.StatusesSettled) -> None:
     if fold.point.same_boot and fold.closed is None:
         fold.record.statuses_settled_ns = fold.point.at_ns
     if event.undelivered:
@@ -564,14 +527,14 @@ def statuses_settled(fold: ShutdownFold, event: StatusesSettled) -> None:
         fold.note("statuses-undelivered", count=f"{event.undelivered} {statuses}")
 
 
-@meaning(ShutdownFold, ShutdownWithdrawn)
-def shutdown_withdrawn(fold: ShutdownFold, event: ShutdownWithdrawn) -> None:
+@meaning(ShutdownFold, d.ShutdownWithdrawn)
+def shutdown_withdrawn(fold: ShutdownFold, event: d.ShutdownWithdrawn) -> None:
     """The machine stayed up: its release does not count."""
     fold.released_ns, fold.withdrawn = None, True
 
 
-@meaning(ShutdownFold, EpisodeClosed)
-def episode_closed(fold: ShutdownFold, event: EpisodeClosed) -> None:
+@meaning(ShutdownFold, d.EpisodeClosed)
+def episode_closed(fold: ShutdownFold, event: d.EpisodeClosed) -> None:
     fold.closed, fold.closed_ns = event.outcome, fold.point.at_ns
 
 
@@ -583,18 +546,18 @@ def side_order_given(fold: ShutdownFold, event: Order) -> None:
     fold.beside[event.key] = OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
 
 
-@meaning(ShutdownFold, ReleaseLock)
-def lock_released(fold: ShutdownFold, event: ReleaseLock) -> None:
+@meaning(ShutdownFold, d.ReleaseLock)
+def lock_released(fold: ShutdownFold, event: d.ReleaseLock) -> None:
     fold.released_ns = fold.point.at_ns
     side_order_given(fold, event)
 
 
-@meaning(ShutdownFold, OrderEnded)
-def order_ended(fold: ShutdownFold, event: OrderEnded) -> None:
+@meaning(ShutdownFold, f.OrderEnded)
+def order_ended(fold: ShutdownFold, event: f.OrderEnded) -> None:
     beside, failed = fold.beside.get(event.key), event.result == "failed"
     if beside is not None and beside.ended_ns is None:
         beside.ended_ns, beside.result, beside.reason = fold.point.at_ns, event.result, event.reason
-        if event.result in FAILED_RESULTS:
+        if event.result in f.FAILED_RESULTS:
             why = event.reason or "no reason given"
             fold.note(f"{beside.what}-failed", result=event.result, reason=why)
     key = parse_order_key(event.key)
@@ -612,51 +575,51 @@ def order_ended(fold: ShutdownFold, event: OrderEnded) -> None:
 # --- a Kubernetes node ---------------------------------------------------------------------------
 
 
-@meaning(ShutdownFold, MeansChosen)
-def termination_mode_chosen(fold: ShutdownFold, event: MeansChosen) -> None:
+@meaning(ShutdownFold, d.MeansChosen)
+def termination_mode_chosen(fold: ShutdownFold, event: d.MeansChosen) -> None:
     fold.change_node(means=event.means, reason=event.reason)
 
 
-@meaning(ShutdownFold, HandedOver)
-def handed_over(fold: ShutdownFold, event: HandedOver) -> None:
+@meaning(ShutdownFold, d.HandedOver)
+def handed_over(fold: ShutdownFold, event: d.HandedOver) -> None:
     fold.change_node(handed_over_ns=fold.point.at_ns, handed_over_reason=event.reason)
     # The plan hands over pods that no delete ends: that needs no warning.
     if not any(wave.handover for wave in fold.waves if wave.outcome == "open"):
         fold.note("handed-over", reason=event.reason)
 
 
-@meaning(ShutdownFold, KubeletStopped)
-def kubelet_stopped(fold: ShutdownFold, event: KubeletStopped) -> None:
+@meaning(ShutdownFold, d.KubeletStopped)
+def kubelet_stopped(fold: ShutdownFold, event: d.KubeletStopped) -> None:
     if event.result == "done":
         fold.change_node(kubelet_stopped_ns=fold.point.at_ns)
 
 
-@meaning(ShutdownFold, ApiRead)
-def api_read(fold: ShutdownFold, event: ApiRead) -> None:
+@meaning(ShutdownFold, f.ApiRead)
+def api_read(fold: ShutdownFold, event: f.ApiRead) -> None:
     if not event.reachable:
         fold.note("api-lost", error=event.error or "no answer")
 
 
-@meaning(ShutdownFold, RuntimeRead)
-def runtime_read(fold: ShutdownFold, event: RuntimeRead) -> None:
+@meaning(ShutdownFold, f.RuntimeRead)
+def runtime_read(fold: ShutdownFold, event: f.RuntimeRead) -> None:
     if not event.reachable:
         fold.note("runtime-lost", error=event.error or "no answer")
 
 
-@meaning(ShutdownFold, DeleteRefused)
-def delete_refused(fold: ShutdownFold, event: DeleteRefused) -> None:
+@meaning(ShutdownFold, d.DeleteRefused)
+def delete_refused(fold: ShutdownFold, event: d.DeleteRefused) -> None:
     fold.pod(event.uid).refused = event.reason
     fold.tally("delete-refused", reason=event.reason)
 
 
-@meaning(ShutdownFold, VolumesUnmounted)
-def volumes_unmounted(fold: ShutdownFold, event: VolumesUnmounted) -> None:
+@meaning(ShutdownFold, f.VolumesUnmounted)
+def volumes_unmounted(fold: ShutdownFold, event: f.VolumesUnmounted) -> None:
     if event.uid in fold.pods:
         fold.pods[event.uid].unmounted_ns = fold.point.at_ns
 
 
-@meaning(ShutdownFold, DetachCertified)
-def detach_certified(fold: ShutdownFold, event: DetachCertified) -> None:
+@meaning(ShutdownFold, d.DetachCertified)
+def detach_certified(fold: ShutdownFold, event: d.DetachCertified) -> None:
     fold.change_node(certificate=event)
     if not event.safe:
         volumes = [f"{fold.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]
@@ -667,8 +630,8 @@ def detach_certified(fold: ShutdownFold, event: DetachCertified) -> None:
         fold.note("not-safe-to-detach", why=why)
 
 
-@meaning(ShutdownFold, LeftUndone)
-def left_undone(fold: ShutdownFold, event: LeftUndone) -> None:
+@meaning(ShutdownFold, d.LeftUndone)
+def left_undone(fold: ShutdownFold, event: d.LeftUndone) -> None:
     fold.change_node(left_running=event.running, left_without_status=event.without_status)
     for code, uids in (
         ("kubelet-left-running", event.running),
@@ -695,8 +658,8 @@ _NOTED_HOOKS = {
 }
 
 
-@meaning(ShutdownFold, InventoryTaken)
-def inventory_taken(fold: ShutdownFold, event: InventoryTaken) -> None:
+@meaning(ShutdownFold, f.InventoryTaken)
+def inventory_taken(fold: ShutdownFold, event: f.InventoryTaken) -> None:
     """Counts until the plan; the actors plan later arrivals as late pods."""
     if fold.planned:
         fold.listed |= {spec.uid: spec for spec in event.pods}
@@ -705,14 +668,14 @@ def inventory_taken(fold: ShutdownFold, event: InventoryTaken) -> None:
         fold.introduce(spec).outcome = None
 
 
-@meaning(ShutdownFold, PodJoined)
-def pod_joined(fold: ShutdownFold, event: PodJoined) -> None:
+@meaning(ShutdownFold, f.PodJoined)
+def pod_joined(fold: ShutdownFold, event: f.PodJoined) -> None:
     """A pod joins the plan only with `PodPlanned`."""
     fold.listed[event.pod.uid] = event.pod
 
 
-@meaning(ShutdownFold, PodPlanned)
-def pod_planned(fold: ShutdownFold, event: PodPlanned) -> None:
+@meaning(ShutdownFold, d.PodPlanned)
+def pod_planned(fold: ShutdownFold, event: d.PodPlanned) -> None:
     uid = event.pod.uid
     fold.planned[uid] = None
     pod, wave = fold.introduce(event.pod), fold.wave(event.wave)
@@ -724,16 +687,16 @@ def pod_planned(fold: ShutdownFold, event: PodPlanned) -> None:
         fold.note("pod-late", uid, wave=event.wave)
 
 
-@meaning(ShutdownFold, PodRejected)
-def pod_rejected(fold: ShutdownFold, event: PodRejected) -> None:
+@meaning(ShutdownFold, d.PodRejected)
+def pod_rejected(fold: ShutdownFold, event: d.PodRejected) -> None:
     if event.uid not in fold.pods:
         namespace, _, name = event.label.rpartition("/")
         pod = fold.introduce(Pod(uid=event.uid, namespace=namespace, name=name))
         pod.outcome, pod.reason = "rejected", event.message or event.reason
 
 
-@meaning(ShutdownFold, PodStopBegan)
-def pod_stop_began(fold: ShutdownFold, event: PodStopBegan) -> None:
+@meaning(ShutdownFold, d.PodStopBegan)
+def pod_stop_began(fold: ShutdownFold, event: d.PodStopBegan) -> None:
     """A repeat by the fallback changes nothing: the grace runs since the first time."""
     pod = fold.pod(event.uid)
     if pod.began_ns is None:
@@ -743,8 +706,8 @@ def pod_stop_began(fold: ShutdownFold, event: PodStopBegan) -> None:
             ask_to_end(fold, pod)
 
 
-@meaning(ShutdownFold, DeletePod)
-def pod_deleted(fold: ShutdownFold, event: DeletePod) -> None:
+@meaning(ShutdownFold, d.DeletePod)
+def pod_deleted(fold: ShutdownFold, event: d.DeletePod) -> None:
     """A second delete only shortens the grace."""
     ask_to_end(fold, fold.pod(event.uid))
 
@@ -756,23 +719,23 @@ def ask_to_end(fold: ShutdownFold, pod: PodRecord) -> None:
             each.asked_ns = fold.point.at_ns
 
 
-@meaning(ShutdownFold, SendSignal)
-def signal_sent(fold: ShutdownFold, event: SendSignal) -> None:
+@meaning(ShutdownFold, d.SendSignal)
+def signal_sent(fold: ShutdownFold, event: d.SendSignal) -> None:
     """The first signal counts: a repeat means that its outcome was unknown."""
     container = fold.container(event.uid, event.container)
     if container.signalled_ns is None:
         container.signalled_ns, container.stop_signal = fold.point.at_ns, event.signal
 
 
-@meaning(ShutdownFold, KillContainer)
-def kill_ordered(fold: ShutdownFold, event: KillContainer) -> None:
+@meaning(ShutdownFold, d.KillContainer)
+def kill_ordered(fold: ShutdownFold, event: d.KillContainer) -> None:
     container = fold.container(event.uid, event.container)
     if container.killed_ns is None:
         container.killed_ns = fold.point.at_ns
 
 
-@meaning(ShutdownFold, HookStarted)
-def hook_started(fold: ShutdownFold, event: HookStarted) -> None:
+@meaning(ShutdownFold, d.HookStarted)
+def hook_started(fold: ShutdownFold, event: d.HookStarted) -> None:
     add_hook(fold, event.uid, event.container, event.kind, fold.since(event.until_ns))
 
 
@@ -795,8 +758,8 @@ def add_hook(
     return hook
 
 
-@meaning(ShutdownFold, HookEnded)
-def hook_ended(fold: ShutdownFold, event: HookEnded) -> None:
+@meaning(ShutdownFold, d.HookEnded)
+def hook_ended(fold: ShutdownFold, event: d.HookEnded) -> None:
     """A skipped hook ends without a begin."""
     hooks = fold.pod(event.uid).hooks
     begun = (each for each in hooks if each.container == event.container and each.ended_ns is None)
@@ -809,8 +772,8 @@ def hook_ended(fold: ShutdownFold, event: HookEnded) -> None:
         fold.note(code, event.uid, kind=hook.kind, container=event.container, took=took, reason=reason)
 
 
-@meaning(ShutdownFold, ContainerExited)
-def container_exited(fold: ShutdownFold, event: ContainerExited) -> None:
+@meaning(ShutdownFold, f.ContainerExited)
+def container_exited(fold: ShutdownFold, event: f.ContainerExited) -> None:
     """Only for pods of this shutdown."""
     if event.uid in fold.pods:
         container = fold.container(event.uid, event.container)
@@ -819,8 +782,8 @@ def container_exited(fold: ShutdownFold, event: ContainerExited) -> None:
             container.exit_code, container.exit_signal = event.exit_code, event.signal
 
 
-@meaning(ShutdownFold, AutopsyTaken)
-def autopsy_taken(fold: ShutdownFold, event: AutopsyTaken) -> None:
+@meaning(ShutdownFold, f.AutopsyTaken)
+def autopsy_taken(fold: ShutdownFold, event: f.AutopsyTaken) -> None:
     taken = AutopsyRecord(
         container=event.container,
         at_ns=fold.point.at_ns,
@@ -830,8 +793,8 @@ def autopsy_taken(fold: ShutdownFold, event: AutopsyTaken) -> None:
     fold.pod(event.uid).autopsies += (taken,)
 
 
-@meaning(ShutdownFold, PodEnded)
-def pod_ended(fold: ShutdownFold, event: PodEnded) -> None:
+@meaning(ShutdownFold, d.PodEnded)
+def pod_ended(fold: ShutdownFold, event: d.PodEnded) -> None:
     """Only some outcomes mean an observed end."""
     pod, at_ns = fold.pod(event.uid), fold.point.at_ns
     fold.decided_ns[event.uid] = at_ns
@@ -844,8 +807,8 @@ def pod_ended(fold: ShutdownFold, event: PodEnded) -> None:
         fold.note(code, event.uid, reason=pod.reason)
 
 
-@meaning(ShutdownFold, HurryRequested)
-def pod_hurried(fold: ShutdownFold, event: HurryRequested) -> None:
+@meaning(ShutdownFold, f.HurryRequested)
+def pod_hurried(fold: ShutdownFold, event: f.HurryRequested) -> None:
     """As the actors understand a name: a UID, a name, or ``namespace/name``."""
     for pod in fold.pods.values():
         if event.pod in (pod.uid, pod.name, pod.label) and pod.outcome is None:
@@ -856,8 +819,8 @@ def pod_hurried(fold: ShutdownFold, event: HurryRequested) -> None:
 # --- the daemon and the machine ------------------------------------------------------------------
 
 
-@meaning(ShutdownFold, DaemonStarted)
-def daemon_started(fold: ShutdownFold, event: DaemonStarted) -> None:
+@meaning(ShutdownFold, f.DaemonStarted)
+def daemon_started(fold: ShutdownFold, event: f.DaemonStarted) -> None:
     fold.inherited = event.lock_inherited
     seq, at_ns, same_boot = fold.point
     if seq != fold.number:  # the process at the signal is in the list already
@@ -866,8 +829,8 @@ def daemon_started(fold: ShutdownFold, event: DaemonStarted) -> None:
         fold.processes.append(process)
 
 
-@meaning(ShutdownFold, Resumed)
-def daemon_resumed(fold: ShutdownFold, event: Resumed) -> None:
+@meaning(ShutdownFold, d.Resumed)
+def daemon_resumed(fold: ShutdownFold, event: d.Resumed) -> None:
     record, at_ns = fold.record, fold.point.at_ns
     # logind gives no delay lock while the machine goes down: a lost lock stays lost.
     if event.action == "resume" and not fold.inherited and record.lock_lost_ns is None:
@@ -885,40 +848,40 @@ def daemon_resumed(fold: ShutdownFold, event: Resumed) -> None:
         fold.note("restarted", away=span(process.at_ns - process.quiet_since_ns), action=event.action)
 
 
-@meaning(ShutdownFold, ActorFailed)
-def actor_failed(fold: ShutdownFold, event: ActorFailed) -> None:
+@meaning(ShutdownFold, d.ActorFailed)
+def actor_failed(fold: ShutdownFold, event: d.ActorFailed) -> None:
     """Its subject is a pod's UID, or a wave's number."""
     subject = fold.pods[event.subject].label if event.subject in fold.pods else event.subject
     actor = f"{event.actor} of {subject}" if subject else event.actor
     fold.note("actor-failed", actor=actor, error=event.error)
 
 
-@meaning(ShutdownFold, FallbackEngaged)
-def fallback_engaged(fold: ShutdownFold, event: FallbackEngaged) -> None:
+@meaning(ShutdownFold, d.FallbackEngaged)
+def fallback_engaged(fold: ShutdownFold, event: d.FallbackEngaged) -> None:
     for uid in event.pods:
         fold.pod(uid).fallback = True
     fold.note("fallback", count=plural(len(event.pods), "pod"), reason=event.reason)
 
 
-@meaning(ShutdownFold, DurabilityLate)
-def durability_late(fold: ShutdownFold, event: DurabilityLate) -> None:
+@meaning(ShutdownFold, f.DurabilityLate)
+def durability_late(fold: ShutdownFold, event: f.DurabilityLate) -> None:
     fold.longest_wait_ns = max(event.waited_ns, fold.longest_wait_ns)
     fold.tally("durability-late", waited=span(fold.longest_wait_ns))
 
 
-@meaning(ShutdownFold, SignalRejected)
-def signal_rejected(fold: ShutdownFold, event: SignalRejected) -> None:
+@meaning(ShutdownFold, f.SignalRejected)
+def signal_rejected(fold: ShutdownFold, event: f.SignalRejected) -> None:
     fold.tally("signal-rejected", reason=event.reason)
 
 
-@meaning(ShutdownFold, ClockStepped)
-def clock_stepped(fold: ShutdownFold, event: ClockStepped) -> None:
+@meaning(ShutdownFold, f.ClockStepped)
+def clock_stepped(fold: ShutdownFold, event: f.ClockStepped) -> None:
     sign = "+" if event.delta_ns > 0 else ""
     fold.note("clock-stepped", delta=f"{sign}{span(event.delta_ns)}")
 
 
-@meaning(ShutdownFold, ScheduleRead)
-def schedule_read(fold: ShutdownFold, event: ScheduleRead) -> None:
+@meaning(ShutdownFold, f.ScheduleRead)
+def schedule_read(fold: ShutdownFold, event: f.ScheduleRead) -> None:
     # A read a moment after the signal is as good as one before. An empty schedule means nothing: during
     # logind's delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
     if event.at_wall_ns:
@@ -932,10 +895,10 @@ def noted(fold: ShutdownFold, event: Event) -> None:
 for _kind in TYPES.values():
     if _kind.notice:
         meaning(ShutdownFold, _kind)(noted)
-    if issubclass(_kind, Order) and _kind.beside and _kind is not ReleaseLock:
+    if issubclass(_kind, Order) and _kind.beside and _kind is not d.ReleaseLock:
         meaning(ShutdownFold, _kind)(side_order_given)
 
 #: Records of the closing step that are about a shutdown which is already closed.
-CLOSING_TAGS = (Resumed.__name__, StatusesSettled.__name__)
+CLOSING_TAGS = (d.Resumed.__name__, d.StatusesSettled.__name__)
 
 MARK_TAGS = {tag: None for tag, kind in TYPES.items() if issubclass(kind, Mark)}

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record
-from ebbtide.events.decisions import (
-    Armed,
-    ConfigAdopted,
-    Disarmed,
-    GrantAssessed,
-    LastBootEnded,
-    ReleaseLock,
-)
-from ebbtide.events.facts import (
-    ApiRead,
-    DaemonStarted,
-    KubeletRead,
-    LogindRead,
-    PrepareForShutdown,
-    RuntimeRead,
-    ScheduleRead,
-)
 from ebbtide.events.record.shutdown_record import RecordPart
 from ebbtide.events.values import Period
 
@@ -60,7 +45,7 @@ class NodeState(RecordPart):
     #: Another program called ``kubelet`` holds a delay lock on shutdown.
     kubelet_lock: bool = False
     #: None: not known how it ended.
-    last_boot: LastBootEnded | None = None
+    last_boot: d.LastBootEnded | None = None
 
     @property
     def answers(self) -> dict[str, bool]:
@@ -72,7 +57,7 @@ class NodeState(RecordPart):
     def see(self, record: Record) -> None:
         """Every type here is in `NODE_EVENTS`, by which a start filters (tests/daemon/test_status.py)."""
         match record.event:
-            case DaemonStarted() as event:
+            case f.DaemonStarted() as event:
                 # A lock that was kept over the restart is not enough: this process must look at logind
                 # before it trusts the signal. Likewise the node's parts must answer again.
                 self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
@@ -80,34 +65,34 @@ class NodeState(RecordPart):
                 self.starts_wall_ns = record.wall_ns
                 self.kubelet = self.runtime = self.api = None
                 self.runtime_error = self.api_error = ""
-            case LastBootEnded() as event:
+            case d.LastBootEnded() as event:
                 self.last_boot = event
-            case ConfigAdopted() as event:
+            case d.ConfigAdopted() as event:
                 self.enabled, self.periods = event.enabled, event.periods
                 self.requested_ns, self.reserve_ns = event.requested_ns, event.reserve_ns
                 self.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
-            case Armed():
+            case d.Armed():
                 self.armed = self.lock_held = True
                 self.armed_wall_ns, self.why_not, self.retry_at_ns = record.wall_ns, "", 0
-            case Disarmed() as event:
+            case d.Disarmed() as event:
                 self._disarm(event.reason)
                 self.retry_at_ns = event.retry_at_ns
-            case ReleaseLock():
+            case d.ReleaseLock():
                 self._disarm("the lock was released, the machine may go")
-            case LogindRead() as event:
+            case f.LogindRead() as event:
                 self.grant_ns, self.kubelet_lock = event.grant_ns, event.kubelet_lock
-            case PrepareForShutdown() as event:
+            case f.PrepareForShutdown() as event:
                 if event.active:  # the signal that ends a shutdown has no locks
                     self.kubelet_lock = event.kubelet_lock
-            case GrantAssessed() as event:
+            case d.GrantAssessed() as event:
                 self.sufficient, self.grant_ns = event.sufficient, event.grant_ns
-            case ScheduleRead() as event:
+            case f.ScheduleRead() as event:
                 self.scheduled_wall_ns = event.at_wall_ns
-            case KubeletRead() as event:
+            case f.KubeletRead() as event:
                 self.kubelet, self.kubelet_healthy = event.active, event.healthy is not False
-            case RuntimeRead() as event:
+            case f.RuntimeRead() as event:
                 self.runtime, self.runtime_error = event.reachable, event.error
-            case ApiRead() as event:
+            case f.ApiRead() as event:
                 self.api, self.api_error, self.may_taint = event.reachable, event.error, event.taint
 
     def _disarm(self, why: str) -> None:
@@ -117,6 +102,6 @@ class NodeState(RecordPart):
 
 #: The types that change a `NodeState`. A start need not decode others for it.
 NODE_EVENTS: tuple[type[Event], ...] = (
-    *(DaemonStarted, LastBootEnded, ConfigAdopted, Armed, Disarmed, ReleaseLock, GrantAssessed),
-    *(LogindRead, PrepareForShutdown, ScheduleRead, KubeletRead, RuntimeRead, ApiRead),
+    *(f.DaemonStarted, d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.ReleaseLock, d.GrantAssessed),
+    *(f.LogindRead, f.PrepareForShutdown, f.ScheduleRead, f.KubeletRead, f.RuntimeRead, f.ApiRead),
 )

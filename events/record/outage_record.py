@@ -12,58 +12,19 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import Order, episode_id, parse_order_key, shutdown_trace_id
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
 from ebbtide.events.messages import plural
-from ebbtide.events.outage_events import (
-    CHANGED,
-    AttachmentLeft,
-    Contradicted,
-    ContradictionEnded,
-    Detached,
-    DetachForced,
-    DetachWaits,
-    Effect,
-    EvidenceRead,
-    LastBootStated,
-    LeaderStarted,
-    LostPodRead,
-    NodeRead,
-    NodeReturned,
-    OutageAbandoned,
-    OutageBegan,
-    OutageClosed,
-    OutageOutcome,
-    OutageSettings,
-    OutageWaits,
-    OutOfService,
-    PodLost,
-    PodRecovered,
-    PodWaits,
-    PowerOff,
-    PowerOffGivenUp,
-    ProofAccepted,
-    ProofRefused,
-    ProofVoided,
-    ProofWasWrong,
-    ReadNode,
-    RemoveTaint,
-    RequestPermit,
-    SetQuarantine,
-    SetTaint,
-    StoodAside,
-    WorkRecovered,
-    who_of,
-)
 from ebbtide.events.record.episode_fold import EpisodeFold, meaning
 from ebbtide.events.record.shutdown_record import DamageRecord, RecordPart
 from ebbtide.events.segment import Header
 
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"
-OutageEnd = OutageOutcome | Literal["open"]
+OutageEnd = o.OutageOutcome | Literal["open"]
 PhaseKind = Literal[
     "proof",
     "permit",
@@ -212,11 +173,11 @@ class OutageRecord(RecordPart):
     #: Where the record ends.
     last_ns: int = 0
     damage: DamageRecord | None = None
-    settings: OutageSettings = OutageSettings()
+    settings: o.OutageSettings = o.OutageSettings()
     reason: str = ""
     #: Since when the taint stands; whose word it was.
     out_ns: int | None = None
-    effect: Effect | Literal[""] = ""
+    effect: o.Effect | Literal[""] = ""
     proof: str = ""
     recovered_ns: int | None = None
     returned_ns: int | None = None
@@ -234,7 +195,7 @@ class OutageRecord(RecordPart):
     #: What each source said last, and when: ``off``, ``on``, ``unknown`` and its error.
     sources: dict[str, Wait] = {}
     #: Why it was not graceful, where the node has said so.
-    last_boot: LastBootStated | None = None
+    last_boot: o.LastBootStated | None = None
 
     @property
     def kind(self) -> Literal["outage"]:
@@ -260,15 +221,15 @@ class OutageBoots:
     def __init__(self) -> None:
         self._suspected: dict[str, None] = {}
         self._read: dict[str, None] = {}
-        self.told: LastBootStated | None = None
+        self.told: o.LastBootStated | None = None
 
-    def gone(self, event: OutageBegan | SetTaint) -> None:
+    def gone(self, event: o.OutageBegan | o.SetTaint) -> None:
         self._suspected[event.boot_id] = None
 
-    def read(self, event: NodeRead) -> None:
+    def read(self, event: o.NodeRead) -> None:
         self._read[event.boot_id] = None
 
-    def tell(self, event: LastBootStated, *, over: bool) -> bool:
+    def tell(self, event: o.LastBootStated, *, over: bool) -> bool:
         """Whether it is news, and about this outage."""
         replaced = any(boot != event.boot_id for boot in self._read)
         if event == self.told or event.boot_id not in self._suspected or (over and not replaced):
@@ -282,14 +243,14 @@ class LeaderBefore:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.event: LeaderStarted | None = None
+        self.event: o.LeaderStarted | None = None
 
     def learn(self, raw: RawRecord) -> None:
         """Raises BadPayload."""
-        if raw.tag == LeaderStarted.__name__:
+        if raw.tag == o.LeaderStarted.__name__:
             self.seq, self.event = raw.seq, None
             event = decode_event(raw.tag, raw.payload)
-            assert isinstance(event, LeaderStarted)
+            assert isinstance(event, o.LeaderStarted)
             self.event = event
 
 
@@ -303,9 +264,17 @@ class OutageFold(EpisodeFold):
     handlers: ClassVar[dict[str, Any]] = {}
     summary_tags = tuple(
         kind.__name__
-        for kind in (OutageBegan, SetTaint, NodeRead, LastBootStated, PodLost, PodRecovered, OutageClosed)
+        for kind in (
+            o.OutageBegan,
+            o.SetTaint,
+            o.NodeRead,
+            o.LastBootStated,
+            o.PodLost,
+            o.PodRecovered,
+            o.OutageClosed,
+        )
     )
-    late_tags = (LastBootStated.__name__,)
+    late_tags = (o.LastBootStated.__name__,)
 
     def __init__(
         self,
@@ -361,7 +330,7 @@ class OutageFold(EpisodeFold):
             with suppress(BadPayload):
                 handle(self, decode_event(raw.tag, raw.payload))
 
-    def led(self, event: LeaderStarted, at_ns: int | None) -> None:
+    def led(self, event: o.LeaderStarted, at_ns: int | None) -> None:
         self.record.leaders += (LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version),)
         self.record.settings = event.settings
 
@@ -410,13 +379,13 @@ class OutageFold(EpisodeFold):
 # --- what each event means ---------------------------------------------------------------------
 
 
-@meaning(OutageFold, LeaderStarted)
-def leader_started(fold: OutageFold, event: LeaderStarted) -> None:
+@meaning(OutageFold, o.LeaderStarted)
+def leader_started(fold: OutageFold, event: o.LeaderStarted) -> None:
     fold.led(event, fold.point.at_ns)
 
 
-@meaning(OutageFold, OutageBegan)
-def outage_began(fold: OutageFold, event: OutageBegan) -> None:
+@meaning(OutageFold, o.OutageBegan)
+def outage_began(fold: OutageFold, event: o.OutageBegan) -> None:
     record = fold.record
     record.node, record.node_uid, record.boot_id = event.node, event.node_uid, event.boot_id
     record.reason = event.reason
@@ -428,8 +397,8 @@ def outage_began(fold: OutageFold, event: OutageBegan) -> None:
 _BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
 
 
-@meaning(OutageFold, OutageWaits)
-def outage_waits(fold: OutageFold, event: OutageWaits) -> None:
+@meaning(OutageFold, o.OutageWaits)
+def outage_waits(fold: OutageFold, event: o.OutageWaits) -> None:
     phase = fold.phase
     if phase in _BEFORE:
         fold.enter("permit" if event.reason.startswith(BRAKE_SAYS) else "proof", event.reason)
@@ -441,18 +410,18 @@ def outage_waits(fold: OutageFold, event: OutageWaits) -> None:
 BRAKE_SAYS = "the storm brake: "
 
 _ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
-    RequestPermit: ("permit", "the storm brake is asked"),
-    ReadNode: ("reading", "the Node is read again"),
-    SetTaint: ("tainting", "the taint is stored, and written"),
-    PowerOff: ("powering", "the machine is switched off"),
-    SetQuarantine: ("quarantined", "volumes that the kubelet still uses are waited for"),
-    RemoveTaint: ("untainting", "our taint is taken away"),
+    o.RequestPermit: ("permit", "the storm brake is asked"),
+    o.ReadNode: ("reading", "the Node is read again"),
+    o.SetTaint: ("tainting", "the taint is stored, and written"),
+    o.PowerOff: ("powering", "the machine is switched off"),
+    o.SetQuarantine: ("quarantined", "volumes that the kubelet still uses are waited for"),
+    o.RemoveTaint: ("untainting", "our taint is taken away"),
 }
 
 
 @meaning(OutageFold, *_ORDER_PHASES)
 def node_order_given(fold: OutageFold, event: Order) -> None:
-    if isinstance(event, SetTaint):
+    if isinstance(event, o.SetTaint):
         fold.boots.gone(event)
     seq, at_ns, _ = fold.point
     what = parse_order_key(event.key).what
@@ -478,28 +447,28 @@ def node_order_ended(fold: OutageFold, event: OrderEnded) -> None:
     if order.what == "untaint" and event.result == "done":
         fold.record.untainted_ns = order.ended_ns
         fold.enter("following", "what still hangs is waited for, and the node")
-    elif event.result in FAILED_RESULTS and event.reason != CHANGED and order.what in _FAILED_TEXTS:
+    elif event.result in FAILED_RESULTS and event.reason != o.CHANGED and order.what in _FAILED_TEXTS:
         what, text = _FAILED_TEXTS[order.what]
         fold.enter(what, f"{text}: {event.reason or event.result}")
 
 
-@meaning(OutageFold, OutOfService)
-def out_of_service(fold: OutageFold, event: OutOfService) -> None:
+@meaning(OutageFold, o.OutOfService)
+def out_of_service(fold: OutageFold, event: o.OutOfService) -> None:
     record = fold.record
     record.out_ns, record.effect, record.proof = fold.point.at_ns, event.effect, event.proof
     fold.enter("recovering", "what hangs is waited for")
 
 
-@meaning(OutageFold, WorkRecovered)
-def work_recovered(fold: OutageFold, event: WorkRecovered) -> None:
+@meaning(OutageFold, o.WorkRecovered)
+def work_recovered(fold: OutageFold, event: o.WorkRecovered) -> None:
     fold.record.recovered_ns = fold.point.at_ns
     fold.record.unrecovered = event.unrecovered or fold.record.unrecovered
     if fold.phase == "recovering":
         fold.enter("out", "the node has not come back")
 
 
-@meaning(OutageFold, NodeRead)
-def node_read(fold: OutageFold, event: NodeRead) -> None:
+@meaning(OutageFold, o.NodeRead)
+def node_read(fold: OutageFold, event: o.NodeRead) -> None:
     """Another program may remove our taint, and so may an order without an outcome on record. A taint with a
     damaged note still counts as set.
     """
@@ -513,26 +482,26 @@ def node_read(fold: OutageFold, event: NodeRead) -> None:
         record.untainted_ns = fold.point.at_ns
 
 
-@meaning(OutageFold, NodeReturned)
-def node_returned(fold: OutageFold, event: NodeReturned) -> None:
+@meaning(OutageFold, o.NodeReturned)
+def node_returned(fold: OutageFold, event: o.NodeReturned) -> None:
     fold.record.returned_ns = fold.point.at_ns
     fold.record.same_boot = None if event.doubt else event.same_boot
 
 
-@meaning(OutageFold, StoodAside)
-def stood_aside(fold: OutageFold, event: StoodAside) -> None:
+@meaning(OutageFold, o.StoodAside)
+def stood_aside(fold: OutageFold, event: o.StoodAside) -> None:
     fold.enter("aside", "another controller's taint stands on the node")
 
 
-@meaning(OutageFold, OutageClosed)
-def outage_closed(fold: OutageFold, event: OutageClosed) -> None:
+@meaning(OutageFold, o.OutageClosed)
+def outage_closed(fold: OutageFold, event: o.OutageClosed) -> None:
     record = fold.record
     record.outcome, record.ended_ns = event.outcome, fold.point.at_ns
     record.unrecovered = event.unrecovered or record.unrecovered
 
 
-@meaning(OutageFold, OutageAbandoned)
-def outage_abandoned(fold: OutageFold, event: OutageAbandoned) -> None:
+@meaning(OutageFold, o.OutageAbandoned)
+def outage_abandoned(fold: OutageFold, event: o.OutageAbandoned) -> None:
     text = "the OutageActor has failed: nothing is decided until another leader starts"
     if fold.phase != "abandoned":
         taint = "our taint stands" if event.tainted else "it has no taint of ours"
@@ -540,8 +509,8 @@ def outage_abandoned(fold: OutageFold, event: OutageAbandoned) -> None:
         fold.enter("abandoned", text)
 
 
-@meaning(OutageFold, ProofWasWrong)
-def proof_was_wrong(fold: OutageFold, event: ProofWasWrong) -> None:
+@meaning(OutageFold, o.ProofWasWrong)
+def proof_was_wrong(fold: OutageFold, event: o.ProofWasWrong) -> None:
     text = f"{event.proof} said that the machine was off, and it was not: {event.what}"
     fold.alarm("proof-wrong", f"{text}. Two nodes may have written the same data.")
 
@@ -552,15 +521,15 @@ def actor_failed(fold: OutageFold, event: ActorFailed) -> None:
     fold.alarm("actor-failed", f"{event.actor}{subject} has failed: {event.error}")
 
 
-@meaning(OutageFold, PowerOffGivenUp)
-def power_off_given_up(fold: OutageFold, event: PowerOffGivenUp) -> None:
+@meaning(OutageFold, o.PowerOffGivenUp)
+def power_off_given_up(fold: OutageFold, event: o.PowerOffGivenUp) -> None:
     times = plural(event.ordered, "order")
     text = f"the machine is not switched off any more, after {times}: {event.reason}"
     fold.alarm("power-off-given-up", text)
 
 
-@meaning(OutageFold, DetachForced)
-def detach_forced(fold: OutageFold, event: DetachForced) -> None:
+@meaning(OutageFold, o.DetachForced)
+def detach_forced(fold: OutageFold, event: o.DetachForced) -> None:
     fold.alarm(
         "six-minute-detach",
         f"volume {event.volume or event.name} was detached by the attach-detach controller's timer, before"
@@ -571,43 +540,43 @@ def detach_forced(fold: OutageFold, event: DetachForced) -> None:
 # --- proofs ------------------------------------------------------------------------------------
 
 
-@meaning(OutageFold, ProofAccepted)
-def proof_accepted(fold: OutageFold, event: ProofAccepted) -> None:
+@meaning(OutageFold, o.ProofAccepted)
+def proof_accepted(fold: OutageFold, event: o.ProofAccepted) -> None:
     # ``until_ns`` is on this leader's clock, as the record's own stamp is.
     until_ns = fold.point.at_ns + event.until_ns - fold.mono_ns
-    fold.state("accepted", who_of(event), until_ns=until_ns)
+    fold.state("accepted", o.who_of(event), until_ns=until_ns)
 
 
-@meaning(OutageFold, ProofRefused)
-def proof_refused(fold: OutageFold, event: ProofRefused) -> None:
-    fold.state("refused", who_of(event), event.reason)
+@meaning(OutageFold, o.ProofRefused)
+def proof_refused(fold: OutageFold, event: o.ProofRefused) -> None:
+    fold.state("refused", o.who_of(event), event.reason)
 
 
-@meaning(OutageFold, ProofVoided)
-def proof_voided(fold: OutageFold, event: ProofVoided) -> None:
+@meaning(OutageFold, o.ProofVoided)
+def proof_voided(fold: OutageFold, event: o.ProofVoided) -> None:
     fold.state("voided", "", event.reason)
 
 
-@meaning(OutageFold, Contradicted)
-def contradicted(fold: OutageFold, event: Contradicted) -> None:
-    fold.state("contradicted", who_of(event), event.what)
+@meaning(OutageFold, o.Contradicted)
+def contradicted(fold: OutageFold, event: o.Contradicted) -> None:
+    fold.state("contradicted", o.who_of(event), event.what)
 
 
-@meaning(OutageFold, ContradictionEnded)
-def contradiction_ended(fold: OutageFold, event: ContradictionEnded) -> None:
-    fold.state("contradiction-ended", who_of(event), event.reason)
+@meaning(OutageFold, o.ContradictionEnded)
+def contradiction_ended(fold: OutageFold, event: o.ContradictionEnded) -> None:
+    fold.state("contradiction-ended", o.who_of(event), event.reason)
 
 
-@meaning(OutageFold, EvidenceRead)
-def evidence_read(fold: OutageFold, event: EvidenceRead) -> None:
+@meaning(OutageFold, o.EvidenceRead)
+def evidence_read(fold: OutageFold, event: o.EvidenceRead) -> None:
     # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
     verdict = "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
     reason = f"{verdict}: {event.error}" if event.error else verdict
-    fold.record.sources[who_of(event)] = Wait(at_ns=fold.point.at_ns, reason=reason)
+    fold.record.sources[o.who_of(event)] = Wait(at_ns=fold.point.at_ns, reason=reason)
 
 
-@meaning(OutageFold, LastBootStated)
-def last_boot_stated(fold: OutageFold, event: LastBootStated) -> None:
+@meaning(OutageFold, o.LastBootStated)
+def last_boot_stated(fold: OutageFold, event: o.LastBootStated) -> None:
     if fold.boots.tell(event, over=not fold.goes_on):
         fold.record.last_boot = event
 
@@ -615,8 +584,8 @@ def last_boot_stated(fold: OutageFold, event: LastBootStated) -> None:
 # --- pods and attachments ----------------------------------------------------------------------
 
 
-@meaning(OutageFold, PodLost)
-def pod_lost(fold: OutageFold, event: PodLost) -> None:
+@meaning(OutageFold, o.PodLost)
+def pod_lost(fold: OutageFold, event: o.PodLost) -> None:
     pod = event.pod
     fold.pods[pod.uid] = LostPodRecord(
         uid=pod.uid,
@@ -629,40 +598,40 @@ def pod_lost(fold: OutageFold, event: PodLost) -> None:
     )
 
 
-@meaning(OutageFold, LostPodRead)
-def lost_pod_read(fold: OutageFold, event: LostPodRead) -> None:
+@meaning(OutageFold, o.LostPodRead)
+def lost_pod_read(fold: OutageFold, event: o.LostPodRead) -> None:
     if (pod := fold.pods.get(event.pod.uid)) is not None:
         pod.tolerates, pod.finalizers = event.pod.tolerates, event.pod.finalizers
 
 
-@meaning(OutageFold, PodWaits)
-def pod_waits(fold: OutageFold, event: PodWaits) -> None:
+@meaning(OutageFold, o.PodWaits)
+def pod_waits(fold: OutageFold, event: o.PodWaits) -> None:
     if (pod := fold.pods.get(event.uid)) is not None:
         pod.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
 
 
-@meaning(OutageFold, PodRecovered)
-def pod_recovered(fold: OutageFold, event: PodRecovered) -> None:
+@meaning(OutageFold, o.PodRecovered)
+def pod_recovered(fold: OutageFold, event: o.PodRecovered) -> None:
     if (pod := fold.pods.get(event.uid)) is not None:
         pod.ended_ns, pod.by, pod.node = fold.point.at_ns, event.by, event.node
 
 
-@meaning(OutageFold, AttachmentLeft)
-def attachment_left(fold: OutageFold, event: AttachmentLeft) -> None:
+@meaning(OutageFold, o.AttachmentLeft)
+def attachment_left(fold: OutageFold, event: o.AttachmentLeft) -> None:
     found = event.attachment
     fold.attachments[found.name] = AttachmentRecord(
         name=found.name, volume=found.volume, driver=found.driver, began_ns=fold.point.at_ns
     )
 
 
-@meaning(OutageFold, DetachWaits)
-def attachment_waits(fold: OutageFold, event: DetachWaits) -> None:
+@meaning(OutageFold, o.DetachWaits)
+def attachment_waits(fold: OutageFold, event: o.DetachWaits) -> None:
     if (found := fold.attachments.get(event.name)) is not None:
         found.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
 
 
-@meaning(OutageFold, Detached)
-def detached(fold: OutageFold, event: Detached) -> None:
+@meaning(OutageFold, o.Detached)
+def detached(fold: OutageFold, event: o.Detached) -> None:
     if (found := fold.attachments.get(event.name)) is not None:
         found.ended_ns, found.before_taint = fold.point.at_ns, event.before_taint
         found.forced, found.kept = event.forced, event.kept

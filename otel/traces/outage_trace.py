@@ -13,31 +13,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import Event, Order, episode_id, parse_order_key
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
-from ebbtide.events.outage_events import (
-    CHANGED,
-    AttachmentLeft,
-    Detached,
-    DetachWaits,
-    LastBootStated,
-    NodeRead,
-    NodeReturned,
-    OutageAbandoned,
-    OutageBegan,
-    OutageClosed,
-    OutOfService,
-    PodLost,
-    PodRecovered,
-    PodWaits,
-    ProofAccepted,
-    ProofVoided,
-    ProofWasWrong,
-    SetTaint,
-    who_of,
-)
 from ebbtide.events.record.outage_record import OutageBoots
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
@@ -92,18 +72,18 @@ class OutageTrace(EpisodeTrace):
 # --- the outage --------------------------------------------------------------------------------
 
 
-def began(trace: OutageTrace, event: OutageBegan) -> None:
+def began(trace: OutageTrace, event: o.OutageBegan) -> None:
     trace.root.attributes.update(
         {at.NODE_BOOT: event.boot_id, at.REASON: event.reason, at.NODE_UID: event.node_uid}
     )
     trace.boots.gone(event)
 
 
-def node_read(trace: OutageTrace, event: NodeRead) -> None:
+def node_read(trace: OutageTrace, event: o.NodeRead) -> None:
     trace.boots.read(event)
 
 
-def last_boot_stated(trace: OutageTrace, event: LastBootStated) -> None:
+def last_boot_stated(trace: OutageTrace, event: o.LastBootStated) -> None:
     if not trace.boots.tell(event, over=trace.over):
         return
     attributes: list[tuple[str, Any]] = [(at.NODE_BOOT, event.boot_id), (at.ENDING, event.ending)]
@@ -117,12 +97,12 @@ def last_boot_stated(trace: OutageTrace, event: LastBootStated) -> None:
     trace.end(span)
 
 
-def out_of_service(trace: OutageTrace, event: OutOfService) -> None:
+def out_of_service(trace: OutageTrace, event: o.OutOfService) -> None:
     trace.root.attributes.update({at.EFFECT: event.effect, at.TAINT_PROOF: event.proof})
     trace.end_suspicion()
 
 
-def returned(trace: OutageTrace, event: NodeReturned) -> None:
+def returned(trace: OutageTrace, event: o.NodeReturned) -> None:
     if trace.returned is None:
         attributes: Attributes = ((at.NODE_BOOT, event.boot_id),)
         if not event.doubt:
@@ -130,12 +110,12 @@ def returned(trace: OutageTrace, event: NodeReturned) -> None:
         trace.returned = trace.begin(RETURN, "", trace.root.span_id, attributes)
 
 
-def proof_was_wrong(trace: OutageTrace, event: ProofWasWrong) -> None:
+def proof_was_wrong(trace: OutageTrace, event: o.ProofWasWrong) -> None:
     trace.wrong = f"{event.proof} said that the machine was off, and it was not: {event.what}"
     trace.note("proof.wrong", ((at.WHO, event.proof), (at.REASON, event.what)))
 
 
-def abandoned(trace: OutageTrace, event: OutageAbandoned) -> None:
+def abandoned(trace: OutageTrace, event: o.OutageAbandoned) -> None:
     """Every reminder repeats it: once is enough."""
     if not any(each.name == "abandoned" for each in trace.root.events):
         trace.note("abandoned", ((at.TAINTED, event.tainted),))
@@ -146,7 +126,7 @@ def actor_failed(trace: OutageTrace, event: ActorFailed) -> None:
     trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
 
 
-def closed(trace: OutageTrace, event: OutageClosed) -> None:
+def closed(trace: OutageTrace, event: o.OutageClosed) -> None:
     trace.root.attributes[at.UNRECOVERED] = event.unrecovered
     close(trace, event.outcome)
 
@@ -178,14 +158,14 @@ def close(trace: OutageTrace, outcome: str, *, cut: bool = False) -> None:
 # --- proof -------------------------------------------------------------------------------------
 
 
-def proof_accepted(trace: OutageTrace, event: ProofAccepted) -> None:
+def proof_accepted(trace: OutageTrace, event: o.ProofAccepted) -> None:
     """It counts from now on; a later observation continues it."""
-    who = who_of(event)
+    who = o.who_of(event)
     if who not in trace.proofs:
         trace.proofs[who] = trace.begin(PROOF, who, trace.root.span_id, ((at.WHO, who),))
 
 
-def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
+def proof_voided(trace: OutageTrace, event: o.ProofVoided) -> None:
     for proof in trace.proofs.values():
         trace.end(proof, ((at.REASON, event.reason),))
     trace.proofs.clear()
@@ -197,7 +177,7 @@ def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
 def ordered(trace: OutageTrace, event: Any) -> None:
     """From its record to its outcome, the wait for the API server included."""
     assert isinstance(event, Order)
-    if isinstance(event, SetTaint):
+    if isinstance(event, o.SetTaint):
         trace.boots.gone(event)
     attributes: list[tuple[str, Any]] = [(at.ORDER, event.key)]
     if effect := getattr(event, "effect", ""):
@@ -212,7 +192,7 @@ def order_ended(trace: OutageTrace, event: OrderEnded) -> None:
         return
     attributes: Attributes = ((at.RESULT, event.result),)
     attributes += ((at.REASON, event.reason),) if event.reason else ()
-    if span.name in WRITES and event.result in ("failed", "timed-out") and event.reason != CHANGED:
+    if span.name in WRITES and event.result in ("failed", "timed-out") and event.reason != o.CHANGED:
         what = parse_order_key(event.key).what
         trace.fail(span, "order-failed", f"{what}: {event.reason or event.result}", attributes)
     else:
@@ -232,17 +212,17 @@ def _note_wait(trace: OutageTrace, key: str, reason: str) -> None:
         span.note("waits", trace.now_ns, ((at.REASON, reason),))
 
 
-def pod_lost(trace: OutageTrace, event: PodLost) -> None:
+def pod_lost(trace: OutageTrace, event: o.PodLost) -> None:
     pod = event.pod
     names: Attributes = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid))
     _follow(trace, POD, pod.uid, (*names, (at.OWNER, pod.owner)))
 
 
-def pod_waits(trace: OutageTrace, event: PodWaits) -> None:
+def pod_waits(trace: OutageTrace, event: o.PodWaits) -> None:
     _note_wait(trace, event.uid, event.reason)
 
 
-def pod_recovered(trace: OutageTrace, event: PodRecovered) -> None:
+def pod_recovered(trace: OutageTrace, event: o.PodRecovered) -> None:
     if (span := trace.followed.pop(event.uid, None)) is not None:
         outcome = "gone" if not event.by else "spared" if event.by == event.uid else "recovered"
         attributes: Attributes = ((at.LOST_OUTCOME, outcome),)
@@ -250,17 +230,17 @@ def pod_recovered(trace: OutageTrace, event: PodRecovered) -> None:
         trace.end(span, attributes)
 
 
-def attachment_left(trace: OutageTrace, event: AttachmentLeft) -> None:
+def attachment_left(trace: OutageTrace, event: o.AttachmentLeft) -> None:
     found = event.attachment
     names: Attributes = ((at.ATTACHMENT, found.name), (at.PERSISTENT_VOLUME, found.volume))
     _follow(trace, ATTACHMENT, found.name, (*names, (at.DRIVER, found.driver)))
 
 
-def attachment_waits(trace: OutageTrace, event: DetachWaits) -> None:
+def attachment_waits(trace: OutageTrace, event: o.DetachWaits) -> None:
     _note_wait(trace, event.name, event.reason)
 
 
-def detached(trace: OutageTrace, event: Detached) -> None:
+def detached(trace: OutageTrace, event: o.Detached) -> None:
     span = trace.followed.pop(event.name, None)
     if span is None:
         return
@@ -286,11 +266,11 @@ NOTES: dict[str, tuple[str, Callable[[Any], Attributes]]] = {
     "WorkRecovered": ("work.recovered", lambda e: ()),
     "StoodAside": ("stood.aside", lambda e: ()),
     "PowerOffGivenUp": ("power.given.up", lambda e: ((at.REASON, e.reason),)),
-    "ProofRefused": ("proof.refused", lambda e: ((at.WHO, who_of(e)), (at.REASON, e.reason))),
-    "Contradicted": ("contradicted", lambda e: ((at.WHO, who_of(e)), (at.REASON, e.what))),
+    "ProofRefused": ("proof.refused", lambda e: ((at.WHO, o.who_of(e)), (at.REASON, e.reason))),
+    "Contradicted": ("contradicted", lambda e: ((at.WHO, o.who_of(e)), (at.REASON, e.what))),
     "ContradictionEnded": (
         "contradiction.ended",
-        lambda e: ((at.WHO, who_of(e)), (at.REASON, e.reason)),
+        lambda e: ((at.WHO, o.who_of(e)), (at.REASON, e.reason)),
     ),
     "DetachForced": (
         "detach.forced",

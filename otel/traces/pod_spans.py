@@ -6,20 +6,8 @@ order's key, so that its executor can name the span beforehand (`otel.span.span_
 
 from __future__ import annotations
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, parse_order_key
-from ebbtide.events.decisions import (
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    PodStopBegan,
-    RunHook,
-    SendSignal,
-    WaveEnded,
-    WaveStarted,
-)
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, OrderEnded
 from ebbtide.events.values import ProcessReport, workload_name
 from ebbtide.otel import attributes as at
@@ -47,7 +35,7 @@ POD_ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigki
 # --- waves -------------------------------------------------------------------------------------
 
 
-def wave_started(trace: Trace, event: WaveStarted) -> None:
+def wave_started(trace: Trace, event: d.WaveStarted) -> None:
     wave = trace.begin(
         "wave",
         str(event.wave),
@@ -65,7 +53,7 @@ def wave_started(trace: Trace, event: WaveStarted) -> None:
     trace.last_wave = event.wave
 
 
-def wave_ended(trace: Trace, event: WaveEnded) -> None:
+def wave_ended(trace: Trace, event: d.WaveEnded) -> None:
     wave = trace.open_waves.pop(event.wave, None)
     if wave is None:
         return
@@ -99,7 +87,7 @@ def wave_failed(trace: Trace, subject: str) -> None:
 # --- pods --------------------------------------------------------------------------------------
 
 
-def pod_planned(trace: Trace, event: PodPlanned) -> None:
+def pod_planned(trace: Trace, event: d.PodPlanned) -> None:
     pod = event.pod
     plan: list[tuple[str, AttributeValue]] = []
     if pod.priority is not None:
@@ -124,7 +112,7 @@ def facts_of(trace: Trace, uid: str) -> PodFacts:
     return trace.pods.get(uid) or PodFacts(uid, ((at.POD_UID, uid),), ())
 
 
-def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
+def pod_stop_began(trace: Trace, event: d.PodStopBegan) -> None:
     # The fallback may repeat it in the same step, with a truer grace. The first record counts: it gave the
     # span its id and its parent, which another program may have already.
     if event.uid in trace.open_pods:
@@ -143,7 +131,7 @@ def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
         pod.children[(role, container)] = again
 
 
-def pod_ended(trace: Trace, event: PodEnded) -> None:
+def pod_ended(trace: Trace, event: d.PodEnded) -> None:
     trace.outcomes[event.uid] = event.outcome
     pod = trace.open_pods.pop(event.uid, None)
     fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
@@ -175,7 +163,7 @@ def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, f
         trace.fail(pod, error, reason, fate)
 
 
-def _why(trace: Trace, event: PodEnded) -> str:
+def _why(trace: Trace, event: d.PodEnded) -> str:
     """Its reason with the cause first: a refused request comes before the rest."""
     if trace.version < SUBJECTS_FROM_VERSION:
         return event.reason
@@ -191,14 +179,14 @@ def _why(trace: Trace, event: PodEnded) -> str:
     return "; ".join(part for part in (cause, *parts) if part)
 
 
-def _pod_error(trace: Trace, event: PodEnded) -> at.Error | None:
+def _pod_error(trace: Trace, event: d.PodEnded) -> at.Error | None:
     # No missed deadline after a power cut, or when people gave up the wait.
     if event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop:
         return "deadline-missed"
     return POD_ERRORS.get(event.outcome)
 
 
-def pod_rejected(trace: Trace, event: PodRejected) -> None:
+def pod_rejected(trace: Trace, event: d.PodRejected) -> None:
     namespace, _, name = event.label.partition("/")
     trace.outcomes.setdefault(event.uid, "rejected")
     trace.point(
@@ -248,7 +236,7 @@ def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str)
 # --- hooks -------------------------------------------------------------------------------------
 
 
-def hook_started(trace: Trace, event: HookStarted) -> None:
+def hook_started(trace: Trace, event: d.HookStarted) -> None:
     """The order, if there is one, follows at once and gives the span its key."""
     limit_ns = max(0, event.until_ns - trace.raw.mono_ns)
     trace.hook = ((at.HOOK_KIND, event.kind), (at.HOOK_UNTIL, milliseconds(limit_ns)))
@@ -256,7 +244,7 @@ def hook_started(trace: Trace, event: HookStarted) -> None:
         _begin_hook(trace, event.uid, event.container, f"{event.uid}/{event.container}")
 
 
-def hook_ordered(trace: Trace, event: RunHook) -> None:
+def hook_ordered(trace: Trace, event: d.RunHook) -> None:
     _begin_hook(trace, event.uid, event.container, event.key)
 
 
@@ -280,7 +268,7 @@ def container_outcome(trace: Trace, event: OrderEnded) -> None:
         trace.refusals.setdefault(key.subject, {})[key.part] = why
 
 
-def hook_ended(trace: Trace, event: HookEnded) -> None:
+def hook_ended(trace: Trace, event: d.HookEnded) -> None:
     role = (HOOK_ROLE, event.container)
     span = _open_children(trace, event.uid).pop(role, None)
     attributes: Attributes = ((at.HOOK_RESULT, event.result),)
@@ -306,14 +294,14 @@ def hook_ended(trace: Trace, event: HookEnded) -> None:
 # --- stop and SIGKILL --------------------------------------------------------------------------
 
 
-def stop_ordered(trace: Trace, event: SendSignal) -> None:
+def stop_ordered(trace: Trace, event: d.SendSignal) -> None:
     span = begin_below_pod(trace, STOP_ROLE, event.uid, event.container, event.key)
     if span is not None:
         span.attributes[at.SIGNAL] = event.signal
         trace.refusals.setdefault(event.uid, {}).setdefault(event.container, "")
 
 
-def kill_ordered(trace: Trace, event: KillContainer) -> None:
+def kill_ordered(trace: Trace, event: d.KillContainer) -> None:
     span = begin_below_pod(trace, KILL_ROLE, event.uid, event.container, event.key)
     if span is None:
         return

@@ -12,13 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ebbtide.events import decisions as d
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
-from ebbtide.events.decisions import (
-    FIRST_PROJECTION_VERSION,
-    PROJECTION_VERSION,
-    ReleaseLock,
-    ShutdownBegan,
-)
 from ebbtide.events.outage_events import OutageBegan
 from ebbtide.events.record.episode_fold import grouped_by_episode
 from ebbtide.events.segment import Header
@@ -34,7 +29,7 @@ from ebbtide.otel.traces.trace import EpisodeTrace, Trace
 Handler = Callable[[Trace, Any], None]
 
 
-def _release_ordered(trace: Trace, event: ReleaseLock) -> None:
+def _release_ordered(trace: Trace, event: d.ReleaseLock) -> None:
     shutdown.shutdown_released(trace)
     shutdown.release_ordered(trace, event)
 
@@ -118,7 +113,7 @@ def _begin_outage(first: RawRecord, episode: int, header: Header, former: object
 
 
 #: The versions of this code. A shutdown with another version needs the program that wrote it.
-VERSIONS = tuple(range(FIRST_PROJECTION_VERSION, PROJECTION_VERSION + 1))
+VERSIONS = tuple(range(d.FIRST_PROJECTION_VERSION, d.PROJECTION_VERSION + 1))
 
 #: Remembers the resources of so many latest shutdowns.
 RESOURCES_MAX = 4096
@@ -173,7 +168,7 @@ class Projection:
                 trace.raw, trace.fact = raw, self._fact or raw
                 event = decode_event(raw.tag, raw.payload)
                 handler(trace, event)
-                if isinstance(event, ShutdownBegan | OutageBegan):
+                if isinstance(event, d.ShutdownBegan | OutageBegan):
                     given = with_given(self._resources[trace.episode], event.resource)
                     self._resources[trace.episode] = given._replace(version=trace.version)
             if raw.flags & FLAG_LAST:
@@ -225,7 +220,7 @@ def resource_of(header: Header, journal_id: bytes) -> Resource:
         (at.NODE_NAME, names.node),
         (at.BOOT_ID, names.boot_id),
     )
-    return Resource(attributes, FIRST_PROJECTION_VERSION)
+    return Resource(attributes, d.FIRST_PROJECTION_VERSION)
 
 
 def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
@@ -240,7 +235,7 @@ def outage_resource(header: Header, journal_id: bytes) -> Resource:
     """The same for an outage: about the node, not the controller's machine."""
     names = header.identity
     node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
-    return Resource((*_service(header, journal_id), *node), FIRST_PROJECTION_VERSION, OUTAGE_SCOPE)
+    return Resource((*_service(header, journal_id), *node), d.FIRST_PROJECTION_VERSION, OUTAGE_SCOPE)
 
 
 #: The instrumentation scope of an outage's spans.

@@ -17,36 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, parse_order_key
-from ebbtide.events.decisions import (
-    ActorFailed,
-    AwaitUnmounts,
-    DeadlineMoved,
-    DeletePod,
-    DeleteRefused,
-    DetachCertified,
-    EpisodeClosed,
-    FallbackEngaged,
-    HandedOver,
-    MeansChosen,
-    PlanMade,
-    PodsEnded,
-    ReleaseLock,
-    Resumed,
-    ShutdownBegan,
-    ShutdownCancelled,
-    StatusesSettled,
-)
-from ebbtide.events.facts import (
-    ApiRead,
-    DaemonStarted,
-    InventoryTaken,
-    KubeletRead,
-    MountsRead,
-    OrderEnded,
-    RuntimeRead,
-    StatusesSeen,
-)
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
     HOOK_ROLE,
@@ -74,7 +47,7 @@ NEXT_BOOT = "next boot"
 CONTINUED_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
 
 
-def shutdown_began(trace: Trace, event: ShutdownBegan) -> None:
+def shutdown_began(trace: Trace, event: d.ShutdownBegan) -> None:
     trace.version = event.projection_version
     trace.root.attributes.update(
         {
@@ -124,7 +97,7 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
         trace.end(trace.root, attributes, end_ns)
 
 
-def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
+def shutdown_closed(trace: Trace, event: d.EpisodeClosed) -> None:
     """Open spans end here, or at the end of their boot's record."""
     if event.followed:
         # The next shutdown waits for the same hooks and signals, with new spans linked to these.
@@ -184,7 +157,7 @@ def _next_boot(trace: Trace, outcome: str, start: DaemonStart) -> None:
 # --- a start -----------------------------------------------------------------------------------
 
 
-def daemon_started(trace: Trace, event: DaemonStarted) -> None:
+def daemon_started(trace: Trace, event: f.DaemonStarted) -> None:
     """Only now the end of the record before it is known."""
     moved = event.boot_id != trace.boot_id
     trace.start = DaemonStart(trace.raw, event.boot_id, trace.last_ns, moved=moved)
@@ -202,7 +175,7 @@ def abandon_trace(trace: Trace) -> None:
     close_trace(trace, "truncated", trace.last_ns, gone=True)
 
 
-def shutdown_resumed(trace: Trace, event: Resumed) -> None:
+def shutdown_resumed(trace: Trace, event: d.Resumed) -> None:
     """The same shutdown continues in another process: the time between the two is a span."""
     if trace.start is None or trace.start.moved:
         return
@@ -216,20 +189,20 @@ def shutdown_resumed(trace: Trace, event: Resumed) -> None:
 # --- beside the waves --------------------------------------------------------------------------
 
 
-def shutdown_cancelled(trace: Trace, event: ShutdownCancelled) -> None:
+def shutdown_cancelled(trace: Trace, event: d.ShutdownCancelled) -> None:
     trace.note("cancelled", ((at.REASON, event.reason),))
     if "cancel" not in trace.named:
         trace.named["cancel"] = trace.begin("cancel", "", trace.root.span_id, ((at.REASON, event.reason),))
 
 
-def actor_failed(trace: Trace, event: ActorFailed) -> None:
+def actor_failed(trace: Trace, event: d.ActorFailed) -> None:
     name = f"{event.actor}:{event.subject}" if event.subject else event.actor
     trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
     if event.actor == "WaveActor":
         wave_failed(trace, event.subject)
 
 
-def fallback_engaged(trace: Trace, event: FallbackEngaged) -> None:
+def fallback_engaged(trace: Trace, event: d.FallbackEngaged) -> None:
     """One span from its first pod to the end of the shutdown, an event each time it takes over more."""
     fallback = trace.named.get("fallback")
     if fallback is None:
@@ -238,7 +211,7 @@ def fallback_engaged(trace: Trace, event: FallbackEngaged) -> None:
     fallback.note("fallback.engaged", trace.now_ns, what)
 
 
-def deadline_moved(trace: Trace, event: DeadlineMoved) -> None:
+def deadline_moved(trace: Trace, event: d.DeadlineMoved) -> None:
     left_ns = max(0, event.deadline_ns - trace.raw.mono_ns)
     trace.note("deadline.moved", ((at.LEFT, milliseconds(left_ns)), (at.OVERTIME, event.overtime)))
 
@@ -256,7 +229,7 @@ def begin_for_node(trace: Trace, order: Order, attributes: Attributes, parent: b
     trace.orders[key] = trace.begin_again(role, key, below, (*attributes, (at.ORDER, key)), before)
 
 
-def order_ended(trace: Trace, event: OrderEnded) -> None:
+def order_ended(trace: Trace, event: f.OrderEnded) -> None:
     span = trace.orders.pop(event.key, None)
     if span is None:
         container_outcome(trace, event)
@@ -275,7 +248,7 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
 # --- inventory and plan ------------------------------------------------------------------------
 
 
-def inventory_taken(trace: Trace, event: InventoryTaken) -> None:
+def inventory_taken(trace: Trace, event: f.InventoryTaken) -> None:
     span = trace.orders.get(event.key)
     if span is None:
         return
@@ -286,7 +259,7 @@ def inventory_taken(trace: Trace, event: InventoryTaken) -> None:
         span.attributes.update({at.FOUND: before + len(event.pods), at.SOURCE: event.source})
 
 
-def plan_made(trace: Trace, event: PlanMade) -> None:
+def plan_made(trace: Trace, event: d.PlanMade) -> None:
     attributes: Attributes = ((at.WAVES, len(event.waves)), (at.PODS, event.pods))
     trace.point("plan", "", trace.root.span_id, attributes)
 
@@ -294,14 +267,14 @@ def plan_made(trace: Trace, event: PlanMade) -> None:
 # --- node and statuses -------------------------------------------------------------------------
 
 
-def pods_ended(trace: Trace, event: PodsEnded) -> None:
+def pods_ended(trace: Trace, event: d.PodsEnded) -> None:
     """From here on the shutdown waits only for statuses."""
     trace.left_behind(len(event.unfinished))
     if "flush" not in trace.named:
         trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
 
 
-def statuses_settled(trace: Trace, event: StatusesSettled) -> None:
+def statuses_settled(trace: Trace, event: d.StatusesSettled) -> None:
     flush = trace.named.pop("flush", None)
     if flush is None:
         return
@@ -313,7 +286,7 @@ def statuses_settled(trace: Trace, event: StatusesSettled) -> None:
         trace.end(flush, attributes)
 
 
-def release_ordered(trace: Trace, event: ReleaseLock) -> None:
+def release_ordered(trace: Trace, event: d.ReleaseLock) -> None:
     # Its outcome may be lost with the machine: the shutdown's span does not wait for it.
     begin_for_node(trace, event, ())
 
@@ -325,26 +298,26 @@ def release_ordered(trace: Trace, event: ReleaseLock) -> None:
 # --- who ends the pods -------------------------------------------------------------------------
 
 
-def termination_mode_chosen(trace: Trace, event: MeansChosen) -> None:
+def termination_mode_chosen(trace: Trace, event: d.MeansChosen) -> None:
     trace.root.attributes[at.TERMINATION_MODE] = event.means
     trace.note("means.chosen", ((at.TERMINATION_MODE, event.means), (at.REASON, event.reason)))
 
 
-def handed_over(trace: Trace, event: HandedOver) -> None:
+def handed_over(trace: Trace, event: d.HandedOver) -> None:
     trace.root.attributes[at.HANDED_OVER] = True
     trace.note("handed.over", ((at.REASON, event.reason),))
 
 
-def kubelet_read(trace: Trace, event: KubeletRead) -> None:
+def kubelet_read(trace: Trace, event: f.KubeletRead) -> None:
     if event.active is not None:
         _health(trace, "kubelet", answers=event.active and event.healthy is not False, error="")
 
 
-def runtime_read(trace: Trace, event: RuntimeRead) -> None:
+def runtime_read(trace: Trace, event: f.RuntimeRead) -> None:
     _health(trace, "runtime", answers=event.reachable, error=event.error)
 
 
-def api_read(trace: Trace, event: ApiRead) -> None:
+def api_read(trace: Trace, event: f.ApiRead) -> None:
     _health(trace, "api", answers=event.reachable, error=event.error)
 
 
@@ -356,7 +329,7 @@ def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
 # --- pods --------------------------------------------------------------------------------------
 
 
-def delete_ordered(trace: Trace, event: DeletePod) -> None:
+def delete_ordered(trace: Trace, event: d.DeletePod) -> None:
     """The call alone: the kubelet's work is the pod's own span."""
     grace_ms = milliseconds(event.grace_seconds * NS_PER_SECOND)
     given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
@@ -366,14 +339,14 @@ def delete_ordered(trace: Trace, event: DeletePod) -> None:
         trace.orders[event.key] = span
 
 
-def delete_refused(trace: Trace, event: DeleteRefused) -> None:
+def delete_refused(trace: Trace, event: d.DeleteRefused) -> None:
     pod = trace.open_pods.get(event.uid)
     if pod is not None:
         trace.undeleted[event.uid] = event.reason
         pod.note("delete.refused", trace.now_ns, ((at.REASON, event.reason),))
 
 
-def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
+def unmounts_awaited(trace: Trace, event: d.AwaitUnmounts) -> None:
     """Below the wave that waits for it."""
     wave = parse_order_key(event.key).subject
     parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root.span_id
@@ -383,19 +356,19 @@ def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
 # --- the end -----------------------------------------------------------------------------------
 
 
-def statuses_seen(trace: Trace, event: StatusesSeen) -> None:
+def statuses_seen(trace: Trace, event: f.StatusesSeen) -> None:
     span = trace.orders.get(event.key)
     if span is not None:
         span.attributes[at.MISSING] = len(event.missing)
 
 
-def mounts_read(trace: Trace, event: MountsRead) -> None:
+def mounts_read(trace: Trace, event: f.MountsRead) -> None:
     span = trace.orders.get(event.key)
     if span is not None:
         span.attributes[at.MOUNTED] = len(event.mounted)
 
 
-def detach_certified(trace: Trace, event: DetachCertified) -> None:
+def detach_certified(trace: Trace, event: d.DetachCertified) -> None:
     trace.root.attributes[at.SAFE_TO_DETACH] = event.safe
     found: Attributes = ((at.STILL_RUNNING, len(event.running)), (at.MOUNTED, len(event.mounted)))
     trace.note("detach.certified", ((at.SAFE_TO_DETACH, event.safe), *found))
