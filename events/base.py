@@ -64,6 +64,8 @@ class Event(FrozenStruct):
 
     #: A template over ``self``; or a class overrides `text`.
     template: ClassVar[str] = ""
+    #: The same as a sentence about the pod; or a class overrides `sentence`. Empty: the text.
+    story: ClassVar[str] = ""
     #: A form of `events.messages`, and the mildest level that the log shows.
     log: ClassVar[str] = UNLOGGED
     log_level_max: ClassVar[int] = DEBUG
@@ -86,6 +88,10 @@ class Event(FrozenStruct):
 
     def text(self, names: Names, at: Stamp) -> str:
         return self.template.format(self=self)
+
+    def sentence(self, text: str, wave: int | None) -> str:
+        """Its text for one pod's story, whose subject is the pod. ``wave``: the event's, or the pod's."""
+        return self.story.format(self=self) or text
 
     @property
     def pod_uid(self) -> str:

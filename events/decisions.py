@@ -494,6 +494,9 @@ class PodPlanned(Decision):
     def repeats(self) -> bool:
         return not self.late
 
+    def sentence(self, text: str, wave: int | None) -> str:
+        return f"it was planned for wave {wave}, with {span_s(self.grace_seconds)}"
+
 
 class WaveStarted(Decision):
     level = NOTICE
@@ -576,6 +579,9 @@ class PodStopBegan(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         return f"stop began: {span(self.grace_ns)} of grace"
 
+    def sentence(self, text: str, wave: int | None) -> str:
+        return f"its end began with wave {wave}; it had {span(self.grace_ns)} of grace"
+
 
 class WaveEnded(Decision):
     """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled.
@@ -613,6 +619,9 @@ class StragglerEnded(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"ended {span(self.late_ns)} after the end of wave {self.wave}"
+
+    def sentence(self, text: str, wave: int | None) -> str:
+        return f"that was {span(self.late_ns)} after the end of wave {wave}"
 
 
 class AwaitUnmounts(Order):
@@ -654,6 +663,9 @@ class DeletePod(Order):
         after = ", once the node is tainted" if self.after_taint else ""
         return f"delete: {span_s(self.grace_seconds)} of grace{after}"
 
+    def sentence(self, text: str, wave: int | None) -> str:
+        return f"its delete was ordered, with {span_s(self.grace_seconds)} of grace"
+
 
 class DeleteRefused(Decision):
     """The API server did not take a pod's delete in time."""
@@ -679,6 +691,7 @@ class DeleteOverdue(Decision):
 class HookStarted(Decision):
     """A preStop hook begins. A ``sleep`` is only a deadline in the actor: ``until_ns``."""
 
+    story = "the preStop hook of {self.container} ({self.kind}) began"
     template = "{self.container}: preStop {self.kind} began"
     level = INFO
 
@@ -718,6 +731,9 @@ class CancelOrder(Order):
         return f"cancelling {order_text(names, self.target)}"
 
 
+_HOOK_ENDS = {"timed-out": "ran out of time", "failed": "failed", "cancelled": "was broken off"}
+
+
 class HookEnded(Decision):
     """``early``: a sleep that ended because its container had exited, or its grace was over."""
 
@@ -742,10 +758,17 @@ class HookEnded(Decision):
     def level(self) -> int:
         return INFO if self.result == "done" else WARNING
 
+    def sentence(self, text: str, wave: int | None) -> str:
+        how = _HOOK_ENDS.get(self.result, self.result)
+        if self.result == "done":
+            how = f"{'ended early' if self.early else 'was done'} after {span(self.elapsed_ns)}"
+        return f"the preStop hook of {self.container} {how}{f': {self.reason}' if self.reason else ''}"
+
 
 class SendSignal(Order):
     """The stop signal, to the container's first process."""
 
+    story = "container {self.container} was told to stop, with {self.signal}"
     template = "{self.container}: {self.signal}"
     span_role = "stop"
     level = INFO
@@ -767,12 +790,23 @@ class TakeAutopsy(Order):
 class KillContainer(Order):
     """SIGKILL to the container's whole process tree."""
 
+    story = "container {self.container} was sent SIGKILL"
     template = "{self.container}: SIGKILL"
     span_role = "kill"
     level = WARNING
 
     uid: str
     container: str
+
+
+_ENDS: dict[PodOutcome, str] = {
+    "graceful": "it ended in its grace",
+    "killed": "it was killed",
+    "failed": "it could not be ended",
+    "spared": "it was spared",
+    "rejected": "it was rejected",
+    "unknown": "how it ended is not known",
+}
 
 
 class PodEnded(Decision):
@@ -808,6 +842,11 @@ class PodEnded(Decision):
     @property
     def level(self) -> int:
         return INFO if self.outcome in ("graceful", "spared") else WARNING
+
+    def sentence(self, text: str, wave: int | None) -> str:
+        comma = "," if self.outcome == "graceful" else ""
+        after = f"{comma} after {span(self.elapsed_ns)}" if self.elapsed_ns else ""
+        return f"{_ENDS[self.outcome]}{after}{f': {self.reason}' if self.reason else ''}"
 
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
@@ -999,6 +1038,7 @@ class StartPod(Order):
 class PodRejected(Decision):
     """A pod that arrived while the node goes down."""
 
+    story = "it came while the node was going down, and was rejected: {self.message}"
     template = "rejected: {self.message}"
     level = NOTICE
     log = OF_POD

@@ -577,6 +577,14 @@ class ContainerExited(Fact):
         how = f"exit code {self.exit_code}" if self.exit_code is not None else unknown
         return f"{self.container}: {f'ended by {self.signal}' if self.signal else how}"
 
+    def sentence(self, text: str, wave: int | None) -> str:
+        how = "was gone, and nobody saw it end" if self.gone else "ended, its exit code is not known"
+        if self.signal:
+            how = f"was ended by {self.signal}"
+        elif self.exit_code is not None:
+            how = f"ended with exit code {self.exit_code}"
+        return f"container {self.container} {how}"
+
 
 class AutopsyTaken(Fact):
     """A straggler's processes just before SIGKILL."""
@@ -598,6 +606,10 @@ class AutopsyTaken(Fact):
         name = names.of(self.uid)
         for process in self.processes:
             yield Message(message.level, f"autopsy of {name}/{self.container}: {process_text(process)}")
+
+    def sentence(self, text: str, wave: int | None) -> str:
+        wrote = "".join(f"; it last wrote: {each}" for each in self.last_lines)
+        return f"just before SIGKILL, what ran in {self.container} was {text.partition(': ')[2]}{wrote}"
 
 
 # --- a Kubernetes node -------------------------------------------------------------------------
@@ -684,6 +696,7 @@ class PodJoined(Fact):
 class VolumesUnmounted(Fact):
     """All of this pod's volumes are unmounted."""
 
+    story = "its volumes were unmounted"
     template = "its volumes are unmounted"
     level = INFO
 

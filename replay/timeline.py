@@ -6,7 +6,7 @@ readable journal; a type of another version shows its tag and its data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +25,6 @@ from ebbtide.events.messages import DEBUG, NOTICE, Names
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
-from ebbtide.events.units import span, span_s
 
 # The monotonic clock measures a shutdown, so a stepped wall clock moves no line; between boots only the wall
 # clock is left. Outside a shutdown the segment's anchor counts.
@@ -326,78 +325,8 @@ def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
 
 def sentence(line: Line) -> str:
     """A line about a pod, as a sentence with the pod as its subject."""
-    data = line.data if isinstance(line.data, dict) else {}
-    tell = SENTENCES.get(line.type)
-    try:
-        text = line.text if tell is None else tell(data, line)
-    except (KeyError, TypeError):  # another version's fields
-        text = line.text
+    text, kind = line.text, TYPES.get(line.type)
+    if kind is not None:
+        with suppress(msgspec.ValidationError):  # another version's fields
+            text = msgspec.convert(line.data, kind).sentence(text, line.wave)
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
-
-
-def _hook_sentence(data: dict[str, Any], line: Line) -> str:
-    took = span(data.get("elapsed_ns", 0))
-    reason = f": {data['reason']}" if data.get("reason") else ""
-    what = f"the preStop hook of {line.container}"
-    if data["result"] == "done":
-        return f"{what} {'ended early' if data.get('early') else 'was done'} after {took}{reason}"
-    return f"{what} {_HOOK_ENDS.get(data['result'], data['result'])}{reason}"
-
-
-def _exit_sentence(data: dict[str, Any], line: Line) -> str:
-    if data.get("signal"):
-        return f"container {line.container} was ended by {data['signal']}"
-    if data.get("exit_code") is not None:
-        return f"container {line.container} ended with exit code {data['exit_code']}"
-    how = "was gone, and nobody saw it end" if data.get("gone") else "ended, its exit code is not known"
-    return f"container {line.container} {how}"
-
-
-def _autopsy_sentence(data: dict[str, Any], line: Line) -> str:
-    wrote = "".join(f"; it last wrote: {each}" for each in data.get("last_lines", ()))
-    return f"just before SIGKILL, what ran in {line.container} was {line.text.partition(': ')[2]}{wrote}"
-
-
-def _end_sentence(data: dict[str, Any], line: Line) -> str:
-    comma = "," if data["outcome"] == "graceful" else ""
-    after = f"{comma} after {span(data['elapsed_ns'])}" if data.get("elapsed_ns") else ""
-    reason = f": {data['reason']}" if data.get("reason") else ""
-    return f"{_ENDS[data['outcome']]}{after}{reason}"
-
-
-_HOOK_ENDS = {"timed-out": "ran out of time", "failed": "failed", "cancelled": "was broken off"}
-_ENDS = {
-    "graceful": "it ended in its grace",
-    "killed": "it was killed",
-    "failed": "it could not be ended",
-    "spared": "it was spared",
-    "rejected": "it was rejected",
-    "unknown": "how it ended is not known",
-}
-
-#: By type tag.
-SENTENCES: dict[str, Callable[[dict[str, Any], Line], str]] = {
-    "PodPlanned": lambda data, line: (
-        f"it was planned for wave {line.wave}, with {span_s(data['grace_seconds'])}"
-    ),
-    "PodStopBegan": lambda data, line: (
-        f"its end began with wave {line.wave}; it had {span(data['grace_ns'])} of grace"
-    ),
-    "DeletePod": lambda data, line: f"its delete was ordered, with {span_s(data['grace_seconds'])} of grace",
-    "DeleteRefused": lambda data, line: f"the API server did not accept its delete: {data['reason']}",
-    "DeleteOverdue": lambda data, line: "the kubelet did not end it in its grace",
-    "HookStarted": lambda data, line: f"the preStop hook of {line.container} ({data['kind']}) began",
-    "HookEnded": _hook_sentence,
-    "SendSignal": lambda data, line: f"container {line.container} was told to stop, with {data['signal']}",
-    "KillContainer": lambda data, line: f"container {line.container} was sent SIGKILL",
-    "AutopsyTaken": _autopsy_sentence,
-    "ContainerExited": _exit_sentence,
-    "PodEnded": _end_sentence,
-    "StragglerEnded": lambda data, line: (
-        f"that was {span(data['late_ns'])} after the end of wave {line.wave}"
-    ),
-    "PodRejected": lambda data, line: (
-        f"it came while the node was going down, and was rejected: {data['message']}"
-    ),
-    "VolumesUnmounted": lambda data, line: "its volumes were unmounted",
-}
