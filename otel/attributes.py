@@ -1,8 +1,7 @@
-"""Every attribute that spans may have: the one table that ``docs/attributes.md`` is made from.
+"""Every attribute of spans: ``docs/attributes.md`` is made from this table.
 
-Names of OpenTelemetry's semantic conventions come from their package, in the version that `SCHEMA_URL`
-pins. What the conventions do not know stands under ``ebbtide.``. A test holds that nothing else is ever
-emitted.
+OpenTelemetry's names come from their package, in the version of `SCHEMA_URL`. Other names begin with
+``ebbtide.``. A test holds that spans have no other attribute.
 """
 
 from __future__ import annotations

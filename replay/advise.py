@@ -34,19 +34,19 @@ from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, workload_name
 from ebbtide.replay.survival import Observation, StopCounts, Survival, merge_counts, survival
 
-# The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
-# configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
-# that, because at the end of its grace a pod is killed. Three things bound what can be said:
+# The evidence covers all given shutdowns. A pod belongs to its wave under the newest shutdown's
+# configuration. A wave needs as long as its slowest pod, in whole seconds, and a margin, because SIGKILL
+# comes at the end of a grace. Three rules limit the advice.
 #
-# * A workload whose longest times are all censored has no known need ("not reached"). Of its stops those that
-#   did end are covered; the others no period saves on this evidence, and `Verdict` says what would have to
-#   change instead.
-# * A wave with a pod that was killed before the time that it asks for was over, of a workload whose need is
-#   not known, keeps at least the period that it has: taking from what was too little already would be a
-#   guess.
-# * A wave of which no pod was stopped, or none ended by itself, keeps its period. So does one that would get
-#   less on fewer stops, or on a smaller share of its pods, than `Caution` asks for: who was left out may have
-#   been left out for being slow.
+# A workload whose longest times are all censored has no known need ("not reached"): the advice covers its
+# stops that ended, and a verdict names the cure for the others.
+#
+# A wave with a pod that was killed before its own grace was over, and whose workload has no known need, keeps
+# at least its period.
+#
+# A wave without a stop, or without a stop that ended by itself, keeps its period. So does a wave that would
+# get less on fewer stops, or on a smaller share of its pods, than `Caution` asks for: the missing pods may be
+# the slow ones.
 
 
 #: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon; deaf: ignores its

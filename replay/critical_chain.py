@@ -1,10 +1,9 @@
 """What a shutdown's time is made of, in the manner of ``systemd-analyze critical-chain``.
 
-Segments follow each other without a gap from the signal to the release's order (the end that ``journal ls``
-counts to), so that they add up to the total, exactly. Inside a wave stands the one pod that ended last, and
-inside that the parts of its stop that led to its end: from the exit back to what the container had
-waited for, a hook or another container's exit. A restart of the daemon is no segment: pods go on ending
-while none runs. It stands beside them.
+Segments follow each other without a gap from the signal to the release's order (as in ``journal ls``), so
+that they add up to the total. A wave contains the one pod that ended last, and this pod the parts of its stop
+that led to its end: from the exit back to what the container had waited for, a hook or another container's
+exit. A restart of the daemon is beside the segments, because pods also end without a daemon.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ SegmentKind = (
     ]
 )
 
-#: So many are named of the pods that none is known to be the last of.
+#: So many pods are named if no single one is known to be the last.
 NAMES_MAX = 3
 
 

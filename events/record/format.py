@@ -1,4 +1,4 @@
-"""Values as people are shown them: RFC 3339, and other people's text."""
+"""Values for people: RFC 3339, and foreign text."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _BEYOND_ASCII = re.compile(r"[^\n -~]")
 
 def visible(text: str) -> str:
     r"""``text`` on one line, with every character that is not printable as ``\x1b``, ``\n``, ``\u202e``."""
-    # A pod's process may call itself anything: a command name, a reason or a path can hold escape sequences
-    # that a terminal obeys, line breaks that make one event look like two, and marks that turn a line around.
-    # They are shown, never sent.
+    # A pod's process may have any name: a command name, a reason or a path can hold escape sequences, line
+    # breaks that make one event look like two, and marks that turn a line around. Show them, never send them.
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def visible_json(text: str) -> str:
-    r"""JSON text that means the same, with what is not printable as ``\u009b``; its line ends stay."""
-    # JSON itself asks for that of the first 32 characters only. A terminal obeys 33 more, and some turn the
-    # rest of a line around.
+    r"""JSON text with the same meaning, with unprintable characters as ``\u009b``; its line ends stay."""
+    # JSON requires it for the first 32 characters only. A terminal obeys 33 more, and some turn the rest of a
+    # line around.
     return _BEYOND_ASCII.sub(lambda found: _json_escaped(found[0]), text)
 
 
@@ -44,13 +43,13 @@ def utc_text(wall_ns: int) -> str:
     return f"{text[:10]} {text[11:23]} UTC"
 
 
-# A shutdown's records are thousands within some seconds, and a listing of them prints the time of each.
+# A shutdown has thousands of records within seconds, and a listing prints the time of each.
 @lru_cache(maxsize=64)
 def _whole_second(seconds: int) -> str:
     """``2026-03-01T12:00:00``, in the Gregorian calendar.
 
-    Computed here and not by `time`: years that begin in March put the leap day last, so a month's length
-    follows from its place in the year, and no range of a platform's calendar ends it.
+    Without `time`, whose range depends on the platform: years that begin in March put the leap day last, so a
+    month's length follows from its place in the year.
     """
     days, seconds = divmod(seconds, 86_400)
     hours, seconds = divmod(seconds, 3_600)

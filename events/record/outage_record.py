@@ -59,7 +59,7 @@ class Phase(RecordPart):
 
 
 class Statement(RecordPart):
-    """What became of something that a source said; ``who`` as `OutOfService.proof` names it."""
+    """The fate of a source's statement; ``who`` as in `OutOfService.proof`."""
 
     what: StatementKind
     at_ns: int
@@ -89,14 +89,14 @@ class LostPodRecord(RecordPart):
 
     @property
     def outcome(self) -> str:
-        """``recovered`` elsewhere, ``gone`` (nobody makes it again), ``spared``, or ``waiting``."""
+        """``recovered`` elsewhere, ``gone`` (no controller makes it again), ``spared``, or ``waiting``."""
         if self.ended_ns is None:
             return "waiting"
         return "gone" if not self.by else "spared" if self.by == self.uid else "recovered"
 
 
 class AttachmentRecord(RecordPart):
-    """A VolumeAttachment that was there."""
+    """A VolumeAttachment of the node."""
 
     name: str
     volume: str = ""
@@ -145,7 +145,7 @@ class LeaderRecord(RecordPart):
 
 
 class Alarm(RecordPart):
-    """What somebody has to look at. ``code`` is stable, ``text`` for people."""
+    """A fault that needs a person. ``code`` is stable, ``text`` for people."""
 
     at_ns: int
     seq: int
@@ -154,7 +154,7 @@ class Alarm(RecordPart):
 
 
 class OutageRecord(RecordPart):
-    """One outage. ``boot_id`` is the Node's, as it was on record when the outage began."""
+    """One outage. ``boot_id``: the Node's, on record at the outage's begin."""
 
     id: str
     trace_id: str
@@ -175,14 +175,14 @@ class OutageRecord(RecordPart):
     damage: DamageRecord | None = None
     settings: o.OutageSettings = o.OutageSettings()
     reason: str = ""
-    #: Since when the taint stands; whose word it was.
+    #: When the taint was set, and whose proof it was.
     out_ns: int | None = None
     effect: o.Effect | Literal[""] = ""
     proof: str = ""
     recovered_ns: int | None = None
     returned_ns: int | None = None
     same_boot: bool | None = None
-    #: Since when our taint is gone again.
+    #: When our taint was removed again.
     untainted_ns: int | None = None
     unrecovered: tuple[str, ...] = ()
     course: tuple[Phase, ...] = ()
@@ -192,9 +192,9 @@ class OutageRecord(RecordPart):
     orders: tuple[NodeOrderRecord, ...] = ()
     leaders: tuple[LeaderRecord, ...] = ()
     alarms: tuple[Alarm, ...] = ()
-    #: What each source said last, and when: ``off``, ``on``, ``unknown`` and its error.
+    #: Each source's latest verdict and its time: ``off``, ``on``, ``unknown`` and its error.
     sources: dict[str, Wait] = {}
-    #: Why it was not graceful, where the node has said so.
+    #: Why the end was not graceful, if the node has reported it.
     last_boot: o.LastBootStated | None = None
 
     @property
@@ -211,11 +211,11 @@ class OutageRecord(RecordPart):
 
 
 class OutageBoots:
-    """The boots of an outage's node, and what was told of how they ended.
+    """The boots of an outage's node, and the report on how one ended.
 
-    A Node may say so of any boot, and of one that ended long before. It is about the outage where that boot
-    was on record when the outage began, or when the taint was ordered. Once the outage is over only where
-    another boot has come in its place: one that only was away for a while may end at any later time.
+    A Node may report any boot, also one that ended long before. The report is about the outage if that boot
+    was on record when the outage began, or when the taint was ordered. After the outage's end another boot
+    must have replaced it: a boot that was only unreachable may end at any later time.
     """
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class OutageBoots:
         self._read[event.boot_id] = None
 
     def tell(self, event: o.LastBootStated, *, over: bool) -> bool:
-        """Whether it is news, and about this outage."""
+        """Whether it is new, and about this outage."""
         replaced = any(boot != event.boot_id for boot in self._read)
         if event == self.told or event.boot_id not in self._suspected or (over and not replaced):
             return False
@@ -406,7 +406,7 @@ def outage_waits(fold: OutageFold, event: o.OutageWaits) -> None:
         fold.enter(phase, event.reason)
 
 
-#: How the OutageActor begins what the storm brake has said.
+#: How the OutageActor begins a reason of the storm brake.
 BRAKE_SAYS = "the storm brake: "
 
 _ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {

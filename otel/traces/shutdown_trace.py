@@ -1,15 +1,11 @@
 """The shutdown as a whole and its node: the root span's begin and its one end, and the orders below it.
 
-It ends with the durable order to release the lock, or with its last word where there was no release. Where
-the record breaks off it ends with the record, and only another boot (or userspace) can say that it did: a
-daemon that died may come back.
+It ends with the durable order to release the lock, else with its last event. Where the record breaks off it
+ends with the record; only another boot (or userspace) proves that, because a dead daemon may come back.
 
-Then what is done for the node as a whole: listing the pods, announcing, delivering statuses, the release.
-Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
-is given once more: that is another span, linked to the one before.
+Then the orders for the node as a whole: listing the pods, announcing, delivering statuses, the release.
 
-Last, what only a Kubernetes node has: how its pods are ended, the kubelet's stop, deletes, mounts,
-statuses. In mode process none of this is on record, so that its traces are what they were.
+Last, a Kubernetes node's events: how its pods end, the kubelet's stop, deletes, mounts, statuses.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class DaemonStart:
 class EpisodeTrace(Spans):
     """Times are wall-clock nanoseconds: the first record's, plus the monotonic difference within its boot.
 
-    ``fact`` is the one of the step that is being read. ``last_ns`` is the time of the record before.
+    ``fact`` began the current step. ``last_ns`` is the time of the record before.
     """
 
     def __init__(self, root: str, first: RawRecord, episode: int, header: Header) -> None:
@@ -260,19 +260,19 @@ class Trace(EpisodeTrace):
         self.hook: Attributes = ()
         self.exit_codes: dict[str, int] = {}
         self.findings: dict[tuple[str, str], Attributes] = {}
-        #: Of pods with a stop signal, by container: why the runtime did not take it, empty where it did.
+        #: Of signalled pods, by container: why the runtime refused the signal; empty: it did not.
         self.refusals: dict[str, dict[str, str]] = {}
-        #: Of pods whose delete the API server did not take: why.
+        #: Of pods whose delete the API server refused: why.
         self.undeleted: dict[str, str] = {}
-        #: Of SIGKILLs that are not known to have met anybody.
+        #: SIGKILLs without a known effect.
         self.unmet: dict[str, None] = {}
-        #: What the cancelled shutdown before left on its way, by UID.
+        #: Open work of the cancelled shutdown before, by UID.
         self.carried: dict[str, list[CarriedSpan]] = {}
-        # Orders, and spans of which there is one at a time.
+        # Orders, and spans that exist once at a time.
         self.orders: dict[str, OpenSpan] = {}
         self.named: dict[str, OpenSpan] = {}
         self.listed: dict[str, int] = {}
-        #: By role, an order that will be given again: the next one of its kind is a retry.
+        #: By role, a lost order: the next one of its kind is a retry.
         self.lost: dict[str, bytes] = {}
         self.unfinished = 0
         self.missed = False
@@ -281,26 +281,26 @@ class Trace(EpisodeTrace):
 
     @property
     def gone(self) -> bool:
-        """Does the record say what a start found: that the boot, or userspace, of this shutdown is over?"""
+        """Does the record report that this shutdown's boot, or userspace, is over?"""
         return self.start is not None and (self.start.moved or self.raw.cause == self.start.raw.seq)
 
     @property
     def cut_ns(self) -> int:
-        """Where the record of what is over ends; now, where nothing is."""
+        """The end of the finished boot's record; or now."""
         return self.start.cut_ns if self.start is not None and self.gone else self.now_ns
 
     @property
     def asked_to_stop(self) -> bool:
-        """Did people end the waiting, in this very step? Then no deadline was missed."""
+        """Did people end the wait in this very step? Then no deadline was missed."""
         return self.fact.tag == "ReleaseRequested"
 
     def left_behind(self, pods: int) -> None:
-        """So many are not waited for any longer."""
+        """The wait for so many pods is over."""
         self.unfinished = pods
         self.missed = pods > 0 and not self.asked_to_stop
 
     def wave_id(self, wave: int) -> bytes:
-        """The parent of what belongs to a wave; the shutdown itself where that wave has not begun."""
+        """The parent for a wave's spans; the shutdown itself before the wave's begin."""
         return self.waves.get(wave, self.root.span_id)
 
 
