@@ -242,7 +242,12 @@ class Driver:
         # Three rounds over all locations ask for less each time: the whole history, the local part, only the
         # lock. A gap is better than no evidence.
         reason = "there is no location"
-        for settle_at in (self._settle, self._settle_alone, self._acquire):
+        takeover = self._takeover
+        for settle_at in (
+            self._settle,
+            lambda at: takeover.settle(self._storages[at], ()),
+            lambda at: takeover.acquire(self._storages[at]),
+        ):
             for at, storage in enumerate(self._storages):
                 try:
                     await settle_at(at)
@@ -422,12 +427,6 @@ class Driver:
                 return
 
     # --- beginning -----------------------------------------------------------------------------
-
-    async def _settle_alone(self, at: int) -> None:
-        await self._takeover.settle(self._storages[at], ())
-
-    async def _acquire(self, at: int) -> None:
-        await self._takeover.acquire(self._storages[at])
 
     async def _settle(self, at: int) -> None:
         await self._takeover.settle(self._storages[at], self._storages[at + 1 :])

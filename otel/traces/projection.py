@@ -103,15 +103,6 @@ def _begin_shutdown(first: RawRecord, episode: int, header: Header, former: Epis
     return trace
 
 
-def _end_step(trace: Trace) -> None:
-    if trace.start is not None:
-        end_daemon_start(trace)
-
-
-def _begin_outage(first: RawRecord, episode: int, header: Header, former: object) -> OutageTrace:
-    return OutageTrace(first, episode, header)
-
-
 #: The versions of this code. A shutdown with another version needs the program that wrote it.
 VERSIONS = tuple(range(d.FIRST_PROJECTION_VERSION, d.PROJECTION_VERSION + 1))
 
@@ -254,8 +245,13 @@ def _service(header: Header, journal_id: bytes) -> Attributes:
 
 #: By whether a journal is of outages.
 KINDS: Mapping[bool, Kind] = {
-    False: Kind(HANDLERS, _begin_shutdown, _end_step, abandon_trace, resource_of),
+    False: Kind(HANDLERS, _begin_shutdown, end_daemon_start, abandon_trace, resource_of),
     True: Kind(
-        OUTAGE_HANDLERS, _begin_outage, OutageTrace.step_ended, OutageTrace.abandon, outage_resource, LATE
+        OUTAGE_HANDLERS,
+        lambda first, episode, header, former: OutageTrace(first, episode, header),
+        OutageTrace.step_ended,
+        OutageTrace.abandon,
+        outage_resource,
+        LATE,
     ),
 }
