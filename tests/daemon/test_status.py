@@ -69,7 +69,7 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
 def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
     """A case outside of `NODE_EVENTS`, or the other way round, would never be shown."""
     tree = ast.parse(inspect.getsource(node_state))
-    cases = [ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)]
+    cases = [ast.unparse(n.cls).partition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.MatchClass)]
     assert sorted(cases) == sorted(kind.__name__ for kind in node_state.NODE_EVENTS)
 
 
