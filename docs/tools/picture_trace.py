@@ -1,9 +1,9 @@
 """Draws docs/trace.svg: the trace of a real shutdown as a real Jaeger gives it back.
 
-    python docs/tools/picture_trace.py          # sends the demo's golden journal to Jaeger, and draws its
-    answer python docs/tools/picture_trace.py --check  # exits 1 if the picture is not what that gives
+    python docs/tools/picture_trace.py          # sends the demo's golden journal to Jaeger, draws its answer
+    python docs/tools/picture_trace.py --check  # exits 1 if the picture is not what that gives
 
-Needs what the tests of the back ends need (Go, once): `tests.backends`.
+Needs the programs of the back ends' tests (Go, once): `tests.backends`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from ebbtide.doctor.store_looks import look_at_store
-from ebbtide.otel.delivery.sending import Rejected
+from ebbtide.otel.delivery.sending import Refused
 from ebbtide.shipping.object_store import ObjectStore
 from ebbtide.shipping.shipping_cursor import load_shipped
 from ebbtide.shipping.shipping_destination import Store, node_prefix
@@ -134,7 +134,7 @@ async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emp
     """It is the store that verifies it: what is changed on the way is no object."""
     with patch.dict(os.environ, emptied.environ(READER)):
         found = await trio.to_thread.run_sync(ObjectStore(STORE).put, f"{PREFIX}/x.ebj", b"data")
-    assert isinstance(found, Rejected)
+    assert isinstance(found, Refused)
     target, wrong = f"/{BUCKET}/{PREFIX.replace('=', '%3D')}/x.ebj", {"x-amz-checksum-sha256": "A" * 43 + "="}
     assert signed_put(emptied.endpoint, target, b"data", "node", "nodesecret", wrong) == 400
     assert emptied.objects() == {}
