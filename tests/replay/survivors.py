@@ -136,6 +136,8 @@ OF_A_NODE = (
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
     "container.exited: down.error != '' -> down.error == ''",
     "hook._adopted: state.means == 'api' -> state.means != 'api'",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns < daemon_ns <= now - steps.FOLLOWED_NS",
     "hook._tick: down.limit_ns > now >= down.kill_at_ns -> down.limit_ns >= now >= down.kill_at_ns",
     "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
     " -> state.plain.get(event.uid, 0) < less_ns",
