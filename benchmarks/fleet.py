@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.report import Figure, conclude, median, parser, say
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.values import Period, Settings
 from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, evidence_of, journals
 from ebbtide.fleet.pool import all_tables, over_bins, processors, verb_batches
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 
 NODE_PODS = 30
 SHORTER = Settings(

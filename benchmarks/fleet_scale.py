@@ -22,12 +22,12 @@ from pathlib import Path
 
 from benchmarks.fleet import NODE_PODS
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.fleet import evidence_of, journals
 from ebbtide.fleet.pool import over_bins
 from ebbtide.replay.advise import Caution, Evidence
 from ebbtide.replay.advise import conclude as advice_of
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.shipping.shipping_destination import object_key
 from tests.store.gateway import BUCKET, READER, gateway
 

@@ -20,7 +20,7 @@ from benchmarks.report import Figure, conclude, parser, say
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import LOGICS
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.journals import Memory
 from tests.pythons import PYTHONS, ran

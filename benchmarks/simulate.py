@@ -18,7 +18,7 @@ import trio
 
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, percentile, say
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 
 PODS, COMMAND_SECONDS_MAX = 1000, 1.0
 NODE_PODS, RUNS_A_MINUTE = 30, 1000

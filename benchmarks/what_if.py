@@ -25,7 +25,7 @@ from benchmarks.report import Figure, conclude, median, parser, say
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Hook, Period, Pod, Settings
 from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan, PodPlan, SimulationPlan
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, simulate
 
 PODS, COMMAND_SECONDS_MAX = 110, 1.0
 PERIODS = ((0, 300), (1000, 200), (2000, 100))

@@ -23,9 +23,9 @@ from ebbtide.replay.outage_chain import recovery_chain
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import NodeMode
-from ebbtide.replay.sim.simulation import Simulated
-from ebbtide.replay.sim.simulation import SimulationRequest as Simulation
-from ebbtide.replay.sim.simulation import simulate as simulate_seed
+from ebbtide.replay.sim.simulate import Simulated
+from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
+from ebbtide.replay.sim.simulate import simulate as simulate_seed
 from ebbtide.replay.states import States
 from ebbtide.replay.states import states_at as states_of
 from ebbtide.replay.tables import TABLES
@@ -125,7 +125,7 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
-    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulation.SimulationRequest`.
+    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`.
 
     Raises TypeError for a name that is none of these, ValueError for what cannot be simulated.
     """

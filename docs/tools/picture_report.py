@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from ebbtide.events.base import NS_PER_SECOND  # noqa: E402
 from ebbtide.events.values import Container, Hook, Pod  # noqa: E402
 from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles  # noqa: E402
-from ebbtide.replay.sim.simulation import SimulationRequest  # noqa: E402
+from ebbtide.replay.sim.simulate import SimulationRequest  # noqa: E402
 from tests.replay.report import journals  # noqa: E402
 from tests.replay.report.browser import browser  # noqa: E402
 

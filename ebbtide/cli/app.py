@@ -131,7 +131,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),
         "plan": Entry("plan:plan", "What a shutdown now would do, and why."),
         "simulate": Entry(
-            "simulate:simulate_command", "A whole shutdown in virtual time, on a modelled node."
+            "simulate_verb:simulate_command", "A whole shutdown in virtual time, on a modelled node."
         ),
     },
     "Run it": {

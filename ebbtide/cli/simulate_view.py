@@ -15,13 +15,13 @@ from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.events.record.shutdown_record import ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
-from ebbtide.replay.sim.simulation import Simulated
+from ebbtide.replay.sim.simulate import Simulated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ebbtide.replay.sim.sim_outage import SimulatedOutage
-    from ebbtide.replay.sim.simulation import SimulatedJournal
+    from ebbtide.replay.sim.simulate import SimulatedJournal
 
 SIMULATION_VERSION = 1
 

@@ -8,7 +8,7 @@ waiting: facts of the same instant go by lane (moves of the world, logind and pe
 rest), then in the order in which they were put there. So a run is a function of the system's state, the
 world and the agenda.
 
-How a world plugs in. ``simulate`` answers from a modelled node (`replay.sim.simulation`); ``what-if`` answers
+How a world plugs in. ``simulate`` answers from a modelled node (`replay.sim.simulate`); ``what-if`` answers
 each order by its key with the recorded outcome, at the recorded delay:
 
     agenda = Agenda(begin_ns)

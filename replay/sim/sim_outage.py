@@ -35,7 +35,7 @@ from ebbtide.events.units import span
 from ebbtide.replay.sim.invariants import Breach
 from ebbtide.replay.sim.loop import Agenda, Loop
 from ebbtide.replay.sim.scenario import WALL_NS, Draws
-from ebbtide.replay.sim.simulation import MemorySource, SimulatedJournal, random_bytes, replay_breaches
+from ebbtide.replay.sim.simulate import MemorySource, SimulatedJournal, random_bytes, replay_breaches
 
 MS = 1_000_000
 END_MS = 600_000

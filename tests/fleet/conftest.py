@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ebbtide.cli.simulate import write_journal
-from ebbtide.replay.sim.simulation import Machine
+from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.replay.sim.simulate import Machine
 from tests.fleet.nodes import SHORT, a_machine, damage, tear
 
 #: Of these two the ids of the journals begin alike.

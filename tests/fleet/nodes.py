@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from ebbtide import fleet
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.segment import parse_header
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.shipping.shipping_destination import Store
 from ebbtide.shipping.store_sink import cargo_of
 

@@ -13,11 +13,11 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, TORN, WRONG
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
 from ebbtide.extras import EXTRAS
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import WrongChange
 from tests.commands import Ran, Run
 from tests.fleet.conftest import Nodes

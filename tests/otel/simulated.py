@@ -14,7 +14,7 @@ from ebbtide.log import LineContext, TraceIds, journald_fields, log_lines_of
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
-from ebbtide.replay.sim.simulation import MemorySource, SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
 from tests.otel.records import documented
 
 PODS = 12

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.scenario import NodeMode
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.core_modules import FILES, ROOT, module_name
 from tests.journals import Memory
 from tests.replay import fallback_story, outages

@@ -15,7 +15,7 @@ import pytest
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.journals import SHUTDOWN, Memory
 from tests.replay import fallback_story, outages

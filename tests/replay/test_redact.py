@@ -26,7 +26,7 @@ from ebbtide.events.recovery import Case, Finding
 from ebbtide.events.segment import LOGICS, OUTAGE_LOGIC, SHUTDOWN_LOGIC, Identity
 from ebbtide.events.values import Pod
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
 from tests.journals import Journal, Memory, changed, checkpoint, history

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.journals import write_files
 from tests.pythons import PYTHONS, ran
 from tests.replay.executed import digest

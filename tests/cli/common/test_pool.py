@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.reading import JournalPool
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.replay import NoJournal
 from ebbtide.replay import open as open_journal
 from ebbtide.replay.advise import advise
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 
 #: The ids of these seeds' journals have their first eight digits in common, and so have their files' names.
 ALIKE = (70979, 110352)

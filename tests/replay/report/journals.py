@@ -9,7 +9,7 @@ from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Period, Settings
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles, Faults
-from ebbtide.replay.sim.simulation import MemorySource, SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
 from ebbtide.replay.timeline import Line, timeline
 from tests.journals import pod
 

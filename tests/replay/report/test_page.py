@@ -24,7 +24,7 @@ from ebbtide.replay.report.page import (
     holders,
     report,
 )
-from ebbtide.replay.sim.simulation import MemorySource, SimulationRequest
+from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.timeline import timeline
 from tests.replay.report import journals
 from tests.replay.report.conftest import page_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ebbtide.replay.sim.invariants import Breach
 from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, check_run, plan_of
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, check_run, plan_of
 from tests.long_run import fewest
 
 MODES: tuple[NodeMode, ...] = ("auto", "api", "cri", "observe")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ebbtide.cli.simulate import write_journal
+from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.decisions import PodEnded, WaveEnded, WaveStarted
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from tests.replay.sim import columns, truth
 
 PODS = 20

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ebbtide.replay.sim.simulation import Simulated, SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import Simulated, SimulationRequest, simulate
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "sha256.txt"
 

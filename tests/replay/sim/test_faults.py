@@ -22,7 +22,7 @@ from ebbtide.events.facts import BusLost
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, SimulationPlan
-from ebbtide.replay.sim.simulation import Machine, Simulated, SimulationRequest, check_run, simulate
+from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, simulate
 
 EventT = TypeVar("EventT", bound=Event)
 

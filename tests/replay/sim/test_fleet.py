@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from ebbtide.cli.export.export_files import write_tables
-from ebbtide.replay.sim.simulation import Machine
+from ebbtide.replay.sim.simulate import Machine
 from tests.replay.sim.questions import CHECKS, made, questions
 
 NODES = 200

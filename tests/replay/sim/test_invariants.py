@@ -11,10 +11,10 @@ from hypothesis import strategies as some
 from ebbtide.actors import container
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import PodEnded, ReleaseLock
-from ebbtide.replay.sim import simulation as checking
+from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
 from ebbtide.replay.sim.sim_node import Happening
-from ebbtide.replay.sim.simulation import Machine, SimulationRequest, check_run, plan_of, simulate
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, check_run, plan_of, simulate
 from tests.conftest import Sample
 
 #: About 12 ms each; more by hand: ebbtide simulate --runs 100000

@@ -16,7 +16,7 @@ from ebbtide.events.facts import DaemonStarted, LastBootRead
 from ebbtide.events.reader import History
 from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
 from ebbtide.replay.replayer import Replayer
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.journals import Memory
 
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "12"))

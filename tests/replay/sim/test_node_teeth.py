@@ -19,11 +19,11 @@ from ebbtide.events.decisions import (
     PodsEnded,
 )
 from ebbtide.events.facts import OrderEnded
-from ebbtide.replay.sim import simulation as checking
+from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
 from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
 from ebbtide.replay.sim.sim_node import KUBELET, Happening
-from ebbtide.replay.sim.simulation import Machine, check_run
+from ebbtide.replay.sim.simulate import Machine, check_run
 from tests.replay.sim.test_faults import PODS, SETTINGS, pod
 from tests.replay.sim.test_node import of
 

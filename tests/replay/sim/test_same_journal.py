@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide.actors.edges.linux.proc import PROCESS_STATES
 from ebbtide.events.facts import AutopsyTaken
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.pythons import PYTHONS, ran
 from tests.replay.sim.seeds import GOLDEN, lines
 

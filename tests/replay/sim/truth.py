@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ebbtide.replay.sim.sim_node import Happening, SimulatedContainer
-from ebbtide.replay.sim.simulation import Machine
+from ebbtide.replay.sim.simulate import Machine
 
 NEEDED_MS = 65_000
 

@@ -12,7 +12,7 @@ from ebbtide.events.record.episodes import episodes
 from ebbtide.events.values import Hook, Period, Pod, Settings
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan, SimulationPlan
-from ebbtide.replay.sim.simulation import Machine
+from ebbtide.replay.sim.simulate import Machine
 from ebbtide.replay.whatif.record import Changes, RecordedShutdown, read_recorded_shutdown
 from ebbtide.replay.whatif.whatif_run import (
     Comparison,

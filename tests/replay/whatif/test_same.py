@@ -9,7 +9,7 @@ import pytest
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, shutdown_records
-from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.whatif_run import PodLine, what_if
 from tests.conftest import Sample

@@ -9,7 +9,7 @@ from ebbtide.events.decisions import SendSignal, TakeInventory
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Identity
 from ebbtide.events.values import Pod, Settings
-from ebbtide.replay.sim.simulation import SimulatedJournal
+from ebbtide.replay.sim.simulate import SimulatedJournal
 from tests.journals import started
 
 MS = 1_000_000

@@ -1,6 +1,6 @@
 """The front door of a simulation: from what somebody wants, and a seed, to a run that was checked.
 
->>> from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+>>> from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 >>> run = simulate(SimulationRequest(synthetic=30), seed=7)
 >>> run.breaches, run.files()          # what did not hold, and the journal's segments by name
 """

@@ -28,7 +28,7 @@ from ebbtide.cli.simulate_view import (
     simulation_view,
 )
 from ebbtide.replay.sim.scenario import NodeMode
-from ebbtide.replay.sim.simulation import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
+from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
