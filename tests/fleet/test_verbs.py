@@ -239,7 +239,7 @@ def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path)
     found = document(ran)
     assert (ran.code, [each["pool"] for each in found["pools"]]) == (DONE, ["busy"])
     assert found["poolsWithoutEvidence"] == ["idle"]
-    assert "ebbtide: pool idle: nothing can be advised: no shutdown that stopped a pod" in ran.err
+    assert "ebbtide: pool idle: no advice: no shutdown that stopped a pod" in ran.err
     shutil.rmtree(tmp_path / "fleet/node-2")
     ran = run(*words)
     assert (ran.code, ran.out) == (NOT_SO, "")

@@ -184,4 +184,11 @@ OF_A_NODE = (
     "policy.last_boot._crashed: read.crash == 'oops' -> read.crash != 'oops'",
 )
 
-SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *OF_A_NODE)
+#: Of an outage: `tests/outage/test_brake.py` and `tests/cli/outage/test_reasons.py` catch each.
+OF_AN_OUTAGE = (
+    "brake.refusal: out + counted.ahead >= places -> out + counted.ahead > places",
+    "hang.detach_hang: seconds >= ATTACHER_SECONDS -> seconds > ATTACHER_SECONDS",
+    "hang.detach_hang: seconds >= ATTACHER_SECONDS -> seconds < ATTACHER_SECONDS",
+)
+
+SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *OF_A_NODE, *OF_AN_OUTAGE)

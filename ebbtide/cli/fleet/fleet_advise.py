@@ -87,13 +87,13 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
                 of_pools[pool] = conclude(evidence[pool], caution)
             except NoEvidence as error:
                 without.append(pool)
-                remark(f"ebbtide: {_pool_text(pool)}: nothing can be advised: {error}")
+                remark(f"ebbtide: {_pool_text(pool)}: no advice: {error}")
             # What has been asked is not needed any more, and may be large.
             everything.merge(evidence.pop(pool))
     try:
         advice = conclude(everything, caution)
     except NoEvidence as error:
-        remark(f"ebbtide: nothing can be advised: {error}")
+        remark(f"ebbtide: no advice: {error}")
         return code or NOT_SO
     if output == "json":
         by_pool: dict[str, Any] = {"pools": None, "poolsWithoutEvidence": None}

@@ -154,4 +154,4 @@ def test_a_moment_behind_the_record_is_said(run: Run, at: str, after: bool) -> N
     """Its last states are shown, and not as if they were those of that moment."""
     ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
     assert (ran.code, json.loads(ran.out)["afterEnd"]) == (0, after)
-    assert ("nothing is on record so late: these are the states after the last record" in ran.err) == after
+    assert ("the journal ends earlier: these are the states after the last record" in ran.err) == after
