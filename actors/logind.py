@@ -29,6 +29,7 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
+from ebbtide.events import facts
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     Arm,
@@ -45,16 +46,6 @@ from ebbtide.events.decisions import (
     ShutdownDetected,
     ShutdownWithdrawn,
     StatusesSettled,
-)
-from ebbtide.events.facts import (
-    BusLost,
-    DaemonStarted,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    PreparingRead,
-    StopRequested,
-    Tick,
 )
 from ebbtide.events.values import ShutdownKind
 
@@ -143,7 +134,7 @@ def _transitions() -> Transitions:
     return Transitions(
         (LOCK_PHASES, SHUTDOWN_PHASES), phase_of,
         # --- the process: both regions
-        Row(EVERY, DaemonStarted, _started, "off disabled up cancelled preparing released"),
+        Row(EVERY, facts.DaemonStarted, _started, "off disabled up cancelled preparing released"),
         Row(EVERY, Resumed, _resumed, "= arming releasing cancelled released",
             decides=(Arm, ReleaseLock, ShutdownWithdrawn, CancelOrder)),
         # --- the lock
@@ -152,35 +143,35 @@ def _transitions() -> Transitions:
             decides=(Arm, Disarm, Disarmed)),
         Row("arming armed listening", ConfigAdopted, _configured_armed,
             "= off disabled", decides=(Disarm, Disarmed)),
-        Row("retrying refused", Tick, _tick, "arming releasing", decides=(Arm,)),
-        ignored("off arming armed listening releasing", Tick),
-        Row("arming", OrderEnded, _arming_ended, "= armed listening retrying refused",
+        Row("retrying refused", facts.Tick, _tick, "arming releasing", decides=(Arm,)),
+        ignored("off arming armed listening releasing", facts.Tick),
+        Row("arming", facts.OrderEnded, _arming_ended, "= armed listening retrying refused",
             decides=(Armed, Disarm, Disarmed, Leave)),
-        Row("off", OrderEnded, _order_ended_while_off, decides=(Disarm, Leave)),
-        Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
+        Row("off", facts.OrderEnded, _order_ended_while_off, decides=(Disarm, Leave)),
+        Row("armed listening retrying refused releasing", facts.OrderEnded, _order_ended,
             "= arming", decides=(Arm, Leave)),
-        Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
-        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,)),
-        ignored("off retrying releasing", BusLost),
-        Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
+        Row("arming armed listening", facts.BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
+        Row("refused", facts.BusLost, _bus_lost, "=", decides=(Disarmed,)),
+        ignored("off retrying releasing", facts.BusLost),
+        Row("armed", facts.LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
             decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",
+        Row("refused releasing", facts.LogindRead, _logind_read_refused, "= arming releasing cancelled",
             decides=(Arm, ShutdownDetected, ShutdownWithdrawn, CancelOrder)),
-        Row("off arming listening retrying", LogindRead, _logind_read, "= arming releasing cancelled",
+        Row("off arming listening retrying", facts.LogindRead, _logind_read, "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         # --- the shutdown
-        Row("up cancelled preparing released", PreparingRead, _preparing_read,
+        Row("up cancelled preparing released", facts.PreparingRead, _preparing_read,
             "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        ignored("disabled overtime", PreparingRead),
-        Row("up cancelled", PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
-        Row("preparing released", PrepareForShutdown, _signal_in_shutdown,
+        ignored("disabled overtime", facts.PreparingRead),
+        Row("up cancelled", facts.PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
+        Row("preparing released", facts.PrepareForShutdown, _signal_in_shutdown,
             "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         # In overtime the unit's stop counts, and not logind's limit or cancel.
-        ignored("disabled overtime", PrepareForShutdown),
-        Row("disabled released", StopRequested, _stop, decides=(Leave,)),
-        Row("up cancelled preparing overtime", StopRequested, _stop_requested,
+        ignored("disabled overtime", facts.PrepareForShutdown),
+        Row("disabled released", facts.StopRequested, _stop, decides=(Leave,)),
+        Row("up cancelled preparing overtime", facts.StopRequested, _stop_requested,
             "= overtime", decides=(Leave, ShutdownDetected)),
         Row("disabled up cancelled preparing released", ShutdownBegan, _began, "preparing"),
         Row("overtime", ShutdownBegan, _began),
@@ -212,7 +203,7 @@ def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "
 # --- the process begins --------------------------------------------------------------------------
 
 
-def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
+def _started(state: LogindState, event: facts.DaemonStarted, now: int) -> Result:
     """A new process has no connection, and perhaps the lock."""
     return replace(
         state,
@@ -283,7 +274,7 @@ def _disarm(state: LogindState) -> Result:
     return replace(state, ordinal=state.ordinal + 1), [order]
 
 
-def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
+def _arming_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
     if event.key != state.arm_key:
         return _order_ended(state, event, now)
     # Both would end the same pods. In a shutdown the lock is kept: Ebbtide finishes what it began.
@@ -297,14 +288,14 @@ def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     return _wait_to_retry(state, event.reason or event.result, now)
 
 
-def _order_ended_while_off(state: LogindState, event: OrderEnded, now: int) -> Result:
+def _order_ended_while_off(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
     """Switched off while arming was under way: it may have taken the lock after the disarming."""
     if parse_order_key(event.key).what == "arm" and not state.enabled and event.result != "unknown":
         return _disarm(state)
     return _order_ended(state, event, now)
 
 
-def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
+def _order_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
     """A release, ours or the fallback's: the machine goes on, or arming goes on after a cancel."""
     if parse_order_key(event.key).what != "release":
         return state, ()
@@ -332,24 +323,24 @@ def _refuse_to_arm(state: LogindState, now: int) -> Result:
     return state, [*orders, Disarmed(reason=KUBELET_LOCK_HELD, retry_at_ns=retry_at_ns)]
 
 
-def _bus_lost(state: LogindState, event: BusLost, now: int) -> Result:
+def _bus_lost(state: LogindState, event: facts.BusLost, now: int) -> Result:
     # From the first pause: a lost bus is mostly back at once. Without a lock, too: a cancel comes over the
     # bus.
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
-def _tick(state: LogindState, event: Tick, now: int) -> Result:
+def _tick(state: LogindState, event: facts.Tick, now: int) -> Result:
     return _arm(state)
 
 
 # --- logind's properties -------------------------------------------------------------------------
 
 
-def _logind_read(state: LogindState, event: LogindRead, now: int) -> Result:
+def _logind_read(state: LogindState, event: facts.LogindRead, now: int) -> Result:
     return _compare_preparing(_with_properties(state, event), event.preparing)
 
 
-def _logind_read_armed(state: LogindState, event: LogindRead, now: int) -> Result:
+def _logind_read_armed(state: LogindState, event: facts.LogindRead, now: int) -> Result:
     """A kubelet may have taken a lock."""
     state = _with_properties(state, event)
     if state.alone and event.kubelet_lock and not (state.in_episode or event.preparing):
@@ -357,7 +348,7 @@ def _logind_read_armed(state: LogindState, event: LogindRead, now: int) -> Resul
     return _compare_preparing(state, event.preparing)
 
 
-def _logind_read_refused(state: LogindState, event: LogindRead, now: int) -> Result:
+def _logind_read_refused(state: LogindState, event: facts.LogindRead, now: int) -> Result:
     """The kubelet's lock may have gone."""
     state = _with_properties(state, event)
     if state.alone and state.refused and not event.kubelet_lock and not event.preparing:
@@ -365,12 +356,12 @@ def _logind_read_refused(state: LogindState, event: LogindRead, now: int) -> Res
     return _compare_preparing(state, event.preparing)
 
 
-def _with_properties(state: LogindState, event: LogindRead) -> LogindState:
+def _with_properties(state: LogindState, event: facts.LogindRead) -> LogindState:
     kubelet_lock = event.kubelet_lock if state.alone else state.kubelet_lock
     return replace(state, grant_ns=event.grant_ns, kind=event.kind, kubelet_lock=kubelet_lock)
 
 
-def _preparing_read(state: LogindState, event: PreparingRead, now: int) -> Result:
+def _preparing_read(state: LogindState, event: facts.PreparingRead, now: int) -> Result:
     return _compare_preparing(state, event.preparing)
 
 
@@ -384,7 +375,7 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
 # --- the shutdown --------------------------------------------------------------------------------
 
 
-def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
+def _signal(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:
     if not event.active:
         return state, ()
     # The limit at the signal is the one of the running timer; it may have changed since the last reading.
@@ -392,19 +383,19 @@ def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
     return _detected(state)
 
 
-def _signal_in_shutdown(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
+def _signal_in_shutdown(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:
     """A second ``true``, from a restarted logind, is the same episode with a new deadline."""
     return _signal(state, event, now) if event.active else _withdrawn(state)
 
 
-def _stop_requested(state: LogindState, event: StopRequested, now: int) -> Result:
+def _stop_requested(state: LogindState, event: facts.StopRequested, now: int) -> Result:
     """SIGTERM while the system stops: logind was bypassed, or its timer fired. Go on in overtime."""
     if not event.system_stopping or state.released:
         return _stop(state, event, now)
     return _detected(replace(state, grant_ns=event.stop_time_ns, leaving=True), overtime=True)
 
 
-def _stop(state: LogindState, event: StopRequested, now: int) -> Result:
+def _stop(state: LogindState, event: facts.StopRequested, now: int) -> Result:
     return state, [Leave(reason="stopped by the service manager")]
 
 
@@ -467,7 +458,7 @@ def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
     return enter_shutdown_phase(state, "up"), ()
 
 
-def _afresh(state: LogindState, now: int, in_episode: bool, start: DaemonStarted | None) -> LogindState:
+def _afresh(state: LogindState, now: int, in_episode: bool, start: facts.DaemonStarted | None) -> LogindState:
     """Arms again after the longest pause: a defect that stays then costs one record each time."""
     return replace(
         state,

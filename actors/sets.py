@@ -26,26 +26,9 @@ from ebbtide.actors.outage import OUTAGE_FALLBACK
 from ebbtide.actors.outage_proof import POWER_OFF, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD
 from ebbtide.actors.wave import WAVE
+from ebbtide.events import decisions, outage_events
 from ebbtide.events.base import Event
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    PlanMade,
-    PodPlanned,
-    PodsEnded,
-    ShutdownBegan,
-    WaveEnded,
-    WaveStarted,
-)
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.events.outage_events import (
-    AttachmentLeft,
-    LeaderStarted,
-    OutageBegan,
-    OutageClosed,
-    OutOfService,
-    PodLost,
-    WorkRecovered,
-)
 from ebbtide.events.segment import LOGICS
 
 #: How to read an event's subject, by actor and event type. Other events go to every instance.
@@ -163,7 +146,7 @@ def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
 SHUTDOWN = ActorSet(
     # The mode and the node's marks are decided before the pods are touched.
     singletons=(CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK),
-    subjects=((WAVE, WaveStarted), (HOOK, PodPlanned)),
+    subjects=((WAVE, decisions.WaveStarted), (HOOK, decisions.PodPlanned)),
     subject_of={
         (WAVE.name, "WaveStarted"): _wave_of_event,
         (WAVE.name, "PodPlanned"): _wave_of_event,
@@ -176,11 +159,11 @@ SHUTDOWN = ActorSet(
         (HOOK.name, "PodJoined"): _pod_uid_of_event,
     },
     start=DaemonStarted,
-    opens=ShutdownBegan,
-    closes=EpisodeClosed,
-    digested=(WaveEnded, PodsEnded),
-    digested_last=PodsEnded,
-    plans=PlanMade,
+    opens=decisions.ShutdownBegan,
+    closes=decisions.EpisodeClosed,
+    digested=(decisions.WaveEnded, decisions.PodsEnded),
+    digested_last=decisions.PodsEnded,
+    plans=decisions.PlanMade,
     # The LogindActor has the lock that the fallback released. The NodeStatusActor learns what becomes of a
     # pod's object.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
@@ -198,7 +181,7 @@ _attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
 OUTAGES = ActorSet(
     # The ProofActor decides whether a proof counts before other actors use it.
     singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK),
-    subjects=((STUCK_POD, PodLost), (DETACH, AttachmentLeft)),
+    subjects=((STUCK_POD, outage_events.PodLost), (DETACH, outage_events.AttachmentLeft)),
     subject_of={
         (STUCK_POD.name, "PodLost"): _pod_uid_of_event,
         (STUCK_POD.name, "LostPodRead"): _pod_uid_of_event,
@@ -207,11 +190,11 @@ OUTAGES = ActorSet(
         (DETACH.name, "AttachmentRead"): _attachment_of_event,
         (DETACH.name, "AttachmentGone"): _name_of_event,
     },
-    start=LeaderStarted,
-    opens=OutageBegan,
-    closes=OutageClosed,
-    digested=(OutOfService, WorkRecovered, OutageClosed),
-    digested_last=OutageClosed,
+    start=outage_events.LeaderStarted,
+    opens=outage_events.OutageBegan,
+    closes=outage_events.OutageClosed,
+    digested=(outage_events.OutOfService, outage_events.WorkRecovered, outage_events.OutageClosed),
+    digested_last=outage_events.OutageClosed,
     # Sources are read before a machine is switched off, and afterwards.
     also_hear={POWER_OFF: PROOF, "sources": OUTAGE_ACTOR},
 )

@@ -29,38 +29,9 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.sets import ACTOR_TYPE_BY_NAME as ACTOR_TYPE_BY_NAME
 from ebbtide.actors.sets import SETS
+from ebbtide.events import facts, outage_events
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import ActorFailed
-from ebbtide.events.facts import (
-    BusLost,
-    ContainerExited,
-    DropInsRead,
-    EffectPanicked,
-    HurryRequested,
-    LogindRead,
-    MountsRead,
-    OrderEnded,
-    PodJoined,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    ScheduleRead,
-    SignalRejected,
-    StatusesSeen,
-    StopRequested,
-    Tick,
-    VolumesUnmounted,
-)
-from ebbtide.events.outage_events import (
-    EvidenceRead,
-    HeartbeatMissed,
-    HeartbeatSeen,
-    LastBootStated,
-    NodeDeleted,
-    NodeRead,
-    NodesCounted,
-    WorkListed,
-)
 from ebbtide.events.segment import SHUTDOWN_LOGIC
 
 #: Facts that wait are admitted in this order; a `Tick` comes between the first lane and the second. The
@@ -68,35 +39,35 @@ from ebbtide.events.segment import SHUTDOWN_LOGIC
 URGENT, OUTCOMES, REST = range(3)
 
 FACT_PRIORITIES: dict[type[Fact], int] = {
-    PrepareForShutdown: URGENT,
-    LogindRead: URGENT,
-    PreparingRead: URGENT,
-    BusLost: URGENT,
-    ScheduleRead: URGENT,
-    DropInsRead: URGENT,
-    SignalRejected: URGENT,
-    StopRequested: URGENT,
-    HurryRequested: URGENT,
-    ReleaseRequested: URGENT,
-    OrderEnded: OUTCOMES,
-    EffectPanicked: OUTCOMES,
-    ContainerExited: OUTCOMES,
+    facts.PrepareForShutdown: URGENT,
+    facts.LogindRead: URGENT,
+    facts.PreparingRead: URGENT,
+    facts.BusLost: URGENT,
+    facts.ScheduleRead: URGENT,
+    facts.DropInsRead: URGENT,
+    facts.SignalRejected: URGENT,
+    facts.StopRequested: URGENT,
+    facts.HurryRequested: URGENT,
+    facts.ReleaseRequested: URGENT,
+    facts.OrderEnded: OUTCOMES,
+    facts.EffectPanicked: OUTCOMES,
+    facts.ContainerExited: OUTCOMES,
     # The exit of a new container must not overtake it.
-    PodJoined: OUTCOMES,
+    facts.PodJoined: OUTCOMES,
     # An order's finding comes before its outcome.
-    MountsRead: OUTCOMES,
-    StatusesSeen: OUTCOMES,
-    VolumesUnmounted: OUTCOMES,
+    facts.MountsRead: OUTCOMES,
+    facts.StatusesSeen: OUTCOMES,
+    facts.VolumesUnmounted: OUTCOMES,
     # Evidence against a taint comes before an answer that would lead to one.
-    HeartbeatSeen: URGENT,
+    outage_events.HeartbeatSeen: URGENT,
     # In the order in which both were seen.
-    HeartbeatMissed: URGENT,
-    NodeRead: URGENT,
-    NodeDeleted: URGENT,
-    LastBootStated: URGENT,
-    EvidenceRead: URGENT,
-    NodesCounted: OUTCOMES,
-    WorkListed: OUTCOMES,
+    outage_events.HeartbeatMissed: URGENT,
+    outage_events.NodeRead: URGENT,
+    outage_events.NodeDeleted: URGENT,
+    outage_events.LastBootStated: URGENT,
+    outage_events.EvidenceRead: URGENT,
+    outage_events.NodesCounted: OUTCOMES,
+    outage_events.WorkListed: OUTCOMES,
 }
 
 
@@ -175,7 +146,7 @@ class System:
         """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
         first, actors = self.next_seq, self.actors
         starts = type(fact) is actors.start
-        if type(fact) is OrderEnded:
+        if type(fact) is facts.OrderEnded:
             self.open_orders.pop(fact.key, None)
         elif starts:
             # Before the delivery: a failed actor goes on with this start.
@@ -244,10 +215,10 @@ class System:
             if self.checked:
                 transitions.check(kind, before, state, decisions)
             # The deadline follows from the state, but `Deadlines.take` has removed it for a `Tick`.
-            if state is before and kind is not Tick:
+            if state is before and kind is not facts.Tick:
                 return decisions
             deadline_ns = slot.kind.deadline(state)
-            if kind is Tick and now_ns >= deadline_ns == slot.kind.deadline(before):
+            if kind is facts.Tick and now_ns >= deadline_ns == slot.kind.deadline(before):
                 raise NoProgress
         except UndeclaredTransition:  # for the test that checks the tables
             raise
@@ -294,12 +265,12 @@ class System:
     # --- recipients ---------------------------------------------------------------------------
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
-        if kind is OrderEnded:
+        if kind is facts.OrderEnded:
             places = self.actors.outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
             # An actor that is gone needs no outcome.
             owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
             return [slot for slot in owners if slot is not None]
-        if kind is Tick:
+        if kind is facts.Tick:
             return self._deadlines.take(now_ns)
         found = list(self._always.get(kind, ()))
         for name, subject_of, creates in self.actors.to_subjects.get(kind, ()):

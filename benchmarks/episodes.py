@@ -11,18 +11,9 @@ from pathlib import Path
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
+from ebbtide.events import facts
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory
-from ebbtide.events.facts import (
-    INVENTORY_PODS_MAX,
-    ContainerExited,
-    DaemonStarted,
-    InventoryTaken,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    SettingsLoaded,
-)
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Chain, Identity, Link, WriterStart, segment_file_name
 from ebbtide.events.values import Container, Period, Pod, Settings
 
@@ -63,7 +54,7 @@ class Theatre:
 
     def begin(self) -> None:
         periods = tuple(Period(priority=wave * 1000, seconds=GRACE_SECONDS) for wave in range(WAVES))
-        started = DaemonStarted(
+        started = facts.DaemonStarted(
             version="1",
             pid=1,
             mode="process",
@@ -74,14 +65,14 @@ class Theatre:
         )
         self.play(started)
         settings = Settings(by_pod_priority=periods, projection_version=self._projection_version)
-        self.play(SettingsLoaded(settings=settings))
-        self.play(LogindRead(owner=":1.1", grant_ns=GRANT_NS, preparing=False))
+        self.play(facts.SettingsLoaded(settings=settings))
+        self.play(facts.LogindRead(owner=":1.1", grant_ns=GRANT_NS, preparing=False))
 
     def shut_down(self) -> None:
         """From the signal to the release, and back: the machine did not go down."""
-        going = PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+        going = facts.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
         self.play(going)
-        self.play(PrepareForShutdown(active=False, grant_ns=GRANT_NS))
+        self.play(facts.PrepareForShutdown(active=False, grant_ns=GRANT_NS))
 
     def play(self, fact: Fact) -> None:
         """One fact, and what the world answers to what it leads to."""
@@ -105,19 +96,19 @@ class Theatre:
         if isinstance(order, TakeInventory):
             self._todo.extend(self._inventory(order.key))
         elif isinstance(order, SendSignal):
-            self._exits.append(ContainerExited(uid=order.uid, container=order.container, exit_code=0))
-        self._todo.append(OrderEnded(key=order.key, result="done", elapsed_ns=STEP_NS))
+            self._exits.append(facts.ContainerExited(uid=order.uid, container=order.container, exit_code=0))
+        self._todo.append(facts.OrderEnded(key=order.key, result="done", elapsed_ns=STEP_NS))
 
     def _inventory(self, key: str) -> list[Fact]:
-        parts = -(-len(self.pods) // INVENTORY_PODS_MAX)
+        parts = -(-len(self.pods) // facts.INVENTORY_PODS_MAX)
         return [
-            InventoryTaken(
+            facts.InventoryTaken(
                 key=key,
                 as_of_ns=self._now_ns,
                 source="process",
                 part=part + 1,
                 parts=parts,
-                pods=self.pods[part * INVENTORY_PODS_MAX : (part + 1) * INVENTORY_PODS_MAX],
+                pods=self.pods[part * facts.INVENTORY_PODS_MAX : (part + 1) * facts.INVENTORY_PODS_MAX],
             )
             for part in range(parts)
         ]

@@ -28,16 +28,9 @@ from ebbtide.config import ConfigError, Loaded, configuration_values, default_pa
 from ebbtide.control import ControlError, serve
 from ebbtide.control_verbs import control_verbs
 from ebbtide.daemon_status import ended_text, shipping_json, status_of
-from ebbtide.events import bounds
+from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
-from ebbtide.events.facts import (
-    ContainerExited,
-    SettingsLoaded,
-    SettingsRejected,
-    StorageFailed,
-    StorageMoved,
-)
 from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.writer import Writer
 from ebbtide.host import Host
@@ -329,16 +322,16 @@ class Daemon:
     def _take_settings(self, loaded: Loaded | ConfigError) -> None:
         """A bad configuration is recorded, and the old one stays."""
         if isinstance(loaded, ConfigError):
-            self._inbox.push(SettingsRejected(error=str(loaded)))
+            self._inbox.push(facts.SettingsRejected(error=str(loaded)))
             return
         self._loaded = loaded
-        self._inbox.push(SettingsLoaded(settings=loaded.settings, sources=dict(loaded.sources)))
+        self._inbox.push(facts.SettingsLoaded(settings=loaded.settings, sources=dict(loaded.sources)))
 
     def storage_failed(self, location: str, error: str) -> None:
-        self._inbox.push(StorageFailed(location=location, error=error))
+        self._inbox.push(facts.StorageFailed(location=location, error=error))
 
     def storage_moved(self, location: str, first_seq: int) -> None:
-        self._inbox.push(StorageMoved(location=location, first_seq=first_seq))
+        self._inbox.push(facts.StorageMoved(location=location, first_seq=first_seq))
 
     # --- what comes out --------------------------------------------------------------------------
 
@@ -355,7 +348,7 @@ class Daemon:
                 # months. musl has no such call.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
-        if any(isinstance(record.event, ContainerExited | EpisodeClosed) for record in records):
+        if any(isinstance(record.event, facts.ContainerExited | EpisodeClosed) for record in records):
             self._report_ended()
         self._stepped.set()
         self._stepped = trio.Event()

@@ -21,14 +21,7 @@ from pathlib import Path
 import trio
 
 from ebbtide.actors.interfaces import Tell
-from ebbtide.events import bounds
-from ebbtide.events.base import (
-    TYPES,
-    Record,
-    Stamp,
-    episode_id,
-    shutdown_trace_id,
-)
+from ebbtide.events import base, bounds
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.messages import ERROR, Message, Names
 from ebbtide.events.outage_events import LeaderStarted, OutageBegan
@@ -57,17 +50,17 @@ class LineContext:
 COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
 
 
-def log_lines(lines: LineContext, records: Sequence[Record]) -> Iterator[Message]:
+def log_lines(lines: LineContext, records: Sequence[base.Record]) -> Iterator[Message]:
     """The lines of these records."""
     return (line for record in records for line in log_lines_of(lines, record))
 
 
-def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
+def log_lines_of(lines: LineContext, record: base.Record) -> Iterator[Message]:
     """The lines of one record, mostly none or one."""
     event = record.event
     if type(event) in COUNTED_FROM:
         lines.began_ns = record.mono_ns
-    message = event.describe(lines.names, Stamp(record.mono_ns, record.wall_ns))
+    message = event.describe(lines.names, base.Stamp(record.mono_ns, record.wall_ns))
     since = offset(record.mono_ns - lines.began_ns)
     for line in event.log_messages(lines.names, message, since):
         yield line._replace(text=visible(line.text))
@@ -97,11 +90,11 @@ class TraceIds:
         self.current = current
         self._ids = {episode: current}
 
-    def learn(self, record: Record, chain_hash: bytes) -> None:
+    def learn(self, record: base.Record, chain_hash: bytes) -> None:
         """A shutdown's first record has its number, and the hash (32 bytes) that gives its trace."""
         if record.episode != record.seq:
             return
-        self._ids[record.episode] = self.current = shutdown_trace_id(chain_hash)
+        self._ids[record.episode] = self.current = base.shutdown_trace_id(chain_hash)
         if len(self._ids) > TRACE_IDS_MAX:
             del self._ids[next(iter(self._ids))]
 
@@ -110,7 +103,7 @@ class TraceIds:
         return self._ids.get(episode, "")
 
 
-def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
+def journald_fields(record: base.Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
     """A line's fields for programs: event, pod, container, shutdown, trace and span.
 
     The names have the system journal's form, without our prefix. ``trace``: the id of the shutdown's trace.
@@ -123,13 +116,13 @@ def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str)
     if container := getattr(event, "container", ""):
         fields["CONTAINER"] = container
     if record.episode:
-        fields["EPISODE"] = episode_id(journal_id, record.episode)
+        fields["EPISODE"] = base.episode_id(journal_id, record.episode)
     if record.episode and trace:
         fields |= {"TRACE_ID": trace, "SPAN_ID": span_of(bytes.fromhex(trace), event).hex()}
     return fields
 
 
-FieldsFunction = Callable[[Record], Mapping[str, str]]
+FieldsFunction = Callable[[base.Record], Mapping[str, str]]
 
 
 class Log:
@@ -143,11 +136,11 @@ class Log:
         fields: FieldsFunction,
     ) -> None:
         self._lines, self._wait_written, self._to, self._fields = lines, wait_written, to, fields
-        self._unwritten: list[Record] = []
+        self._unwritten: list[base.Record] = []
         self._failures: list[str] = []
         self._arrived = trio.Event()
 
-    def keep(self, records: Sequence[Record]) -> None:
+    def keep(self, records: Sequence[base.Record]) -> None:
         """An observer of steps."""
         self._unwritten += records
         self._arrived.set()
@@ -188,7 +181,7 @@ class Log:
 CONSOLE_PATH = "/dev/console"
 
 #: Tags of the events for the console.
-CONSOLE_EVENTS = frozenset(tag for tag, kind in TYPES.items() if kind.console)
+CONSOLE_EVENTS = frozenset(tag for tag, kind in base.TYPES.items() if kind.console)
 
 
 def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:

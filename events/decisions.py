@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from ebbtide.events import values
 from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
 from ebbtide.events.facts import order_text
 from ebbtide.events.messages import (
@@ -23,19 +24,6 @@ from ebbtide.events.messages import (
     plural,
 )
 from ebbtide.events.units import span, span_s
-from ebbtide.events.values import (
-    BootEnding,
-    BootEndReason,
-    Budget,
-    LeftPods,
-    Period,
-    PlannedPod,
-    PlannedWave,
-    Pod,
-    ShutdownKind,
-    TerminationMode,
-    Unready,
-)
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
@@ -65,16 +53,16 @@ class ConfigAdopted(Decision):
     level = INFO
 
     enabled: bool
-    periods: tuple[Period, ...] = ()
+    periods: tuple[values.Period, ...] = ()
     requested_ns: int = 0
     reserve_ns: int = 0
-    budget: Budget = "strict"
+    budget: values.Budget = "strict"
     sleep_action: bool = True
     status_flush_ns: int = 0
     trace_flush_ns: int = 0
     means: dict[str, str] = {}
-    unready: Unready = "poweroff"
-    left_pods: LeftPods = "keep"
+    unready: values.Unready = "poweroff"
+    left_pods: values.LeftPods = "keep"
     projection_version: int = 1
     resource: dict[str, str] = {}
 
@@ -195,7 +183,7 @@ class ShutdownDetected(Decision):
     ``overtime``: logind was bypassed or its timer fired, and the service manager is stopping us.
     """
 
-    kind: ShutdownKind
+    kind: values.ShutdownKind
     grant_ns: int
     lock_held: bool
     again: bool = False
@@ -254,7 +242,7 @@ class MeansChosen(Decision):
     level = NOTICE
     log = TIMED
 
-    means: TerminationMode
+    means: values.TerminationMode
     reason: str
     taints: bool = True
 
@@ -353,8 +341,8 @@ class LastBootEnded(Decision):
     redaction = {"boot_id": "boot"}
 
     boot_id: str
-    ending: BootEnding
-    why: BootEndReason = ""
+    ending: values.BootEnding
+    why: values.BootEndReason = ""
     wave: int = -1
     recorded: bool = False
     alive_wall_ns: int = 0
@@ -375,14 +363,14 @@ class ShutdownBegan(Decision):
     console = True
     last_resort = True
 
-    kind: ShutdownKind
+    kind: values.ShutdownKind
     grant_ns: int
     requested_ns: int
     budget_ns: int
     deadline_ns: int
     release_by_ns: int
     lock_held: bool
-    budget: Budget = "strict"
+    budget: values.Budget = "strict"
     projection_version: int = 1
     #: Resource attributes of its trace, beside the segment header's.
     resource: dict[str, str] = {}
@@ -448,7 +436,7 @@ class PlanMade(Decision):
     log = TIMED
     console = True
 
-    waves: tuple[PlannedWave, ...]
+    waves: tuple[values.PlannedWave, ...]
     pods: int
     #: False: the listing failed, so the pods are unknown.
     listed: bool = True
@@ -471,11 +459,11 @@ class PodPlanned(Decision):
 
     wave: int
     grace_seconds: int
-    pod: Pod
+    pod: values.Pod
     sleep_action: bool = True
     late: bool = False
     first_ordinal: int = 0
-    means: TerminationMode = ""
+    means: values.TerminationMode = ""
     again: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -507,7 +495,7 @@ class WaveStarted(Decision):
     period_ns: int
     deadline_ns: int
     kill_by_ns: int
-    pods: tuple[PlannedPod, ...] = ()
+    pods: tuple[values.PlannedPod, ...] = ()
     handover: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -823,7 +811,7 @@ class PodEnded(Decision):
     #: Every container exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
     # Of a node's pod, for its final status and for Events.
-    means: TerminationMode = ""
+    means: values.TerminationMode = ""
     namespace: str = ""
     name: str = ""
     owner: str = ""
@@ -999,8 +987,8 @@ class PublishLastBoot(Order):
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     boot_id: str
-    ending: BootEnding
-    why: BootEndReason = ""
+    ending: values.BootEnding
+    why: values.BootEndReason = ""
     wave: int = -1
     recorded: bool = False
     alive_wall_ns: int = 0

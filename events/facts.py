@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from ebbtide.events import values
 from ebbtide.events.base import Fact, Stamp, parse_order_key
 from ebbtide.events.messages import (
     DEBUG,
@@ -20,15 +21,6 @@ from ebbtide.events.messages import (
     plural,
 )
 from ebbtide.events.units import offset, span
-from ebbtide.events.values import (
-    CrashRecord,
-    JournalEnd,
-    Pod,
-    ProcessReport,
-    Settings,
-    ShutdownKind,
-    WtmpEnd,
-)
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
@@ -99,7 +91,7 @@ def _reachable_text(who: str, event: RuntimeRead | ApiRead) -> str:
     return f"{who} does not answer{f': {event.error}' if event.error else ''}"
 
 
-def process_text(process: ProcessReport) -> str:
+def process_text(process: values.ProcessReport) -> str:
     """One process of an autopsy."""
     ignored = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
     where = f" in {process.wait_channel}" if process.wait_channel else ""
@@ -152,7 +144,7 @@ class DaemonStarted(Fact):
     userspace_id: str
     preparing: bool | None = None
     lock_inherited: bool = False
-    kind: ShutdownKind = "unknown"
+    kind: values.ShutdownKind = "unknown"
     grant_ns: int = 0
     #: Earlier starts that failed at the same sequence number of this journal.
     failed_starts: int = 0
@@ -186,7 +178,7 @@ class SettingsLoaded(Fact):
     level = INFO
     redaction = {"sources": "file position"}
 
-    settings: Settings
+    settings: values.Settings
     sources: dict[str, str] = {}
 
 
@@ -281,9 +273,9 @@ class LastBootRead(Fact):
     redaction = {"boot_id": "boot"}
 
     boot_id: str
-    crash: CrashRecord = "none"
-    wtmp: WtmpEnd = "absent"
-    journal: JournalEnd = "absent"
+    crash: values.CrashRecord = "none"
+    wtmp: values.WtmpEnd = "absent"
+    journal: values.JournalEnd = "absent"
     #: Near its end the kernel reported a panic or a hung processor; a person pressed the power key.
     kernel_emergency: bool = False
     power_key: bool = False
@@ -361,7 +353,7 @@ class LogindRead(Fact):
     owner: str
     grant_ns: int
     preparing: bool
-    kind: ShutdownKind = "unknown"
+    kind: values.ShutdownKind = "unknown"
     #: Another program called ``kubelet`` holds a delay lock on shutdown.
     kubelet_lock: bool = False
 
@@ -377,7 +369,7 @@ class PrepareForShutdown(Fact):
     redaction = {"owner": "bus name"}
 
     active: bool
-    kind: ShutdownKind = "unknown"
+    kind: values.ShutdownKind = "unknown"
     grant_ns: int = 0
     lock_held: bool = False
     owner: str = ""
@@ -428,7 +420,7 @@ class ScheduleRead(Fact):
     redaction = {"uid": "person", "tty": "tty", "wall_message": "message"}
 
     at_wall_ns: int = 0
-    kind: ShutdownKind = "unknown"
+    kind: values.ShutdownKind = "unknown"
     uid: int | None = None
     tty: str = ""
     wall_message: str = ""
@@ -489,12 +481,12 @@ class InventoryTaken(Fact):
     source: str
     part: int = 1
     parts: int = 1
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[values.Pod, ...] = ()
     untold: str = ""
 
     @classmethod
     def in_parts(
-        cls, key: str, as_of_ns: int, source: str, pods: Sequence[Pod], untold: str = ""
+        cls, key: str, as_of_ns: int, source: str, pods: Sequence[values.Pod], untold: str = ""
     ) -> list[InventoryTaken]:
         """All of these pods, in one part at least: an actor waits for it."""
         parts, size = -(-len(pods) // INVENTORY_PODS_MAX) or 1, INVENTORY_PODS_MAX
@@ -531,7 +523,7 @@ class PodAppeared(Fact):
     """A pod asks to be started here."""
 
     template = "is to be started"
-    pod: Pod
+    pod: values.Pod
 
     def introduce(self, names: Names) -> None:
         names.labels[self.pod.uid] = self.pod.label
@@ -594,7 +586,7 @@ class AutopsyTaken(Fact):
 
     uid: str
     container: str
-    processes: tuple[ProcessReport, ...] = ()
+    processes: tuple[values.ProcessReport, ...] = ()
     last_lines: tuple[str, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -687,7 +679,7 @@ class PodJoined(Fact):
     level = NOTICE
     log = TIMED_OF_POD
 
-    pod: Pod
+    pod: values.Pod
 
     def introduce(self, names: Names) -> None:
         names.labels[self.pod.uid] = self.pod.label

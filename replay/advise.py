@@ -22,14 +22,8 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import plural
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import Cause, cause_key, cause_of, ignored_stop
-from ebbtide.events.record.shutdown_record import (
-    ConfigurationRecord,
-    ContainerRecord,
-    HookRecord,
-    PodRecord,
-    ShutdownRecord,
-)
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, workload_name
 from ebbtide.replay.survival import Observation, StopCounts, Survival, merge_counts, survival
@@ -161,7 +155,7 @@ class Advice(NamedTuple):
 
     shutdown_count: int
     nodes: int
-    configuration: ConfigurationRecord
+    configuration: shutdown_record.ConfigurationRecord
     waves: tuple[WaveAdvice, ...]
     workloads: tuple[Workload, ...]
     counts: Mapping[Outlook, int]
@@ -196,7 +190,7 @@ class Advice(NamedTuple):
         return self.drop_in_seconds * NS_PER_SECOND
 
 
-def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
+def advise(shutdowns: Iterable[shutdown_record.ShutdownRecord], caution: Caution = CAUTION) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
     evidence = Evidence()
     # By their journals too: two journals may share the digits in a shutdown's id.
@@ -274,7 +268,7 @@ class NewestShutdown(NamedTuple):
     started_wall_ns: int
     journal_id: str
     first_seq: int
-    configuration: ConfigurationRecord
+    configuration: shutdown_record.ConfigurationRecord
 
 
 class SeenAt(NamedTuple):
@@ -308,7 +302,7 @@ class Evidence:
         #: The last of each node and grant; two clusters may have nodes of one name.
         self.shorts: dict[tuple[str, str, int], ShortGrant] = {}
 
-    def add(self, shutdown: ShutdownRecord) -> Sequence[tuple[StopKind, Stop]]:
+    def add(self, shutdown: shutdown_record.ShutdownRecord) -> Sequence[tuple[StopKind, Stop]]:
         """Adds its stops; none of a shutdown without its begin on record."""
         # Its stops have no known begin, and its missing pods may have been slow.
         if shutdown.headless:
@@ -495,7 +489,9 @@ def _priority(known: int | None) -> int:
     return DEFAULT_PRIORITY if known is None else known
 
 
-def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
+def _silent_pods(
+    shutdown: shutdown_record.ShutdownRecord,
+) -> Iterator[tuple[shutdown_record.PodRecord, Cause]]:
     """Pods that did not end by themselves, with an unknown need."""
     for pod in shutdown.pods:
         if shutdown.outcome == "running" and pod.outcome is None:
@@ -827,7 +823,7 @@ class Stop(NamedTuple):
         return self.journal_id, self.shutdown
 
 
-def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
+def observed_stops(shutdowns: Iterable[shutdown_record.ShutdownRecord]) -> Iterator[Stop]:
     """In the order of the shutdowns, each in the order of its pods."""
     for shutdown in shutdowns:
         for pod in shutdown.pods:
@@ -870,7 +866,7 @@ def workload(namespace: str, name: str, node: str = "") -> str:
     return f"{namespace}/{workload_name(name, node)}"
 
 
-def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
+def _observed(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Observation | None:
     if pod.began_ns is None or pod.outcome in ("spared", "rejected"):
         return None
     if pod.outcome == "graceful" and pod.ended_ns is not None:
@@ -903,16 +899,16 @@ class ContainerTimes(NamedTuple):
     stop_ns: int
 
 
-def container_times(pod: PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]:
+def container_times(pod: shutdown_record.PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]:
     """Of a stop that ended, or was cut, at ``until_ns``; containers in their order."""
     began_ns = until_ns if pod.began_ns is None else pod.began_ns
     known = {each.name: each for each in pod.containers if each.running}
-    hooks: dict[str, HookRecord] = {}
+    hooks: dict[str, shutdown_record.HookRecord] = {}
     for hook in pod.hooks:
         hooks.setdefault(hook.container, hook)
     # A hook without its container on record took its time too.
     for name in hooks:
-        known.setdefault(name, ContainerRecord(name=name))
+        known.setdefault(name, shutdown_record.ContainerRecord(name=name))
     ends = {name: _first_of(each.exited_ns, until_ns) for name, each in known.items()}
     others_ns = max((ends[name] for name, each in known.items() if not each.sidecar), default=began_ns)
     found = []

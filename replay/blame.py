@@ -13,14 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ebbtide.events.record.shutdown_record import (
-    PodRecord,
-    ShutdownRecord,
-    StopPart,
-    pod_end_ns,
-    stop_parts,
-    wave_end_ns,
-)
+from ebbtide.events.record import shutdown_record
 
 #: ``[begin, end)`` in nanoseconds since the signal.
 Interval = tuple[int, int]
@@ -29,8 +22,8 @@ Interval = tuple[int, int]
 class Cost(NamedTuple):
     """One part of a pod's stop, and for how long only it was waited for (nanoseconds)."""
 
-    pod: PodRecord
-    part: StopPart
+    pod: shutdown_record.PodRecord
+    part: shutdown_record.StopPart
     alone_ns: int
 
     @property
@@ -38,19 +31,19 @@ class Cost(NamedTuple):
         return self.part.took_ns
 
 
-def blame(shutdown: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
+def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
     """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
     alone = _alone(shutdown)
     costs = [
         Cost(pod, part, alone_ns)
         for pod in shutdown.pods
         if wave is None or pod.wave == wave
-        for part, alone_ns in _shares(list(stop_parts(pod, shutdown)), alone.get(pod.uid, ()))
+        for part, alone_ns in _shares(list(shutdown_record.stop_parts(pod, shutdown)), alone.get(pod.uid, ()))
     ]
     return sorted(costs, key=lambda cost: (-cost.took_ns, -cost.alone_ns))
 
 
-def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
+def _alone(shutdown: shutdown_record.ShutdownRecord) -> dict[str, list[Interval]]:
     """When each pod was the only one left: at its wave's end, and after the last wave."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stopped = [pod for pod in shutdown.pods if pod.began_ns is not None]
@@ -59,14 +52,14 @@ def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
     for wave in begun:
         uids = dict.fromkeys(wave.pods)  # there may be a thousand
         members = [pod for pod in stopped if pod.uid in uids]
-        waits.append((members, wave.began_ns or 0, wave_end_ns(wave, shutdown)))
-    last_ns = max((wave_end_ns(wave, shutdown) for wave in begun), default=0)
+        waits.append((members, wave.began_ns or 0, shutdown_record.wave_end_ns(wave, shutdown)))
+    last_ns = max((shutdown_record.wave_end_ns(wave, shutdown) for wave in begun), default=0)
     drained_ns = shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns
     if last_ns < drained_ns:
         waits.append((stopped, last_ns, drained_ns))
     found: dict[str, list[Interval]] = {}
     for pods, began_ns, ended_ns in waits:
-        ends = {pod.uid: min(pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
+        ends = {pod.uid: min(shutdown_record.pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
         last = max(ends, key=lambda each: ends[each], default="")
         # It was alone after the one before it had ended. Of two that outlasted the wait none was.
         others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
@@ -76,7 +69,9 @@ def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
     return found
 
 
-def _shares(parts: Sequence[StopPart], alone: Sequence[Interval]) -> Iterator[tuple[StopPart, int]]:
+def _shares(
+    parts: Sequence[shutdown_record.StopPart], alone: Sequence[Interval]
+) -> Iterator[tuple[shutdown_record.StopPart, int]]:
     """A moment counts for a part only if no other part of the pod runs in it."""
     shares = [0] * len(parts)
     # Between two edges the set of running parts is constant.

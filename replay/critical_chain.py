@@ -11,15 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import PhaseKind
-from ebbtide.events.record.shutdown_record import (
-    PodRecord,
-    ShutdownRecord,
-    StopPart,
-    pod_end_ns,
-    stop_parts,
-    wave_end_ns,
-)
 
 SegmentKind = (
     PhaseKind
@@ -90,7 +83,7 @@ class Chain(NamedTuple):
     released_ns: int | None = None
 
 
-def critical_chain(shutdown: ShutdownRecord) -> Chain:
+def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
     """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
     # Stages of an edited record may overlap. Cut off the part before the last stage's end, so that the sum
     # holds for it too.
@@ -124,7 +117,7 @@ def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
     yield segment._replace(began_ns=max(at_ns, segment.began_ns), within=within)
 
 
-def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
+def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:
     """The stages in their order. Each begins where the one before ended, or later."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stops = [pod.began_ns for pod in shutdown.pods if pod.began_ns is not None]
@@ -133,7 +126,7 @@ def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
     at_ns = next((first_ns for first_ns in firsts if first_ns is not None), shutdown.last_ns)
     yield Segment("inventory", 0, at_ns, "pods listed and planned" if stops else "no pod was stopped")
     for wave in begun:
-        began_ns, ended_ns = wave.began_ns or 0, wave_end_ns(wave, shutdown)
+        began_ns, ended_ns = wave.began_ns or 0, shutdown_record.wave_end_ns(wave, shutdown)
         members = [pod for pod in shutdown.pods if pod.uid in wave.pods]
         text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}"
         text += f", {len(wave.stragglers)} still running" if wave.stragglers else ""
@@ -152,7 +145,7 @@ def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
     yield Segment("finishing", cancelled_ns, ended_ns, f"withdrawn ({shutdown.cancel_reason})", within=within)
 
 
-def _after_the_waves(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
+def _after_the_waves(shutdown: shutdown_record.ShutdownRecord, at_ns: int) -> Iterator[Segment]:
     if shutdown.pods_ended_ns is not None:
         within = _held(shutdown.pods, shutdown, at_ns, shutdown.pods_ended_ns)
         text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
@@ -182,8 +175,8 @@ def _after_the_waves(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
 
 
 def _held(
-    pods: Sequence[PodRecord],
-    shutdown: ShutdownRecord,
+    pods: Sequence[shutdown_record.PodRecord],
+    shutdown: shutdown_record.ShutdownRecord,
     began_ns: int,
     ended_ns: int,
     *,
@@ -191,7 +184,7 @@ def _held(
 ) -> tuple[Segment, ...]:
     """The last pod to end, and the parts of its time; empty without a stop."""
     ends = {
-        pod.uid: min(pod_end_ns(pod, shutdown), ended_ns)
+        pod.uid: min(shutdown_record.pod_end_ns(pod, shutdown), ended_ns)
         for pod in pods
         if pod.began_ns is not None and pod.began_ns < ended_ns
     }
@@ -212,7 +205,9 @@ def _held(
     pod = going_on[0] if going_on else next(pod for pod in pods if pod.uid == last)
     last = pod.uid
     first_ns = min(max(began_ns, pod.began_ns or 0), ends[last])
-    segments_to_end = tuple(_pod_segments(list(stop_parts(pod, shutdown)), first_ns, ends[last]))[::-1]
+    segments_to_end = tuple(
+        _pod_segments(list(shutdown_record.stop_parts(pod, shutdown)), first_ns, ends[last])
+    )[::-1]
     text = f"{pod.label}: {pod.outcome or 'unknown'}"
     held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, segments_to_end)
     before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")
@@ -221,7 +216,7 @@ def _held(
     return tuple(segment for segment in (before, held, after) if segment.took_ns)
 
 
-def _pod_segments(parts: Sequence[StopPart], began_ns: int, at_ns: int) -> Iterator[Segment]:
+def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_ns: int) -> Iterator[Segment]:
     """From the end back to the begin."""
     container = ""
     while at_ns > began_ns:

@@ -12,14 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.record.shutdown_record import (
-    PodRecord,
-    ShutdownRecord,
-    WaveRecord,
-    pod_end_ns,
-    stop_parts,
-    wave_end_ns,
-)
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.units import span_s
 from ebbtide.events.values import pod_name_stem
 from ebbtide.replay.critical_chain import critical_chain
@@ -66,7 +59,7 @@ class Difference(NamedTuple):
     alike: int
 
 
-def diff(a: ShutdownRecord, b: ShutdownRecord) -> Difference:
+def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Difference:
     """The differences of two shutdowns, of one journal or of two."""
     sides = (a, b)
     whole = [
@@ -110,12 +103,12 @@ def _compare(
             yield Change(section, subject, what, a.get(what), b.get(what), duration)
 
 
-def _times(shutdown: ShutdownRecord) -> Values:
+def _times(shutdown: shutdown_record.ShutdownRecord) -> Values:
     total_ns = critical_chain(shutdown).total_ns
     return {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns}
 
 
-def _facts(shutdown: ShutdownRecord) -> Values:
+def _facts(shutdown: shutdown_record.ShutdownRecord) -> Values:
     counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
     return {
         "outcome": shutdown.outcome,
@@ -130,7 +123,7 @@ def _facts(shutdown: ShutdownRecord) -> Values:
     }
 
 
-def _configured_times(shutdown: ShutdownRecord) -> Values:
+def _configured_times(shutdown: shutdown_record.ShutdownRecord) -> Values:
     configured = shutdown.configuration
     return {
         "requested": configured.requested_ns,
@@ -140,7 +133,7 @@ def _configured_times(shutdown: ShutdownRecord) -> Values:
     }
 
 
-def _configured_facts(shutdown: ShutdownRecord) -> Values:
+def _configured_facts(shutdown: shutdown_record.ShutdownRecord) -> Values:
     configured = shutdown.configuration
     return {
         "periods": ", ".join(f"{period.priority}: {span_s(period.seconds)}" for period in configured.periods),
@@ -149,9 +142,9 @@ def _configured_facts(shutdown: ShutdownRecord) -> Values:
     }
 
 
-def _waves(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[list[Change]]:
+def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Iterator[list[Change]]:
     """By priority; of several with one priority, in their order."""
-    sides: list[dict[tuple[int, int], WaveRecord]] = []
+    sides: list[dict[tuple[int, int], shutdown_record.WaveRecord]] = []
     for shutdown in (a, b):
         seen: Counter[int] = Counter()
         sides.append({})
@@ -164,21 +157,21 @@ def _waves(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[list[Change]]:
         yield list(_compare("wave", f"priority {key[0]}", times, map(_wave_facts, waves)))
 
 
-def _wave_times(wave: WaveRecord | None, shutdown: ShutdownRecord) -> Values:
+def _wave_times(wave: shutdown_record.WaveRecord | None, shutdown: shutdown_record.ShutdownRecord) -> Values:
     if wave is None:
         return {}
-    took_ns = None if wave.began_ns is None else wave_end_ns(wave, shutdown) - wave.began_ns
+    took_ns = None if wave.began_ns is None else shutdown_record.wave_end_ns(wave, shutdown) - wave.began_ns
     return {"took": took_ns, "period": wave.planned_ns if wave.period_ns is None else wave.period_ns}
 
 
-def _wave_facts(wave: WaveRecord | None) -> Values:
+def _wave_facts(wave: shutdown_record.WaveRecord | None) -> Values:
     return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
 
 
-def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
+def _pod_times(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Values:
     """The whole stop, and its parts if there are several."""
-    took_ns = None if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
-    parts = list(stop_parts(pod, shutdown))
+    took_ns = None if pod.began_ns is None else shutdown_record.pod_end_ns(pod, shutdown) - pod.began_ns
+    parts = list(shutdown_record.stop_parts(pod, shutdown))
     # One part repeats the pod's own time.
     several: Values = {}
     if len(parts) > 1:
@@ -189,7 +182,7 @@ def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
     return {"took": took_ns, **several, "grace": grace_ns}
 
 
-def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
+def _pod_facts(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Values:
     # Not by the number, which another configuration moves without touching the pod.
     wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     return {
@@ -209,8 +202,8 @@ def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
 class PodPair(NamedTuple):
     """A pod in both shutdowns, or in one of them (the other None)."""
 
-    a: PodRecord | None
-    b: PodRecord | None
+    a: shutdown_record.PodRecord | None
+    b: shutdown_record.PodRecord | None
 
     @property
     def label(self) -> str:
@@ -219,12 +212,12 @@ class PodPair(NamedTuple):
         return " / ".join((first, *(label.rpartition("/")[2] for label in others)))
 
 
-def owner(pod: PodRecord, node: str) -> str:
+def owner(pod: shutdown_record.PodRecord, node: str) -> str:
     """Namespace and the name without suffix: the same for pods that are each other's successors."""
     return f"{pod.namespace}/{pod_name_stem(pod.name, node)}"
 
 
-def pod_pairs(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[PodPair]:
+def pod_pairs(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Iterator[PodPair]:
     """Every pod of both, once: in A's order, then B's own."""
     # A name in both is the same pod, or its successor in a StatefulSet: pair these first.
     by_label = _pods_by(b.pods, {pod.uid: pod.label for pod in b.pods})
@@ -243,8 +236,10 @@ def pod_pairs(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[PodPair]:
     yield from (PodPair(None, pod) for pod in b.pods if pod.uid not in taken)
 
 
-def _pods_by(pods: Iterable[PodRecord], keys: dict[str, str]) -> dict[str, list[PodRecord]]:
-    found: dict[str, list[PodRecord]] = {}
+def _pods_by(
+    pods: Iterable[shutdown_record.PodRecord], keys: dict[str, str]
+) -> dict[str, list[shutdown_record.PodRecord]]:
+    found: dict[str, list[shutdown_record.PodRecord]] = {}
     for pod in pods:
         found.setdefault(keys[pod.uid], []).append(pod)
     return found

@@ -33,16 +33,7 @@ from ebbtide.actors.node_status import (
 from ebbtide.actors.outage import BRAKE_SAYS, WAITS
 from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded
-from ebbtide.events.base import (
-    FIELD_REDACTION,
-    JOURNAL_ACTOR,
-    Barrier,
-    Checkpoint,
-    Record,
-    RedactedFrom,
-    Stamp,
-    parse_order_key,
-)
+from ebbtide.events import base
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import TextKind
 from ebbtide.events.outage_events import CHANGED, Source
@@ -98,9 +89,9 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     for batch in history.batches():
         _identity(batch.header.identity, names)
         for raw in batch.records:
-            if first or not (raw.cause or raw.tag == Checkpoint.__name__):
+            if first or not (raw.cause or raw.tag == base.Checkpoint.__name__):
                 event = decode_event(raw.tag, raw.payload)
-                if isinstance(event, Checkpoint):
+                if isinstance(event, base.Checkpoint):
                     _state(event, raw.seq, names)
                 elif first:
                     raise NoBegin("it does not begin with a checkpoint")
@@ -111,14 +102,14 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     return _copy(history, names, statement)
 
 
-def _statement(history: History) -> RedactedFrom:
+def _statement(history: History) -> base.RedactedFrom:
     traces = {episode.first_seq: episode.trace_id for episode in episodes(history)}
     end = history.verdict.end
     # The chain hash of the last record of a whole step, where the copy ends: it proves the copy's original.
     head = b""
     for batch in history.batches():
         head = batch.records[-1].hash
-    return RedactedFrom(
+    return base.RedactedFrom(
         journal_id=history.journal_id.hex(), head_seq=end.seq, head=head.hex(), trace_ids=traces
     )
 
@@ -132,7 +123,7 @@ def _identity(identity: Identity, names: Pseudonyms) -> Identity:
     )
 
 
-def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
+def _state(mark: base.Checkpoint, seq: int, names: Pseudonyms) -> System:
     """The system of a checkpoint, under pseudonyms."""
     system, pseudonymized = restore(mark, seq + 1), System(seq + 1, mark.logic)
     pseudonymized.episode = system.episode
@@ -149,7 +140,7 @@ def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
 
 
 # A generator of its own: `redact` must raise before the first piece.
-def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Iterator[Written]:
+def _copy(history: History, names: Pseudonyms, statement: base.RedactedFrom) -> Iterator[Written]:
     head = bytes.fromhex(statement.journal_id) + bytes.fromhex(statement.head)
     journal_id = hashlib.sha256(_DOMAIN + head).digest()[:_ID_BYTES]
     header, scribe = None, _SegmentWriter(names, statement)
@@ -164,11 +155,11 @@ def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Itera
 class _SegmentWriter:
     """Executes and writes. ``_step`` has the rest of the current step."""
 
-    def __init__(self, names: Pseudonyms, statement: RedactedFrom) -> None:
+    def __init__(self, names: Pseudonyms, statement: base.RedactedFrom) -> None:
         self._names, self._statement = names, statement
         self._system: System | None = None
         self._chain: Chain | None = None
-        self._step: deque[Record] = deque()
+        self._step: deque[base.Record] = deque()
 
     def begin(self, header: Header, seq: int, journal_id: bytes) -> Iterator[Written]:
         """A segment for each of the original's: their anchors display the times."""
@@ -179,7 +170,7 @@ class _SegmentWriter:
             before = Link(number - 1, 0, seq - 1) if seq > 1 else Link()
             self._chain = Chain(identity, WriterStart(journal_id, before, number))
         self._chain.identity = identity
-        for item in self._chain.begin_segment(Stamp(header.anchor_mono_ns, header.anchor_wall_ns)):
+        for item in self._chain.begin_segment(base.Stamp(header.anchor_mono_ns, header.anchor_wall_ns)):
             yield Written(segment_file_name(item.end.segment, journal_id), item.data)
 
     def write(self, raw: RawRecord) -> Written:
@@ -187,15 +178,15 @@ class _SegmentWriter:
         item = self._chain.append(self._record(raw), raw.durable_seq)
         return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
 
-    def _record(self, raw: RawRecord) -> Record:
+    def _record(self, raw: RawRecord) -> base.Record:
         # Read only a step's fact. The logic makes its decisions anew, as many as before: the original
         # replays.
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
-        if not isinstance(event, Checkpoint):
+        if not isinstance(event, base.Checkpoint):
             assert self._system is not None
-            stamp = Stamp(raw.mono_ns, raw.wall_ns)
+            stamp = base.Stamp(raw.mono_ns, raw.wall_ns)
             self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
             return self._step.popleft()
         # Take over only the first checkpoint, which names the original. Others come from the new states.
@@ -205,13 +196,13 @@ class _SegmentWriter:
         else:
             mark = take_checkpoint(self._system)
             self._system.next_seq = raw.seq + 1
-        return Record(
+        return base.Record(
             seq=raw.seq,
             mono_ns=raw.mono_ns,
             wall_ns=raw.wall_ns,
             episode=mark.episode,
             cause=0,
-            actor=JOURNAL_ACTOR,
+            actor=base.JOURNAL_ACTOR,
             last=bool(raw.flags & FLAG_LAST),
             event=mark,
         )
@@ -267,7 +258,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
         *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
         *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
         # Barriers; states of a process.
-        *get_args(Barrier),
+        *get_args(base.Barrier),
         *("running", "sleeping", "uninterruptible", "stopped", "traced", "zombie", "idle"),
         *"RSDTtZIXPKW",
         # logind's signals, the gates that concern shutdown, the parts of this program.
@@ -431,7 +422,7 @@ class Pseudonyms:
         return f"{self.of('namespace', namespace)}{slash}{self._owner(owner)}"
 
     def _key(self, text: str) -> str:
-        key = parse_order_key(text)
+        key = base.parse_order_key(text)
         if (
             key.actor not in ACTOR_TYPE_BY_NAME
             or not _ORDER_WORD.fullmatch(key.what)
@@ -586,7 +577,7 @@ def text_kinds(cls: type) -> dict[str, TextKind]:
 def text_kind(cls: type, field: str) -> TextKind | None:
     """From the class of an event or value, or `STATE_NAMES`; None: from neither."""
     names: Mapping[str, TextKind] = getattr(cls, "redaction", {})
-    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or FIELD_REDACTION.get(field)
+    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or base.FIELD_REDACTION.get(field)
 
 
 def has_text(kind: Any) -> bool:

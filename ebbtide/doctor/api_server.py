@@ -28,15 +28,8 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.linux.bus import side_by_side
+from ebbtide.doctor import snapshot
 from ebbtide.doctor.node_looks import ListedPods, pods_of_list
-from ebbtide.doctor.snapshot import (
-    NODE_USER,
-    RIGHT_NOT_OF_NODES,
-    RIGHTS,
-    ApiServerState,
-    CertificateValidity,
-    Right,
-)
 
 #: For a shutdown, a server that needs longer is away.
 API_SECONDS_MAX = 5.0
@@ -51,10 +44,12 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND, INVALID = 401, 403, 404, 422
 PODS_MAX = 1000
 
 
-async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiServerState, ListedPods]:
+async def look_at_api_server(
+    kubeconfig: Path | None, node: str
+) -> tuple[snapshot.ApiServerState, ListedPods]:
     """``kubeconfig`` None: the service account of our own pod. Does not raise."""
     source = "in-cluster" if kubeconfig is None else str(kubeconfig)
-    found = ApiServerState(source=source)
+    found = snapshot.ApiServerState(source=source)
     try:
         access = await trio.to_thread.run_sync(
             in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig)
@@ -62,7 +57,7 @@ async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiSer
     except UnusableCredentials as error:
         return found._replace(problem=str(error)), ListedPods()
     if access.certificate and (times := certificate_validity(access.certificate)):
-        found = found._replace(certificate=CertificateValidity(source, *times))
+        found = found._replace(certificate=snapshot.CertificateValidity(source, *times))
     # The daemon's own client, as in a shutdown.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
@@ -77,8 +72,8 @@ async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiSer
 
 
 async def examine_api_server(
-    caller: ApiCaller, found: ApiServerState, node: str
-) -> tuple[ApiServerState, ListedPods]:
+    caller: ApiCaller, found: snapshot.ApiServerState, node: str
+) -> tuple[snapshot.ApiServerState, ListedPods]:
     """The same through an open connection."""
     try:
         who = await ask_bounded(
@@ -131,9 +126,13 @@ def _body_field(answer: Answer, *names: str) -> Any:
     return value
 
 
-async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
+async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[snapshot.Right, ...]:
     """The `RIGHTS` that the server denies. A review that fails counts as no denial."""
-    asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
+    asked = [
+        each
+        for each in snapshot.RIGHTS
+        if each != snapshot.RIGHT_NOT_OF_NODES or not user.startswith(snapshot.NODE_USER)
+    ]
     questions = []
     for right in asked:
         # As a shutdown uses it: a list with its selector, a Node by its name. Without them the answer is

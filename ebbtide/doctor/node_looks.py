@@ -30,15 +30,7 @@ from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_a
 from ebbtide.actors.edges.linux.proc import SignalForecast, cgroups_of, forecast_signal
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.config.schema import NodeSection
-from ebbtide.doctor import machine
-from ebbtide.doctor.snapshot import (
-    ApiServerState,
-    KubeletState,
-    NodePod,
-    NodeSnapshot,
-    RuntimeState,
-    StaticPod,
-)
+from ebbtide.doctor import machine, snapshot
 from ebbtide.events.units import span_s
 from ebbtide.events.values import Pod
 from ebbtide.extras import missing_packages
@@ -58,7 +50,7 @@ LOOK_SECONDS_MAX = 10.0
 class RunningSandboxes(NamedTuple):
     """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed."""
 
-    runtime: RuntimeState
+    runtime: snapshot.RuntimeState
     pods: tuple[PodEntry, ...] = ()
 
 
@@ -68,7 +60,7 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
     if socket is None:
-        return RunningSandboxes(RuntimeState(problem="no socket is named or found"))
+        return RunningSandboxes(snapshot.RuntimeState(problem="no socket is named or found"))
     # gRPC would only say "unavailable" for each of these.
     problem = ""
     if not socket.exists():
@@ -78,7 +70,7 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     elif not os.access(socket, os.W_OK):
         problem = "permission denied: use sudo"
     if problem:
-        return RunningSandboxes(RuntimeState(str(socket), problem=problem))
+        return RunningSandboxes(snapshot.RuntimeState(str(socket), problem=problem))
     endpoint = f"unix://{socket}"
     probed = await probe_runtime(endpoint)
     if not probed.name:
@@ -104,8 +96,8 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     return RunningSandboxes(_runtime_state(socket, probed), pods)
 
 
-def _runtime_state(socket: Path, probed: RuntimeProbe) -> RuntimeState:
-    return RuntimeState(str(socket), probed.name, probed.version, probed.problem)
+def _runtime_state(socket: Path, probed: RuntimeProbe) -> snapshot.RuntimeState:
+    return snapshot.RuntimeState(str(socket), probed.name, probed.version, probed.problem)
 
 
 def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
@@ -139,7 +131,7 @@ class _StaticManifest(msgspec.Struct):
     spec: _StaticSpec = msgspec.field(default_factory=_StaticSpec)
 
 
-def static_pods(folder: Path) -> tuple[StaticPod, ...]:
+def static_pods(folder: Path) -> tuple[snapshot.StaticPod, ...]:
     """Static pods without ``spec.priority``, in the order of their files. A file with an error is left out:
     the kubelet logs it.
     """
@@ -155,7 +147,7 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
             continue
         if pod.spec.priority is None:
             label = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            found.append(StaticPod(label, str(path), pod.spec.priority_class_name))
+            found.append(snapshot.StaticPod(label, str(path), pod.spec.priority_class_name))
     return tuple(found)
 
 
@@ -181,7 +173,7 @@ class ListedPods(NamedTuple):
     """The same pods twice, without ended ones."""
 
     known: tuple[KnownPod, ...] = ()
-    pods: tuple[NodePod, ...] = ()
+    pods: tuple[snapshot.NodePod, ...] = ()
 
 
 class _Metadata(msgspec.Struct):
@@ -230,7 +222,7 @@ def pods_of_list(body: bytes) -> ListedPods:
         terms += [labels[name] for name in TELLING_LABELS if name in labels]
         known.append(each)
         pods.append(
-            NodePod(
+            snapshot.NodePod(
                 uid=each.uid,
                 label=f"{each.namespace}/{each.name}",
                 host_network=each.host_network,
@@ -257,7 +249,7 @@ MACHINE_SECONDS_MAX = 3.0
 class FoundNode(NamedTuple):
     """The pods: ``manifests`` for a plan, ``entries`` of the runtime, ``known`` by the API server."""
 
-    seen: NodeSnapshot
+    seen: snapshot.NodeSnapshot
     manifests: tuple[Manifest, ...] = ()
     forecasts: tuple[SignalForecast, ...] = ()
     entries: tuple[PodEntry, ...] = ()
@@ -267,7 +259,7 @@ class FoundNode(NamedTuple):
 
 def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
     """``options.mode`` is one of the node's. Does not raise."""
-    blank = NodeSnapshot(options.mode, options.node_name or "", now_s=int(time.time()))
+    blank = snapshot.NodeSnapshot(options.mode, options.node_name or "", now_s=int(time.time()))
     if missing := missing_packages("node"):
         return FoundNode(blank._replace(missing=missing))
     unfit = ""
@@ -298,11 +290,11 @@ class _NodeLooks:
     def __init__(self, parts: NodeParts, lasting: Path) -> None:
         self._parts = parts
         self._lasting = lasting
-        self._kubelet = KubeletState(parts.kubelet_unit)
+        self._kubelet = snapshot.KubeletState(parts.kubelet_unit)
         self._boot_ns: int | None = None
-        self._runtime = RuntimeState()
+        self._runtime = snapshot.RuntimeState()
         self._entries: tuple[PodEntry, ...] = ()
-        self._api = ApiServerState()
+        self._api = snapshot.ApiServerState()
         self._listed = ListedPods()
 
     async def machine(self) -> None:
@@ -339,7 +331,7 @@ class _NodeLooks:
         return [pod_view(entry, known_pod_of(entry, store)) for entry in self._entries]
 
     def found(self, mode: str) -> FoundNode:
-        seen = NodeSnapshot(
+        seen = snapshot.NodeSnapshot(
             mode=mode,
             name=self._parts.node,
             now_s=int(time.time()),

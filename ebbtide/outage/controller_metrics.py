@@ -14,18 +14,10 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
 from ebbtide.actors.outage import OutagePhase, OutageState
 from ebbtide.actors.system import System
+from ebbtide.events import outage_events
 from ebbtide.events.base import Record, parse_order_key
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
-from ebbtide.events.outage_events import (
-    CHANGED,
-    DetachForced,
-    OutageClosed,
-    OutageOutcome,
-    OutOfService,
-    PowerOffGivenUp,
-    ProofWasWrong,
-)
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
@@ -107,11 +99,11 @@ class OutageMetrics:
         return exposition_of(CATALOG, self, ReadContext(0))
 
 
-def _closed(to: Counts, event: OutageClosed) -> None:
+def _closed(to: Counts, event: outage_events.OutageClosed) -> None:
     to.closed[event.outcome] += 1
 
 
-def _out_of_service(to: Counts, event: OutOfService) -> None:
+def _out_of_service(to: Counts, event: outage_events.OutOfService) -> None:
     if not event.found:  # that leader has counted it
         to.taints["set"] += 1
 
@@ -122,7 +114,7 @@ def _order_ended(to: Counts, event: OrderEnded) -> None:
         to.taints["removed"] += 1
     elif what == "permit" and event.result == "failed":
         to.one["brake_refusals"] += 1
-    elif what in WRITES and event.result in ("failed", "timed-out") and event.reason != CHANGED:
+    elif what in WRITES and event.result in ("failed", "timed-out") and event.reason != outage_events.CHANGED:
         to.failed_writes[what] += 1
 
 
@@ -134,12 +126,12 @@ def _one(name: str) -> Callable[[Counts, Any], None]:
 
 
 _CHANGES: dict[type[Any], Callable[[Counts, Any], None]] = {
-    OutageClosed: _closed,
-    OutOfService: _out_of_service,
+    outage_events.OutageClosed: _closed,
+    outage_events.OutOfService: _out_of_service,
     OrderEnded: _order_ended,
-    ProofWasWrong: _one("proofs_wrong"),
-    DetachForced: _one("forced_detaches"),
-    PowerOffGivenUp: _one("power_offs_given_up"),
+    outage_events.ProofWasWrong: _one("proofs_wrong"),
+    outage_events.DetachForced: _one("forced_detaches"),
+    outage_events.PowerOffGivenUp: _one("power_offs_given_up"),
     ActorFailed: _one("actor_failures"),
 }
 
@@ -193,7 +185,7 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_outages_total",
         "counter",
         "Outages that were closed, by their outcome.",
-        _rows(lambda counts: counts.closed, "outcome", get_args(OutageOutcome)),
+        _rows(lambda counts: counts.closed, "outcome", get_args(outage_events.OutageOutcome)),
     ),
     Metric(
         "ebbtide_outage_taints_total",

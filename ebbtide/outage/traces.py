@@ -15,16 +15,10 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events import outage_events
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload
-from ebbtide.events.outage_events import (
-    LastBootStated,
-    NodeReturned,
-    OutageClosed,
-    OutOfService,
-    WorkRecovered,
-)
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination
@@ -32,7 +26,13 @@ from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, sp
 from ebbtide.otel.traces.projection import UnknownProjection
 
 #: After these, spans have ended that an operator may look for.
-TOLD_AFTER = (OutOfService, WorkRecovered, NodeReturned, OutageClosed, LastBootStated)
+TOLD_AFTER = (
+    outage_events.OutOfService,
+    outage_events.WorkRecovered,
+    outage_events.NodeReturned,
+    outage_events.OutageClosed,
+    outage_events.LastBootStated,
+)
 
 #: Timeout of reading a journal; it is tried again with the others.
 READ_SECONDS_MAX = 30.0
@@ -79,7 +79,7 @@ class OutageTraces:
     def observe(self, follower: OfNode, records: Sequence[Record]) -> None:
         """A step of this follower's journal."""
         for record in records:
-            if isinstance(record.event, OutageClosed):
+            if isinstance(record.event, outage_events.OutageClosed):
                 self._ended[follower.node_uid] = record.episode
             episode = record.episode or self._ended.get(follower.node_uid, 0)
             if isinstance(record.event, TOLD_AFTER) and episode:

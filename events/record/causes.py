@@ -13,15 +13,8 @@ from typing import Literal, NamedTuple
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import plural
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
-from ebbtide.events.record.shutdown_record import (
-    DAMAGED_ENDS,
-    HookRecord,
-    Notice,
-    PodRecord,
-    RecordPart,
-    ShutdownRecord,
-)
 from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------
@@ -67,28 +60,30 @@ class CauseRow(NamedTuple):
     code: CauseCode
     fates: tuple[PodOutcome, ...]
     text: str
-    find: Callable[[PodRecord], str | None]
+    find: Callable[[shutdown_record.PodRecord], str | None]
 
 
-def _stop_refusal(pod: PodRecord) -> str | None:
+def _stop_refusal(pod: shutdown_record.PodRecord) -> str | None:
     return next((each.stop_refusal for each in pod.containers if each.stop_refused), None)
 
 
-def _delete_refusal(pod: PodRecord) -> str | None:
+def _delete_refusal(pod: shutdown_record.PodRecord) -> str | None:
     """A pod that was handed over and signalled had its time."""
     told = any(each.signalled_ns is not None for each in pod.containers)
     return pod.refused if pod.refused and not told else None
 
 
-def _kill_refusal(pod: PodRecord) -> str | None:
+def _kill_refusal(pod: shutdown_record.PodRecord) -> str | None:
     return next((each.kill_refusal for each in pod.containers if each.kill_refusal), None)
 
 
-def _where(holds: Callable[[PodRecord], bool]) -> Callable[[PodRecord], str | None]:
+def _where(
+    holds: Callable[[shutdown_record.PodRecord], bool],
+) -> Callable[[shutdown_record.PodRecord], str | None]:
     return lambda pod: "" if holds(pod) else None
 
 
-def ignored_stop(pod: PodRecord) -> bool:
+def ignored_stop(pod: shutdown_record.PodRecord) -> bool:
     """Just before SIGKILL, a container's first process ignored the stop signal."""
     # Only the first process: it gets the stop signal.
     signals = {each.name: each.stop_signal for each in pod.containers}
@@ -96,13 +91,13 @@ def ignored_stop(pod: PodRecord) -> bool:
     return any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
 
 
-def _killed_elsewhere(pod: PodRecord) -> bool:
+def _killed_elsewhere(pod: shutdown_record.PodRecord) -> bool:
     """Neither we nor a kubelet sent SIGKILL."""
     ends = pod.containers
     return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
 
 
-def _had_less(pod: PodRecord) -> bool:
+def _had_less(pod: shutdown_record.PodRecord) -> bool:
     wanted = pod.wanted_grace_seconds
     return wanted is not None and pod.grace_ns is not None and pod.grace_ns < wanted * NS_PER_SECOND
 
@@ -155,7 +150,7 @@ CAUSES: tuple[CauseRow, ...] = (
 )
 
 
-def cause_of(pod: PodRecord) -> Cause | None:
+def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
     """Why it did not end by itself; None: it did, or was not to end. A pod without a fate is unknown."""
     fate = pod.outcome or "unknown"
     for row in CAUSES:
@@ -173,7 +168,7 @@ _SAID_LATE: dict[CauseCode, str] = {
 }
 
 
-def reason_text(pod: PodRecord) -> str:
+def reason_text(pod: shutdown_record.PodRecord) -> str:
     """Its reason in the record's words, with the cause first."""
     cause = cause_of(pod)
     if cause is None or cause.code not in _SAID_LATE:
@@ -203,7 +198,7 @@ def shape(text: str, names: Iterable[str] = ()) -> str:
     return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
 
 
-class CauseGroup(RecordPart):
+class CauseGroup(shutdown_record.RecordPart):
     """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without a
     pod; ``sentence`` is without the count.
     """
@@ -213,7 +208,7 @@ class CauseGroup(RecordPart):
     sentence: str
     count: int
     pods: tuple[str, ...]
-    notices: tuple[Notice, ...]
+    notices: tuple[shutdown_record.Notice, ...]
     #: The one pod's name.
     label: str = ""
 
@@ -260,13 +255,13 @@ class _Found(NamedTuple):
     sentence: str
     key: str
     pod: str = ""
-    notice: Notice | None = None
+    notice: shutdown_record.Notice | None = None
 
 
-def cause_groups(shutdown: ShutdownRecord) -> tuple[CauseGroup, ...]:
+def cause_groups(shutdown: shutdown_record.ShutdownRecord) -> tuple[CauseGroup, ...]:
     """Every warning, like ones together: the gravest first, then the largest group."""
     labels = {pod.uid: pod.label for pod in shutdown.pods}
-    by_pod: dict[tuple[str, str], list[Notice]] = {}
+    by_pod: dict[tuple[str, str], list[shutdown_record.Notice]] = {}
     for notice in shutdown.notices:
         kind = "fate" if notice.code in _FATE_NOTICES else notice.code
         by_pod.setdefault((kind, notice.pod), []).append(notice)
@@ -297,17 +292,17 @@ def cause_groups(shutdown: ShutdownRecord) -> tuple[CauseGroup, ...]:
     return tuple(group for _, group in made)
 
 
-def _names_of(pod: PodRecord) -> tuple[str, ...]:
+def _names_of(pod: shutdown_record.PodRecord) -> tuple[str, ...]:
     containers = (each.name for each in pod.containers)
     return (pod.label, pod.name, pod.uid, pod.namespace, *containers)
 
 
-def cause_key(pod: PodRecord, cause: Cause) -> str:
+def cause_key(pod: shutdown_record.PodRecord, cause: Cause) -> str:
     """Its sentence without this pod's own words: the same for pods of one group."""
     return cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
 
 
-def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
+def _fates(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
     """Pods that did not end by themselves; an open pod of a running shutdown has no fate yet."""
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
@@ -320,7 +315,7 @@ def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
             yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, key, pod.uid)
 
 
-def _hooks(shutdown: ShutdownRecord) -> Iterator[_Found]:
+def _hooks(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
     """Failed hooks, also of pods that ended by themselves."""
     for pod in shutdown.pods:
         for hook in pod.hooks:
@@ -333,11 +328,11 @@ def _hooks(shutdown: ShutdownRecord) -> Iterator[_Found]:
                 yield _Found(code, 2, "mixed", sentence, key, pod.uid)
 
 
-def _hook_text(hook: HookRecord, how: str, reason: str) -> str:
+def _hook_text(hook: shutdown_record.HookRecord, how: str, reason: str) -> str:
     return f"the preStop hook ({hook.kind}) {how}" + (f" ({reason})" if reason else "")
 
 
-def _others(shutdown: ShutdownRecord) -> Iterator[_Found]:
+def _others(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
     pods = {pod.uid: pod for pod in shutdown.pods}
     for notice in shutdown.notices:
         if notice.code not in _FATE_NOTICES and notice.code not in _HOOK_NOTICES:
@@ -370,7 +365,7 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
 }
 
 
-def headline(shutdown: ShutdownRecord) -> str:
+def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
     """A line that begins with the fault, if there is one, then the fate of machine and pods."""
     first = next(iter(cause_groups(shutdown)), None)
     cause = ""
@@ -382,7 +377,7 @@ def headline(shutdown: ShutdownRecord) -> str:
     return f"{cause}{what} {_end_text(shutdown)}: {fates_text(shutdown)}."
 
 
-def fates_text(shutdown: ShutdownRecord) -> str:
+def fates_text(shutdown: shutdown_record.ShutdownRecord) -> str:
     """``106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected``, worst first."""
     counts = {fate: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
     found = [(fate, count) for fate, count in counts.items() if count]
@@ -398,17 +393,18 @@ def fates_text(shutdown: ShutdownRecord) -> str:
     return ", ".join(parts)
 
 
-def _lost_its_begin(shutdown: ShutdownRecord) -> bool:
+def _lost_its_begin(shutdown: shutdown_record.ShutdownRecord) -> bool:
     return any(each.code == "begin-lost" for each in shutdown.notices)
 
 
-def _end_text(shutdown: ShutdownRecord) -> str:
+def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
     """The machine's end."""
     since = f"{span(shutdown.last_ns)} after the signal"
     begun = shutdown.last_wave >= 0
     reached = f"wave {shutdown.last_wave}, {since}" if begun else since
     if shutdown.damage is not None and shutdown.damage.here:
-        return f"is on record up to {reached}, then the record ends ({DAMAGED_ENDS[shutdown.damage.state]})"
+        end = shutdown_record.DAMAGED_ENDS[shutdown.damage.state]
+        return f"is on record up to {reached}, then the record ends ({end})"
     if _lost_its_begin(shutdown):
         return "is on record without its begin"
     at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns

@@ -15,38 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from ebbtide.events import base
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import (
-    NS_PER_SECOND,
-    TYPES,
-    Checkpoint,
-    Event,
-    Mark,
-    Order,
-    Stamp,
-    episode_id,
-    parse_order_key,
-    shutdown_trace_id,
-)
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.messages import plural, shortened_list
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.episode_fold import EpisodeFold, RecordPoint, meaning
 from ebbtide.events.record.notices import TALLIED_NOTICES, notice_text
-from ebbtide.events.record.shutdown_record import (
-    AutopsyRecord,
-    ConfigurationRecord,
-    ContainerRecord,
-    DamageRecord,
-    HookRecord,
-    Notice,
-    OrderRecord,
-    PodRecord,
-    ProcessRecord,
-    ShutdownRecord,
-    WaveRecord,
-)
 from ebbtide.events.segment import Header, Identity, Link
 from ebbtide.events.units import span
 from ebbtide.events.values import Container, Hook, Pod
@@ -67,8 +44,8 @@ class Beforehand:
     """
 
     def __init__(self, *, summary: bool = False) -> None:
-        self.configuration = ConfigurationRecord()
-        self.process: ProcessRecord | None = None
+        self.configuration = shutdown_record.ConfigurationRecord()
+        self.process: shutdown_record.ProcessRecord | None = None
         self.assessed: d.GrantAssessed | None = None
         self.schedule: f.ScheduleRead | None = None
         self.boots: list[BootRecord] = []
@@ -90,7 +67,7 @@ class Beforehand:
                 # Another boot knows no schedule.
                 self.schedule, self.process = None, process_record(event, raw.seq, None)
             case d.ConfigAdopted() as event:
-                self.configuration = ConfigurationRecord(
+                self.configuration = shutdown_record.ConfigurationRecord(
                     periods=event.periods,
                     requested_ns=event.requested_ns,
                     reserve_ns=event.reserve_ns,
@@ -107,11 +84,11 @@ class Beforehand:
                 self.assessed = event
             case f.ScheduleRead() as event:
                 self.schedule = event if event.at_wall_ns else None
-            case Checkpoint() as mark if fresh:
+            case base.Checkpoint() as mark if fresh:
                 # Later checkpoints repeat known facts.
                 self._take_checkpoint(mark)
 
-    def _take_checkpoint(self, mark: Checkpoint) -> None:
+    def _take_checkpoint(self, mark: base.Checkpoint) -> None:
         states = {kept.actor: _plain_state(kept.state) for kept in mark.actors if not kept.subject}
         episode, status = states.get("EpisodeActor", {}), states.get("NodeStatusActor", {})
         given = ("periods", "requested_ns", "reserve_ns")
@@ -121,7 +98,7 @@ class Beforehand:
         known["status_flush_ns"] = status.get("flush_ns", 0)
         known["trace_flush_ns"] = status.get("trace_flush_ns", 0)
         try:
-            self.configuration = msgspec.convert(known, ConfigurationRecord)
+            self.configuration = msgspec.convert(known, shutdown_record.ConfigurationRecord)
         except msgspec.ValidationError:
             return
 
@@ -137,13 +114,13 @@ _LEARNED = tuple(
             d.GrantAssessed,
             f.ScheduleRead,
         ),
-        Checkpoint,
+        base.Checkpoint,
     )
 )
 
 
-def process_record(event: f.DaemonStarted, seq: int, at_ns: int | None) -> ProcessRecord:
-    return ProcessRecord(
+def process_record(event: f.DaemonStarted, seq: int, at_ns: int | None) -> shutdown_record.ProcessRecord:
+    return shutdown_record.ProcessRecord(
         seq=seq, at_ns=at_ns, version=event.version, pid=event.pid, mode=event.mode, boot_id=event.boot_id
     )
 
@@ -177,7 +154,7 @@ class ShutdownFold(EpisodeFold):
     ``before`` and ``header`` are missing where a reader folds events without a journal.
     """
 
-    record: ShutdownRecord
+    record: shutdown_record.ShutdownRecord
     handlers: ClassVar[dict[str, Any]] = {}
     summary_tags = tuple(
         kind.__name__
@@ -198,16 +175,16 @@ class ShutdownFold(EpisodeFold):
     def __init__(
         self,
         number: int,
-        first: RawRecord | Stamp,
+        first: RawRecord | base.Stamp,
         header: Header = _NO_HEADER,
         before: Beforehand | None = None,
         former: ShutdownFold | None = None,
     ) -> None:
         identity, before = header.identity, before or Beforehand()
         super().__init__(number, first, identity.boot_id)
-        self.record = ShutdownRecord(
-            id=episode_id(header.journal_id, number),
-            trace_id=shutdown_trace_id(first.hash if isinstance(first, RawRecord) else b""),
+        self.record = shutdown_record.ShutdownRecord(
+            id=base.episode_id(header.journal_id, number),
+            trace_id=base.shutdown_trace_id(first.hash if isinstance(first, RawRecord) else b""),
             journal_id=header.journal_id.hex(),
             first_seq=number,
             last_seq=number,
@@ -221,9 +198,9 @@ class ShutdownFold(EpisodeFold):
             started_mono_ns=self.started.mono_ns,
             configuration=before.configuration,
         )
-        self.pods: dict[str, PodRecord] = {}
+        self.pods: dict[str, shutdown_record.PodRecord] = {}
         self.specs: dict[str, Pod] = {}
-        self.waves: list[WaveRecord] = []
+        self.waves: list[shutdown_record.WaveRecord] = []
         #: UIDs in the order of the plan. After the plan, inventories list only pods without a part in it.
         self.planned: dict[str, None] = {}
         #: When each pod got its fate, also without an observed end.
@@ -240,15 +217,15 @@ class ShutdownFold(EpisodeFold):
         self.longest_wait_ns = 0
         self.assessed = before.assessed
         self.schedule = before.schedule
-        self.beside: dict[str, OrderRecord] = {}
+        self.beside: dict[str, shutdown_record.OrderRecord] = {}
         self.processes = [] if before.process is None else [replace(before.process)]
-        self.notices: list[Notice] = []
+        self.notices: list[shutdown_record.Notice] = []
         self.tallies: dict[str, tuple[RecordPoint, int, dict[str, object]]] = {}
         before.last_of_boot[self.boot_id] = self.record.id
 
     # --- reading ------------------------------------------------------------------------------
 
-    def see(self, event: Event) -> None:
+    def see(self, event: base.Event) -> None:
         """One event, at the point to which the fold was turned."""
         handle = self.handlers.get(type(event).__name__)
         if handle is not None:
@@ -268,7 +245,7 @@ class ShutdownFold(EpisodeFold):
                 handle(self, decode_event(raw.tag, raw.payload))
             except BadPayload:
                 self.tally("unreadable")
-        elif raw.tag not in TYPES:
+        elif raw.tag not in base.TYPES:
             unknown = self.record.unknown_types
             unknown[raw.tag] = unknown.get(raw.tag, 0) + 1
         if raw.episode == self.number and self.point.same_boot and raw.tag not in MARK_TAGS:
@@ -281,12 +258,12 @@ class ShutdownFold(EpisodeFold):
     def without_fate(self) -> dict[str, Pod]:
         return {uid: spec for uid, spec in self.specs.items() if self.pods[uid].outcome is None}
 
-    def introduce(self, spec: Pod) -> PodRecord:
+    def introduce(self, spec: Pod) -> shutdown_record.PodRecord:
         """Takes the spec; keeps the record of a known pod."""
         self.specs[spec.uid] = spec
         pod = self.pods.get(spec.uid)
         if pod is None:
-            pod = self.pods[spec.uid] = PodRecord(
+            pod = self.pods[spec.uid] = shutdown_record.PodRecord(
                 uid=spec.uid,
                 namespace=spec.namespace,
                 name=spec.name,
@@ -298,29 +275,29 @@ class ShutdownFold(EpisodeFold):
             )
         return pod
 
-    def pod(self, uid: str) -> PodRecord:
+    def pod(self, uid: str) -> shutdown_record.PodRecord:
         """Without an introduction only the UID is known."""
         pod = self.pods.get(uid)
         if pod is not None:
             return pod
         return self.introduce(self.listed.get(uid) or Pod(uid=uid, namespace="", name=uid))
 
-    def container(self, uid: str, name: str) -> ContainerRecord:
+    def container(self, uid: str, name: str) -> shutdown_record.ContainerRecord:
         pod = self.pod(uid)
         for each in pod.containers:
             if each.name == name:
                 return each
-        made = ContainerRecord(name=name)
+        made = shutdown_record.ContainerRecord(name=name)
         pod.containers += (made,)
         return made
 
     def change_node(self, **changes: Any) -> None:
         self.record.by = replace(self.record.by, **changes)
 
-    def wave(self, index: int) -> WaveRecord:
+    def wave(self, index: int) -> shutdown_record.WaveRecord:
         """Adds waves that no plan has named: the fallback makes no plan."""
         while len(self.waves) <= max(index, 0):
-            self.waves.append(WaveRecord(index=len(self.waves), priority=0, planned_ns=0))
+            self.waves.append(shutdown_record.WaveRecord(index=len(self.waves), priority=0, planned_ns=0))
         return self.waves[index]
 
     def labels(self, uids: Iterable[str]) -> str:
@@ -334,7 +311,7 @@ class ShutdownFold(EpisodeFold):
             values["pod"] = self.pod(uid).label
         seq, at_ns, _ = self.point
         self.notices.append(
-            Notice(seq=seq, at_ns=at_ns, code=code, text=notice_text(code, **values), pod=uid)
+            shutdown_record.Notice(seq=seq, at_ns=at_ns, code=code, text=notice_text(code, **values), pod=uid)
         )
 
     def tally(self, code: str, **values: object) -> None:
@@ -366,7 +343,9 @@ class ShutdownFold(EpisodeFold):
         """The release of a complete shutdown, the close of a cancelled one; others have no end."""
         return {"complete": self.released_ns, "cancelled": self.closed_ns}.get(outcome)
 
-    def finish(self, boot_id: str | None = None, damage: DamageRecord | None = None) -> ShutdownRecord:
+    def finish(
+        self, boot_id: str | None = None, damage: shutdown_record.DamageRecord | None = None
+    ) -> shutdown_record.ShutdownRecord:
         """The record as it stands. ``boot_id``: see `outcome`."""
         record, schedule = self.record, self.schedule
         damaged = damage is not None and damage.here
@@ -383,33 +362,39 @@ class ShutdownFold(EpisodeFold):
         record.notices = self._all_notices(record.outcome, damaged)
         return record
 
-    def _all_notices(self, outcome: d.EpisodeOutcome, damaged: bool) -> tuple[Notice, ...]:
+    def _all_notices(self, outcome: d.EpisodeOutcome, damaged: bool) -> tuple[shutdown_record.Notice, ...]:
         """In the order of the record; notices about its end come last."""
         found, record = list(self.notices), self.record
         for code, (point, count, values) in self.tallies.items():
             text = notice_text(code, count=plural(count, TALLIED_NOTICES[code]), **values)
-            found.append(Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text))
+            found.append(shutdown_record.Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text))
         found.sort(key=lambda notice: notice.seq)
         wave = record.last_wave
         if record.headless:
             text = notice_text("begin-lost")
-            found.insert(0, Notice(seq=self.number, at_ns=0, code="begin-lost", text=text))
+            found.insert(0, shutdown_record.Notice(seq=self.number, at_ns=0, code="begin-lost", text=text))
         if outcome in ("truncated", "never-begun") and (damaged or not record.headless):
             code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
             # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
             code = "record-damaged" if damaged else code
             text = notice_text(code, wave=wave)
-            found.append(Notice(seq=record.last_seq, at_ns=record.last_ns, code=code, text=text))
+            found.append(
+                shutdown_record.Notice(seq=record.last_seq, at_ns=record.last_ns, code=code, text=text)
+            )
         if record.unknown_types:
             count, types = sum(record.unknown_types.values()), ", ".join(record.unknown_types)
             text = notice_text("unknown-events", count=plural(count, "event"), types=types)
-            found.append(Notice(seq=record.last_seq, at_ns=record.last_ns, code="unknown-events", text=text))
+            found.append(
+                shutdown_record.Notice(
+                    seq=record.last_seq, at_ns=record.last_ns, code="unknown-events", text=text
+                )
+            )
         return tuple(found)
 
 
-def _container_record(spec: Container) -> ContainerRecord:
-    return ContainerRecord(
+def _container_record(spec: Container) -> shutdown_record.ContainerRecord:
+    return shutdown_record.ContainerRecord(
         name=spec.name, sidecar=spec.sidecar, stop_signal=spec.stop_signal, running=spec.running
     )
 
@@ -443,7 +428,7 @@ def shutdown_began(fold: ShutdownFold, event: d.ShutdownBegan) -> None:
         "grant-too-small" if event.grant_ns < asked.requested_ns else "reserve-not-granted",
         grant=span(event.grant_ns),
         requested=span(asked.requested_ns),
-        needed=span(-(-needed_ns // NS_PER_SECOND) * NS_PER_SECOND),
+        needed=span(-(-needed_ns // base.NS_PER_SECOND) * base.NS_PER_SECOND),
         override=f" ({overridden} overrides it)" if overridden else "",
     )
 
@@ -464,10 +449,10 @@ def deadline_moved(fold: ShutdownFold, event: d.DeadlineMoved) -> None:
 @meaning(ShutdownFold, d.PlanMade)
 def plan_made(fold: ShutdownFold, event: d.PlanMade) -> None:
     fold.waves = [
-        WaveRecord(
+        shutdown_record.WaveRecord(
             index=index,
             priority=wave.priority,
-            planned_ns=wave.period_seconds * NS_PER_SECOND,
+            planned_ns=wave.period_seconds * base.NS_PER_SECOND,
             pods=tuple(pod.uid for pod in wave.pods),
             handover=wave.handover,
         )
@@ -541,9 +526,9 @@ def episode_closed(fold: ShutdownFold, event: d.EpisodeClosed) -> None:
 # --- orders beside the waves ---------------------------------------------------------------------
 
 
-def side_order_given(fold: ShutdownFold, event: Order) -> None:
+def side_order_given(fold: ShutdownFold, event: base.Order) -> None:
     seq, at_ns, _ = fold.point
-    fold.beside[event.key] = OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
+    fold.beside[event.key] = shutdown_record.OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
 
 
 @meaning(ShutdownFold, d.ReleaseLock)
@@ -560,7 +545,7 @@ def order_ended(fold: ShutdownFold, event: f.OrderEnded) -> None:
         if event.result in f.FAILED_RESULTS:
             why = event.reason or "no reason given"
             fold.note(f"{beside.what}-failed", result=event.result, reason=why)
-    key = parse_order_key(event.key)
+    key = base.parse_order_key(event.key)
     if event.result not in ("done", "failed") or key.subject not in fold.pods:
         return
     # A refused stop signal asked no container to end, until a later order does.
@@ -712,7 +697,7 @@ def pod_deleted(fold: ShutdownFold, event: d.DeletePod) -> None:
     ask_to_end(fold, fold.pod(event.uid))
 
 
-def ask_to_end(fold: ShutdownFold, pod: PodRecord) -> None:
+def ask_to_end(fold: ShutdownFold, pod: shutdown_record.PodRecord) -> None:
     """The kubelet ends every running container of the pod from now on."""
     for each in pod.containers:
         if each.running and each.asked_ns is None and each.exited_ns is None:
@@ -741,13 +726,13 @@ def hook_started(fold: ShutdownFold, event: d.HookStarted) -> None:
 
 def add_hook(
     fold: ShutdownFold, uid: str, container: str, kind: str = "", until_ns: int | None = None
-) -> HookRecord:
+) -> shutdown_record.HookRecord:
     """The pod's spec has what the event does not; a pod without an introduction has no spec."""
     spec = Hook(kind="exec")
     for each in fold.specs[uid].containers if uid in fold.specs else ():
         if each.name == container and each.hook is not None:
             spec = each.hook
-    hook = HookRecord(
+    hook = shutdown_record.HookRecord(
         container=container,
         kind=kind or spec.kind,
         detail=spec.detail,
@@ -784,7 +769,7 @@ def container_exited(fold: ShutdownFold, event: f.ContainerExited) -> None:
 
 @meaning(ShutdownFold, f.AutopsyTaken)
 def autopsy_taken(fold: ShutdownFold, event: f.AutopsyTaken) -> None:
-    taken = AutopsyRecord(
+    taken = shutdown_record.AutopsyRecord(
         container=event.container,
         at_ns=fold.point.at_ns,
         processes=event.processes,
@@ -888,17 +873,17 @@ def schedule_read(fold: ShutdownFold, event: f.ScheduleRead) -> None:
         fold.schedule = event
 
 
-def noted(fold: ShutdownFold, event: Event) -> None:
+def noted(fold: ShutdownFold, event: base.Event) -> None:
     fold.note(event.notice, **asdict(event))
 
 
-for _kind in TYPES.values():
+for _kind in base.TYPES.values():
     if _kind.notice:
         meaning(ShutdownFold, _kind)(noted)
-    if issubclass(_kind, Order) and _kind.beside and _kind is not d.ReleaseLock:
+    if issubclass(_kind, base.Order) and _kind.beside and _kind is not d.ReleaseLock:
         meaning(ShutdownFold, _kind)(side_order_given)
 
 #: Records of the closing step that are about a shutdown which is already closed.
 CLOSING_TAGS = (d.Resumed.__name__, d.StatusesSettled.__name__)
 
-MARK_TAGS = {tag: None for tag, kind in TYPES.items() if issubclass(kind, Mark)}
+MARK_TAGS = {tag: None for tag, kind in base.TYPES.items() if issubclass(kind, base.Mark)}

@@ -19,21 +19,11 @@ import msgspec
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
-from ebbtide.events.record.shutdown_record import (
-    AutopsyRecord,
-    ContainerRecord,
-    DamageRecord,
-    HookRecord,
-    PodRecord,
-    ShutdownRecord,
-    WaveRecord,
-    stop_began_ns,
-    wave_outcome_text,
-)
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
@@ -62,7 +52,7 @@ SCRIPT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u
 POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str:
+def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], started: str) -> str:
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
     found, rejected = critical_chain(shutdown), dict[str, int]()
     data = document(shutdown, _noting_rejections(lines, rejected), holders(found), rejected)
@@ -88,7 +78,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
     return whole_page(title, body, journal_footer(shutdown), style, script, as_script(data))
 
 
-def journal_footer(episode: ShutdownRecord | OutageRecord) -> Markup:
+def journal_footer(episode: shutdown_record.ShutdownRecord | OutageRecord) -> Markup:
     """The origin of one journal's page, and its proof."""
     made = join(
         escaped("Made from the journal "),
@@ -153,7 +143,7 @@ LATE_MAX = 8
 WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
 
 
-def worst_first(pods: Iterable[PodRecord]) -> list[PodRecord]:
+def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_record.PodRecord]:
     """By fate, then by inventory: the order of the page's table and of its data."""
     return sorted(pods, key=lambda pod: WORST_FIRST.index(fate(pod)))
 
@@ -164,7 +154,7 @@ def outcome_badge(name: PodOutcome) -> Markup:
     return tag("span", sign, f" {name}", class_=f"fate {name}")
 
 
-def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
+def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held: str) -> Markup:
     """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
     sentence, kind = seal(shutdown)
     # Hide the sign from a screen reader: the headline says the same.
@@ -199,7 +189,7 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     return join(what, title, lede, tag("dl", *pairs, class_="facts"))
 
 
-def damage_section(damage: DamageRecord | None) -> Markup:
+def damage_section(damage: shutdown_record.DamageRecord | None) -> Markup:
     """The journal's verdict, before the rest; empty for an intact journal."""
     if damage is None:
         return Markup("")
@@ -212,7 +202,7 @@ def notice_texts(at_ns: int, seq: int, code: str, text: str) -> Markup:
     return join(tag("span", text, class_="what"), Markup(" "), tag("span", when, class_="when"))
 
 
-def notices_section(shutdown: ShutdownRecord) -> Markup:
+def notices_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     """What an operator should know, the gravest cause first; one row for warnings of one kind."""
     groups = cause_groups(shutdown)
     if not groups:
@@ -240,7 +230,7 @@ def _cause_item(group: CauseGroup) -> Markup:
     return tag("li", tag("details", unfold, tag("ul", *items, class_="notices"), class_="more"))
 
 
-def figures_section(shutdown: ShutdownRecord) -> Markup:
+def figures_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     """The most important numbers."""
     if shutdown.ended_ns is None or shutdown.headless:
         name, length_ns = "On record", shutdown.last_ns
@@ -268,7 +258,7 @@ def figures_section(shutdown: ShutdownRecord) -> Markup:
     return tag("dl", *boxes, class_="figures")
 
 
-def waves_section(shutdown: ShutdownRecord) -> Markup:
+def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     if not shutdown.waves:
         return section("waves", "Waves", tag("p", "No plan was made.", class_="none"))
     labels = {pod.uid: pod.label for pod in shutdown.pods}
@@ -294,7 +284,7 @@ def waves_section(shutdown: ShutdownRecord) -> Markup:
             at(wave.began_ns),
             took,
             span(wave.unused_ns) if wave.unused_ns else "–",
-            wave_outcome_text(wave, shutdown),
+            shutdown_record.wave_outcome_text(wave, shutdown),
             late,
         )
         rows.append(cells)
@@ -302,7 +292,7 @@ def waves_section(shutdown: ShutdownRecord) -> Markup:
     return section("waves", "Waves", table("Waves in their order", headings, rows))
 
 
-def hooks_section(shutdown: ShutdownRecord) -> Markup:
+def hooks_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     """Every run of a hook, the longest first."""
     runs = [(pod, run) for pod in shutdown.pods for run in pod.hooks]
     if not runs:
@@ -326,12 +316,12 @@ def hooks_section(shutdown: ShutdownRecord) -> Markup:
     return section("hooks", "Hooks", table("preStop hooks, the longest first", headings, rows))
 
 
-def hook_length_ns(shutdown: ShutdownRecord, run: HookRecord) -> int:
+def hook_length_ns(shutdown: shutdown_record.ShutdownRecord, run: shutdown_record.HookRecord) -> int:
     """How long a hook ran; without an end, up to the record's end."""
     return (shutdown.last_ns if run.ended_ns is None else run.ended_ns) - run.began_ns
 
 
-def hook_result(run: HookRecord) -> str:
+def hook_result(run: shutdown_record.HookRecord) -> str:
     sentence = f"{run.result or 'open'}{' early' if run.early else ''}"
     return f"{sentence}: {run.reason}" if run.reason else sentence
 
@@ -341,7 +331,7 @@ BAR_SCALE = 1000
 BAR_HEIGHT = 6
 
 
-def held_up(shutdown: ShutdownRecord, chain: Chain) -> str:
+def held_up(shutdown: shutdown_record.ShutdownRecord, chain: Chain) -> str:
     """The longest stage in a sentence, with its pod; empty if no stage took time."""
     longest = max(chain.segments, key=lambda segment: segment.took_ns, default=None)
     if longest is None:
@@ -360,7 +350,7 @@ def holders(chain: Chain) -> tuple[str, ...]:
     return tuple(each.uid for segment in chain.segments for each in segment.within if each.what == "pod")
 
 
-def chain_section(shutdown: ShutdownRecord, chain: Chain) -> Markup:
+def chain_section(shutdown: shutdown_record.ShutdownRecord, chain: Chain) -> Markup:
     title = "What took the time"
     if not chain.segments:
         return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
@@ -407,7 +397,7 @@ POD_HEADINGS = (
 )
 
 
-def pods_section(shutdown: ShutdownRecord, rejected: Mapping[str, int]) -> Markup:
+def pods_section(shutdown: shutdown_record.ShutdownRecord, rejected: Mapping[str, int]) -> Markup:
     """The worst first; the script finds them by this order. ``rejected``: when, by UID."""
     sorts = [
         tag(
@@ -427,7 +417,9 @@ def pods_section(shutdown: ShutdownRecord, rejected: Mapping[str, int]) -> Marku
     return frame(made, "Table of pods", len(shutdown.pods))
 
 
-def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, int]) -> Markup:
+def _pod_row(
+    shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord, rejected: Mapping[str, int]
+) -> Markup:
     took_ns, took = -1, join(Markup("at "), at(rejected[pod.uid])) if pod.uid in rejected else escaped("–")
     if pod.began_ns is not None:
         # Without an end it took longer than the record goes.
@@ -452,7 +444,7 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, in
     )
 
 
-def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
+def _pod_details(pod: shutdown_record.PodRecord, had_ns: int) -> Markup:
     """The unfolding part; empty for a pod of one container that ended when asked. ``had_ns``: its grace."""
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
@@ -484,7 +476,7 @@ def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
     return tag("details", summary, *autopsies, items, data_print=bool(autopsies))
 
 
-def _container_text(container: ContainerRecord) -> str:
+def _container_text(container: shutdown_record.ContainerRecord) -> str:
     """From the request to its end, as far as each step is on record."""
     end = f" by {container.exit_signal}" if container.exit_signal else ""
     if not end and container.exit_code is not None:
@@ -501,7 +493,7 @@ def _container_text(container: ContainerRecord) -> str:
     return f"{name}: {', '.join(parts) or 'nothing on record'}"
 
 
-def _autopsy_detail(autopsy: AutopsyRecord) -> Markup:
+def _autopsy_detail(autopsy: shutdown_record.AutopsyRecord) -> Markup:
     """The process tree just before SIGKILL, and the last lines that it wrote."""
     headings = ("PID", "Command", "Doing", "Ignores", "Catches", "Connections")
     caption = f"Autopsy of {autopsy.container} at {moment(autopsy.at_ns)}, just before SIGKILL"
@@ -552,7 +544,7 @@ RESUME_TEXTS = {
 }
 
 
-def settings_section(shutdown: ShutdownRecord) -> Markup:
+def settings_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     configured = shutdown.configuration
     periods = ", ".join(f"priority {each.priority}: {span_s(each.seconds)}" for each in configured.periods)
     rows: list[tuple[object, ...]] = [
@@ -576,7 +568,7 @@ def settings_section(shutdown: ShutdownRecord) -> Markup:
     return section("settings", "Configuration and grant", *parts)
 
 
-def progress_section(shutdown: ShutdownRecord) -> Markup:
+def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     """Orders beside the waves, and the daemons of the shutdown."""
     parts = []
     beside = [
@@ -643,7 +635,7 @@ def _noting_rejections(lines: Iterable[Line], rejected: dict[str, int]) -> Itera
 
 
 def document(
-    shutdown: ShutdownRecord,
+    shutdown: shutdown_record.ShutdownRecord,
     lines: Iterable[Line],
     holders: Iterable[str],
     rejected: Mapping[str, int] | None = None,
@@ -689,16 +681,16 @@ def document(
     }
 
 
-def _wave_data(wave: WaveRecord) -> list[Any]:
+def _wave_data(wave: shutdown_record.WaveRecord) -> list[Any]:
     times = (wave.began_ns, wave.ended_ns, wave.deadline_ns)
     return [wave.index, wave.priority, *map(_microseconds_of, times), wave.outcome]
 
 
-def _pod_data(pod: PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
+def _pod_data(pod: shutdown_record.PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
     """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and its
     group of like failures (-1: it did not fail).
     """
-    begun = [stop_began_ns(each) for each in pod.containers]
+    begun = [shutdown_record.stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
     # The latest end: of its grace, or of the shutdown's own time.
     bound_ns = pod.kill_by_ns
@@ -718,7 +710,7 @@ def _pod_data(pod: PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
     ]
 
 
-def common_causes(shutdown: ShutdownRecord) -> dict[str, str]:
+def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
     """By UID, what pods with like failures have in common."""
     rejected = {pod.uid: pod.reason for pod in shutdown.pods if pod.outcome == "rejected"}
     # A failed hook is a group of its own, of pods that may have ended well.
@@ -726,7 +718,7 @@ def common_causes(shutdown: ShutdownRecord) -> dict[str, str]:
     return rejected | {uid: group.sentence for group in groups for uid in group.pods}
 
 
-def _hook_data(hook: HookRecord) -> list[Any]:
+def _hook_data(hook: shutdown_record.HookRecord) -> list[Any]:
     result = "early" if hook.early else hook.result or "open"
     return [
         _microseconds_of(hook.began_ns),
@@ -744,7 +736,9 @@ class TextIndex(dict[str, int]):
         return self.setdefault(value, len(self))
 
 
-def _events_data(shutdown: ShutdownRecord, index: dict[str, int], lines: Iterable[Line]) -> dict[str, Any]:
+def _events_data(
+    shutdown: shutdown_record.ShutdownRecord, index: dict[str, int], lines: Iterable[Line]
+) -> dict[str, Any]:
     """Columns; ``pod`` is a place in the table of pods, -1: about no pod."""
     names = Names({pod.uid: pod.label for pod in shutdown.pods})
     # Columns and indexed texts, not a map an event: the page of a thousand pods must pass as an attachment,

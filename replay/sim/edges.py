@@ -24,52 +24,9 @@ from ebbtide.actors.simulated_logind import (
     ShutdownSignal,
     Unreachable,
 )
+from ebbtide.events import decisions, facts
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
-from ebbtide.events.decisions import (
-    FIRST_WORD_NS,
-    AnnounceNode,
-    Arm,
-    AwaitStatuses,
-    AwaitUnmounts,
-    CheckMounts,
-    DeletePod,
-    DeliverStatuses,
-    Disarm,
-    FlushTraces,
-    KillContainer,
-    PostEvent,
-    PublishCertificate,
-    PublishLastBoot,
-    ReleaseLock,
-    RemoveDropIn,
-    RunHook,
-    SendSignal,
-    StartKubelet,
-    StartPod,
-    StopKubelet,
-    TakeAutopsy,
-    TakeInventory,
-    WithdrawPods,
-    WriteDropIn,
-)
-from ebbtide.events.facts import (
-    FROM_TABLE,
-    ApiRead,
-    AutopsyTaken,
-    BusLost,
-    ContainerExited,
-    ContainerStarted,
-    InventoryTaken,
-    KubeletRead,
-    MountsRead,
-    PodAppeared,
-    PodJoined,
-    PreparingRead,
-    RuntimeRead,
-    StatusesSeen,
-    VolumesUnmounted,
-)
 from ebbtide.events.values import Pod, ProcessReport
 from ebbtide.replay.sim.loop import (
     FOREVER,
@@ -157,11 +114,11 @@ class LogindEdge(SimulatedEdge):
         if STORE in node.logind.holders:
             node.logind.duplicate(daemon.number)
         self.table = {
-            Arm: self._arm,
-            Disarm: self._give_back,
-            ReleaseLock: self._give_back,
-            WriteDropIn: lambda order, late: self._change(order.seconds * NS_PER_SECOND, late),
-            RemoveDropIn: lambda _, late: self._change(None, late),
+            decisions.Arm: self._arm,
+            decisions.Disarm: self._give_back,
+            decisions.ReleaseLock: self._give_back,
+            decisions.WriteDropIn: lambda order, late: self._change(order.seconds * NS_PER_SECOND, late),
+            decisions.RemoveDropIn: lambda _, late: self._change(None, late),
         }
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
@@ -178,9 +135,9 @@ class LogindEdge(SimulatedEdge):
             yield self._node.logind.signal_fact(signal, self._daemon.number, kubelet_lock=self._kubelet_lock)
         elif isinstance(signal, Disconnected):
             self._connected = False
-            yield BusLost(error="the connection to the bus broke")
+            yield facts.BusLost(error="the connection to the bus broke")
         elif signal == OwnerChanged(""):
-            yield BusLost(error="logind left the bus")
+            yield facts.BusLost(error="logind left the bus")
         else:
             yield from self.look()
 
@@ -192,11 +149,11 @@ class LogindEdge(SimulatedEdge):
         known = (self.preparing, self._owner)
         if self._connected and logind.up and not self.overtaken() and found != known:
             self.preparing, self._owner = found
-            yield PreparingRead(preparing=found[0], owner=found[1])
+            yield facts.PreparingRead(preparing=found[0], owner=found[1])
 
     # --- effects -------------------------------------------------------------------------------
 
-    def _arm(self, order: Arm, late: bool) -> Script:
+    def _arm(self, order: decisions.Arm, late: bool) -> Script:
         logind, number = self._node.logind, self._daemon.number
         yield self._draw_ns(300, 5000)
         if not logind.up:
@@ -240,7 +197,7 @@ class LogindEdge(SimulatedEdge):
     def _kubelet_lock(self) -> bool:
         return KUBELET in self._node.logind.holders
 
-    def _give_back(self, order: Disarm | ReleaseLock, late: bool) -> Script:
+    def _give_back(self, order: decisions.Disarm | decisions.ReleaseLock, late: bool) -> Script:
         """The store's copy first, then ours: the last one closed releases the lock."""
         yield self._draw_ns(100, 3000)
         self._node.logind.close(STORE)
@@ -313,12 +270,12 @@ class RuntimeEdge(SimulatedEdge):
         node.pods.restarted.append(self._restarted)
         node.runtime.listeners.append(self._look_again)
         self.table = {
-            TakeInventory: self._take_inventory,
-            StartPod: self._start_pod,
-            RunHook: self._run_hook,
-            SendSignal: self._send_signal,
-            KillContainer: self._kill,
-            TakeAutopsy: self._take_autopsy,
+            decisions.TakeInventory: self._take_inventory,
+            decisions.StartPod: self._start_pod,
+            decisions.RunHook: self._run_hook,
+            decisions.SendSignal: self._send_signal,
+            decisions.KillContainer: self._kill,
+            decisions.TakeAutopsy: self._take_autopsy,
         }
 
     # --- watching ------------------------------------------------------------------------------
@@ -326,7 +283,7 @@ class RuntimeEdge(SimulatedEdge):
     def _exited(self, box: SimulatedContainer, *, unseen: bool = False) -> None:
         if self._daemon.alive:
             known = self.KEEPS_EXITS or box.parent == self._daemon.number
-            exited = ContainerExited(
+            exited = facts.ContainerExited(
                 uid=box.uid,
                 container=box.name,
                 exit_code=box.exit_code if known else None,
@@ -356,12 +313,12 @@ class RuntimeEdge(SimulatedEdge):
         if not self._node.runtime.hung:
             yield from self._joined_again(box)
 
-    def _joined_again(self, box: SimulatedContainer) -> Iterator[PodJoined]:
+    def _joined_again(self, box: SimulatedContainer) -> Iterator[facts.PodJoined]:
         """Once. From then on orders mean all running containers of its pod."""
         if (box.uid, box.name) in self._pods.meant:
             for each in self._pods.of(box.uid):
                 self._pods.meant.pop((each.uid, each.name), None)
-            yield PodJoined(pod=self._as_it_is(box.uid))
+            yield facts.PodJoined(pod=self._as_it_is(box.uid))
 
     def _as_it_is(self, uid: str, away: bool = False) -> Pod:
         pod = self._pods.plans[uid].pod
@@ -393,21 +350,21 @@ class RuntimeEdge(SimulatedEdge):
         """Seen by a look after its start, without what has ended by then."""
         yield self._draw_ns(1000, 500_000)
         if not self._pods.over(uid):
-            yield PodJoined(pod=self._as_it_is(uid))
+            yield facts.PodJoined(pod=self._as_it_is(uid))
 
     def appeared(self, pod: Pod) -> None:
         """A pod was assigned to this node."""
         if self._daemon.alive and pod.uid not in self._reported:
             self._reported[pod.uid] = None
             self._note("appeared", pod.uid)
-            self._daemon.report(self._draw_ns(50, 3000), PodAppeared(pod=pod))
+            self._daemon.report(self._draw_ns(50, 3000), facts.PodAppeared(pod=pod))
 
     # --- effects -------------------------------------------------------------------------------
 
-    def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
+    def _take_inventory(self, order: decisions.TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
-        word_ns = FIRST_WORD_NS
+        word_ns = decisions.FIRST_WORD_NS
         if order.priorities_by_ns:
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
@@ -434,8 +391,8 @@ class RuntimeEdge(SimulatedEdge):
             pod = self._as_it_is(uid, away)
             active.append(self._as_labels_say(pod) if self._node.untold else pod)
         untold = self._node.untold if any(pod.priority is None for pod in active) else ""
-        source = FROM_TABLE if away else "simulated"
-        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, source, active, untold)
+        source = facts.FROM_TABLE if away else "simulated"
+        yield from facts.InventoryTaken.in_parts(order.key, self._node.timer.now_ns, source, active, untold)
         yield self._draw_ns(5, 60)
         return Outcome()
 
@@ -448,7 +405,7 @@ class RuntimeEdge(SimulatedEdge):
             pod, priority=None, daemon=False, tolerates_all=False, volumes=False, owner="", containers=made
         )
 
-    def _start_pod(self, order: StartPod, late: bool) -> Script:
+    def _start_pod(self, order: decisions.StartPod, late: bool) -> Script:
         yield self._draw_ns(20_000, 400_000)
         if order.uid not in self._pods.plans:
             return Outcome("failed", "no manifest of this pod is known here")
@@ -456,14 +413,14 @@ class RuntimeEdge(SimulatedEdge):
         for box in self._pods.of(order.uid):
             yield TOUCH
             if box.phase == "waiting" and self._pods.start(box, self._daemon.number):
-                yield ContainerStarted(uid=box.uid, container=box.name)
+                yield facts.ContainerStarted(uid=box.uid, container=box.name)
         return Outcome()
 
     def _find(self, uid: str, container: str) -> SimulatedContainer | None:
         at = (uid, container)
         return (self._pods.meant.get(at) or self._pods.boxes.get(at)) if uid in self._pods.begun else None
 
-    def _send_signal(self, order: SendSignal, late: bool) -> Script:
+    def _send_signal(self, order: decisions.SendSignal, late: bool) -> Script:
         yield self._draw_ns(20, 900) + self._node.faults.runtime_takes_ns
         box = self._find(order.uid, order.container)
         if box is None:
@@ -486,7 +443,7 @@ class RuntimeEdge(SimulatedEdge):
         if self._daemon.alive:
             self._pods.signal(box, self._daemon.number, late)
 
-    def _kill(self, order: KillContainer, late: bool) -> Script:
+    def _kill(self, order: decisions.KillContainer, late: bool) -> Script:
         """Done when the signal is sent; the exit is its own fact."""
         box = self._find(order.uid, order.container)
         if box is None:
@@ -505,7 +462,7 @@ class RuntimeEdge(SimulatedEdge):
         self._note(what, box.uid, box.name, "refused")
         return Outcome("failed", "the runtime does not answer")
 
-    def _take_autopsy(self, order: TakeAutopsy, late: bool) -> Script:
+    def _take_autopsy(self, order: decisions.TakeAutopsy, late: bool) -> Script:
         yield self._draw_ns(2000, 60_000)
         box = self._find(order.uid, order.container)
         if box is None:
@@ -520,12 +477,12 @@ class RuntimeEdge(SimulatedEdge):
             signals_ignored=("SIGTERM",) if ignores else (),
             signals_caught=() if ignores else ("SIGTERM",),
         )
-        yield AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
+        yield facts.AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
         return Outcome()
 
     # --- hooks ---------------------------------------------------------------------------------
 
-    def _run_hook(self, order: RunHook, late: bool) -> Script:
+    def _run_hook(self, order: decisions.RunHook, late: bool) -> Script:
         box = self._find(order.uid, order.container)
         if box is None or box.phase != "running":
             return Outcome("failed", "the container does not run")
@@ -541,17 +498,17 @@ class RuntimeEdge(SimulatedEdge):
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
         """Follow a running exec hook. The outcome of a request, or of an ended hook, is unknown."""
-        if not isinstance(order, RunHook):
+        if not isinstance(order, decisions.RunHook):
             again = super().adopt(order, draws)
             # The runtime's edge leaves a stop signal to the core, which repeats it once.
-            return None if self._node.faults.mode and isinstance(order, SendSignal) else again
+            return None if self._node.faults.mode and isinstance(order, decisions.SendSignal) else again
         box = self._find(order.uid, order.container)
         hook = box.hooks.get(order.key) if box is not None else None
         if box is None or hook is None or hook.ended or self._hook_kind(order) == "httpGet":
             return None
         return self._follow(order, box, hook)
 
-    def _follow(self, order: RunHook, box: SimulatedContainer, hook: HookProcess) -> Script:
+    def _follow(self, order: decisions.RunHook, box: SimulatedContainer, hook: HookProcess) -> Script:
         """Cancelled or out of time, its process is killed; it outlives a daemon that dies."""
         try:
             yield Until(hook.followers, order.timeout_ns)
@@ -565,7 +522,7 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("unknown", "the runtime does not answer: how it ended is not known")
         return Outcome() if hook.succeeded else HOOK_FAILURES[self._hook_kind(order)]
 
-    def _hook_kind(self, order: RunHook) -> str:
+    def _hook_kind(self, order: decisions.RunHook) -> str:
         containers = self._pods.plans[order.uid].pod.containers
         return next(each.hook.kind for each in containers if each.name == order.container and each.hook)
 
@@ -585,9 +542,13 @@ class ApiServerEdge(SimulatedEdge):
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
-        self.table = {AnnounceNode: self._call, DeliverStatuses: self._call, FlushTraces: self._flush}
+        self.table = {
+            decisions.AnnounceNode: self._call,
+            decisions.DeliverStatuses: self._call,
+            decisions.FlushTraces: self._flush,
+        }
 
-    def _call(self, order: AnnounceNode | DeliverStatuses, late: bool) -> Script:
+    def _call(self, order: decisions.AnnounceNode | decisions.DeliverStatuses, late: bool) -> Script:
         """A call without an answer keeps its order open; no component waits for it beyond a bound."""
         faults = self._node.faults
         if faults.api == "hangs":
@@ -602,23 +563,23 @@ class ApiServerEdge(SimulatedEdge):
 
     def _take(self, order: Order, late: bool) -> None:
         """The effect of a call that was taken."""
-        if isinstance(order, AnnounceNode):
+        if isinstance(order, decisions.AnnounceNode):
             self._node.api.shown_ready = order.ready
             self._note("announce", detail="ready" if order.ready else "going down", late=late)
-        elif isinstance(order, DeliverStatuses):
+        elif isinstance(order, decisions.DeliverStatuses):
             what = "late-status" if order.unchanged_only else "status"
             for uid, phase, _, _ in order.statuses:
                 self._note(what, uid, detail=phase, late=late)
                 self._node.kubelet.final[uid] = None
-        elif isinstance(order, DeletePod):
+        elif isinstance(order, decisions.DeletePod):
             self._note("delete", order.uid, detail=f"{order.grace_seconds} s", late=late)
             self._node.kubelet.delete(order.uid, order.grace_seconds * NS_PER_SECOND)
-        elif isinstance(order, PublishCertificate):
+        elif isinstance(order, decisions.PublishCertificate):
             self._note("certificate", detail="safe" if order.safe else "not safe", late=late)
-        elif isinstance(order, PublishLastBoot):
+        elif isinstance(order, decisions.PublishLastBoot):
             self._note("last-boot", detail=order.ending, late=late)
 
-    def _flush(self, order: FlushTraces, late: bool) -> Script:
+    def _flush(self, order: decisions.FlushTraces, late: bool) -> Script:
         """It ends at its timeout, whatever the back end does."""
         takes_ns = self._draws.between(20, 250) * MS
         if self._node.faults.api == "hangs" or takes_ns > order.timeout_ns:
@@ -639,13 +600,13 @@ KUBELET_UNIT = "kubelet.service"
 
 #: Bounds of a call, as at the real edges.
 ORDER_BOUNDS_NS: dict[type[Order], int] = {
-    AnnounceNode: 60 * NS_PER_SECOND,
-    PostEvent: 10 * NS_PER_SECOND,
-    DeliverStatuses: 10 * NS_PER_SECOND,
-    DeletePod: 1500 * MS,
-    PublishCertificate: 2 * NS_PER_SECOND,
-    PublishLastBoot: 3600 * NS_PER_SECOND,
-    WithdrawPods: NS_PER_SECOND,
+    decisions.AnnounceNode: 60 * NS_PER_SECOND,
+    decisions.PostEvent: 10 * NS_PER_SECOND,
+    decisions.DeliverStatuses: 10 * NS_PER_SECOND,
+    decisions.DeletePod: 1500 * MS,
+    decisions.PublishCertificate: 2 * NS_PER_SECOND,
+    decisions.PublishLastBoot: 3600 * NS_PER_SECOND,
+    decisions.WithdrawPods: NS_PER_SECOND,
 }
 #: Between two attempts of an unanswered call.
 RETRY_NS = 500 * MS
@@ -684,11 +645,11 @@ class KubernetesEdge(ApiServerEdge):
         node.kubelet.turned.append(self._kubelet_turned)
         self.table = {
             **dict.fromkeys(ORDER_BOUNDS_NS, self._call),
-            AwaitStatuses: self._await_statuses,
-            AwaitUnmounts: self._await_unmounts,
-            CheckMounts: self._check_mounts,
-            StopKubelet: self._stop_kubelet,
-            StartKubelet: self._start_kubelet,
+            decisions.AwaitStatuses: self._await_statuses,
+            decisions.AwaitUnmounts: self._await_unmounts,
+            decisions.CheckMounts: self._check_mounts,
+            decisions.StopKubelet: self._stop_kubelet,
+            decisions.StartKubelet: self._start_kubelet,
         }
 
     # --- who answers ---------------------------------------------------------------------------
@@ -704,7 +665,7 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.runtime.hung:
             self._runtime_turned()
         else:
-            runtime = RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
+            runtime = facts.RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
             self._later(5, 60, lambda: self._daemon.report(0, runtime))
         if self._node.untold:
             self._node.untold = NOT_LISTED_YET
@@ -769,13 +730,13 @@ class KubernetesEdge(ApiServerEdge):
         if away is not self._runtime_away:
             self._runtime_away = away
             error = "no answer in 3.0 s" if away else ""
-            self._daemon.report(0, RuntimeRead(reachable=not away, error=error))
+            self._daemon.report(0, facts.RuntimeRead(reachable=not away, error=error))
 
     def _report_api(self) -> None:
         reachable, taint = self._node.api.reachable, self._node.faults.taints
         error = "" if reachable else "no answer"
         self._api_away = not reachable
-        self._daemon.report(0, ApiRead(reachable=reachable, error=error, taint=taint))
+        self._daemon.report(0, facts.ApiRead(reachable=reachable, error=error, taint=taint))
 
     def _report_kubelet(self) -> None:
         running = self._kubelet.running
@@ -783,13 +744,13 @@ class KubernetesEdge(ApiServerEdge):
             self._kubelet_silent = False  # the next one
         heard = running and self._node.faults.kubelet_health and self._kubelet_silent is not None
         healthy = not self._kubelet_silent if heard else None
-        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=running, healthy=healthy))
+        self._daemon.report(0, facts.KubeletRead(unit=KUBELET_UNIT, active=running, healthy=healthy))
 
     # --- calls ---------------------------------------------------------------------------------
 
     def _call(self, order: Order, late: bool) -> Script:
         """Try a call until its time is over. The last announcement wins."""
-        if isinstance(order, AnnounceNode):
+        if isinstance(order, decisions.AnnounceNode):
             overtaken = Outcome("cancelled", "a later announcement has overtaken it")
             self._daemon.end_order(self._announcing, overtaken)
             self._announcing = order.key
@@ -810,7 +771,7 @@ class KubernetesEdge(ApiServerEdge):
             heard = True
         # Unanswered. Repeat what may be repeated. A delete may have been taken, so it is not sent twice.
         refused = api.reachable and self._node.faults.api == "fails"
-        if isinstance(order, DeletePod) and not refused and not self._draws.chance(1, 2):
+        if isinstance(order, decisions.DeletePod) and not refused and not self._draws.chance(1, 2):
             if heard and self._draws.chance(1, 2):
                 self._take(order, late)
             elif api.hung:
@@ -837,7 +798,7 @@ class KubernetesEdge(ApiServerEdge):
         """A hung server has not answered a call: ask at once whether it answers at all."""
         self._after(max(tried_ns + LIVENESS_NS, API_AWAY_NS), self._report_silence)
 
-    def _await_statuses(self, order: AwaitStatuses, late: bool) -> Script:
+    def _await_statuses(self, order: decisions.AwaitStatuses, late: bool) -> Script:
         until_ns = self._node.timer.now_ns + order.timeout_ns
         while True:
             accepts, final = self._node.api.accepts, self._kubelet.final
@@ -846,18 +807,18 @@ class KubernetesEdge(ApiServerEdge):
             if not missing or left_ns <= 0:
                 break
             yield min(STATUS_POLL_NS, left_ns)
-        yield StatusesSeen(key=order.key, missing=missing)
+        yield facts.StatusesSeen(key=order.key, missing=missing)
         return Outcome("timed-out" if missing else "done")
 
     # --- volumes -------------------------------------------------------------------------------
 
-    def _await_unmounts(self, order: AwaitUnmounts, late: bool) -> Script:
+    def _await_unmounts(self, order: decisions.AwaitUnmounts, late: bool) -> Script:
         until_ns, waiting = self._node.timer.now_ns + order.timeout_ns, list(order.uids)
         while True:
             gone = [uid for uid in waiting if uid not in self._kubelet.mounted]
             waiting = [uid for uid in waiting if uid in self._kubelet.mounted]
             for uid in gone:
-                yield VolumesUnmounted(uid=uid)
+                yield facts.VolumesUnmounted(uid=uid)
             left_ns = until_ns - self._node.timer.now_ns
             if not waiting:
                 return Outcome()
@@ -865,14 +826,14 @@ class KubernetesEdge(ApiServerEdge):
                 return Outcome("timed-out")
             yield min(MOUNT_POLL_NS, left_ns)
 
-    def _check_mounts(self, order: CheckMounts, late: bool) -> Script:
+    def _check_mounts(self, order: decisions.CheckMounts, late: bool) -> Script:
         yield self._draws.between(1, 15) * MS
-        yield MountsRead(key=order.key, mounted=tuple((uid, "data") for uid in self._kubelet.mounted))
+        yield facts.MountsRead(key=order.key, mounted=tuple((uid, "data") for uid in self._kubelet.mounted))
         return Outcome()
 
     # --- the kubelet's unit --------------------------------------------------------------------
 
-    def _stop_kubelet(self, order: StopKubelet, late: bool) -> Script:
+    def _stop_kubelet(self, order: decisions.StopKubelet, late: bool) -> Script:
         if self._node.faults.kubelet == "stays":
             yield 2 * NS_PER_SECOND
             return Outcome("failed", "the unit did not stop")
@@ -886,7 +847,7 @@ class KubernetesEdge(ApiServerEdge):
         self._kubelet.stop()
         return Outcome()
 
-    def _start_kubelet(self, order: StartKubelet, late: bool) -> Script:
+    def _start_kubelet(self, order: decisions.StartKubelet, late: bool) -> Script:
         yield self._draws.between(10, 400) * MS
         self._kubelet.start()
         return Outcome()

@@ -14,29 +14,9 @@ import msgspec
 
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS, shutdown_enabled
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, Record, parse_order_key
-from ebbtide.events.decisions import (
-    ActorFailed,
-    AwaitStatuses,
-    AwaitUnmounts,
-    DeadlineMoved,
-    DeliverStatuses,
-    EpisodeClosed,
-    HandedOver,
-    PlanMade,
-    PodEnded,
-    PodPlanned,
-    PodsEnded,
-    PodStopBegan,
-    ReleaseLock,
-    Resumed,
-    SendSignal,
-    ShutdownBegan,
-    ShutdownCancelled,
-    StartPod,
-    WaveStarted,
-)
 from ebbtide.events.facts import ApiRead, DaemonStarted, EffectPanicked, OrderEnded, PrepareForShutdown
 from ebbtide.events.units import span
 from ebbtide.replay.sim import invariants_kubernetes as kubernetes
@@ -81,8 +61,8 @@ def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
 def the_lock_goes_at_once(view: BootView) -> BreachSentences:
     """When the last pod is gone, only the statuses may take their time (KEP-2000)."""
     for episode, records in view.episodes().items():
-        planned = [each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)]
-        plan = next((each for each in records if isinstance(each.event, PlanMade)), None)
+        planned = [each.event.pod.uid for each in records if isinstance(each.event, decisions.PodPlanned)]
+        plan = next((each for each in records if isinstance(each.event, decisions.PlanMade)), None)
         if plan is None:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
@@ -114,7 +94,7 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
     open_until_ns: list[int] = []
     for record in records:
         event = record.event
-        if isinstance(event, ReleaseLock):
+        if isinstance(event, decisions.ReleaseLock):
             return found
         if isinstance(event, OrderEnded):
             if parse_order_key(event.key).actor == "NodeStatusActor":
@@ -122,11 +102,11 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
         elif isinstance(event, ApiRead) and not event.reachable:
             # From here on, the configured time for a component that does not answer.
             found.append(view.at_ns(record))
-        elif isinstance(event, AwaitStatuses) and event.key not in ended:
+        elif isinstance(event, decisions.AwaitStatuses) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
-        elif isinstance(event, DeliverStatuses) and event.key not in ended:
+        elif isinstance(event, decisions.DeliverStatuses) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + DELIVERY_NS)
-        elif isinstance(event, AwaitUnmounts) and event.key not in ended:
+        elif isinstance(event, decisions.AwaitUnmounts) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
     # Cancelled, or without power, before the release.
     return [*found, *open_until_ns]
@@ -148,7 +128,9 @@ def orderly_releases(view: BootView) -> list[Happening]:
     return [
         seen
         for seen in view.of("release")
-        if seen.detail == ReleaseLock.__name__ and not any(at <= seen.at_ns for at in asked) and not view.hurt
+        if seen.detail == decisions.ReleaseLock.__name__
+        and not any(at <= seen.at_ns for at in asked)
+        and not view.hurt
     ]
 
 
@@ -157,7 +139,9 @@ def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer
     pods were given up, which is on record.
     """
     planned = dict.fromkeys(
-        event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
+        event.pod.uid
+        for record, event in view.events(decisions.PodPlanned)
+        if view.at_ns(record) <= release.at_ns
     )
     return [
         box
@@ -191,17 +175,17 @@ def _release_by_ns(view: BootView, release: Happening) -> int:
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
             break
-        if isinstance(record.event, ShutdownBegan):
+        if isinstance(record.event, decisions.ShutdownBegan):
             given_up = False
-        if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
+        if isinstance(record.event, decisions.ShutdownBegan | decisions.DeadlineMoved) and not given_up:
             found = view.mono_at_ns(record.event.release_by_ns)
-        given_up = given_up or isinstance(record.event, PodsEnded)
+        given_up = given_up or isinstance(record.event, decisions.PodsEnded)
     return found
 
 
 def had_time(view: BootView, release: Happening) -> bool:
     """The releasing daemon ran well before the end, or all along where time was short."""
-    began = [view.at_ns(record) for record, _ in view.events(ShutdownBegan)]
+    began = [view.at_ns(record) for record, _ in view.events(decisions.ShutdownBegan)]
     began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
     end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
     if end_ns - CATCH_UP_NS < began_ns:
@@ -274,10 +258,14 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
     """No pod is touched before the waves below its own have ended or had their time."""
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
-        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        members = {
+            each.event.uid: each.event for each in records if isinstance(each.event, decisions.PodStopBegan)
+        }
         # A restarted pod joins the present wave, or one that is over.
         again = [
-            each.event.pod.uid for each in records if isinstance(each.event, PodPlanned) and each.event.again
+            each.event.pod.uid
+            for each in records
+            if isinstance(each.event, decisions.PodPlanned) and each.event.again
         ]
         lasting = _last_exits(view, {uid: began for uid, began in members.items() if uid not in again})
         for seen in view.of("hook", "signal"):
@@ -298,12 +286,14 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
                     )
 
 
-def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, WaveStarted]]:
-    return [(view.at_ns(each), each.event) for each in records if isinstance(each.event, WaveStarted)]
+def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, decisions.WaveStarted]]:
+    return [
+        (view.at_ns(each), each.event) for each in records if isinstance(each.event, decisions.WaveStarted)
+    ]
 
 
 def _last_exits(
-    view: BootView, members: dict[str, PodStopBegan], *, again: bool = False
+    view: BootView, members: dict[str, decisions.PodStopBegan], *, again: bool = False
 ) -> dict[int, tuple[int, SimulatedContainer]]:
     """The last container of each wave, and its end. ``again``: including restarted ones."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
@@ -322,11 +312,15 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
     """A wave begins as soon as the one before it has ended."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
-        if any(isinstance(each.event, PodPlanned) and each.event.again for each in records):
+        if any(isinstance(each.event, decisions.PodPlanned) and each.event.again for each in records):
             continue  # A restarted pod is waited for in another wave.
-        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        members = {
+            each.event.uid: each.event for each in records if isinstance(each.event, decisions.PodStopBegan)
+        }
         lasting = _last_exits(view, members, again=True)
-        planned = [(view.at_ns(each), each.event) for each in records if isinstance(each.event, PodPlanned)]
+        planned = [
+            (view.at_ns(each), each.event) for each in records if isinstance(each.event, decisions.PodPlanned)
+        ]
         late_ns = {event.pod.uid: at_ns for at_ns, event in planned if event.late}
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
             # A volume that was never unmounted is waited for until the wave's deadline.
@@ -410,11 +404,12 @@ def _ours_from_ns(view: BootView, uid: str) -> int:
     """From the hand-over, or the plan over the runtime."""
     planned = [
         view.at_ns(record)
-        for record, event in view.events(PodPlanned)
+        for record, event in view.events(decisions.PodPlanned)
         if event.pod.uid == uid and event.means == "cri"
     ]
     return min(
-        [*planned, *(view.at_ns(record) for record, _ in view.events(HandedOver))], default=view.ended_ns
+        [*planned, *(view.at_ns(record) for record, _ in view.events(decisions.HandedOver))],
+        default=view.ended_ns,
     )
 
 
@@ -423,10 +418,10 @@ def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
     key = (box.uid, box.name)
     ordered = {
         event.key: record.seq
-        for record, event in view.events(SendSignal)
+        for record, event in view.events(decisions.SendSignal)
         if (event.uid, event.container) == key
     }
-    ends = [record.seq for record, event in view.events(PodEnded) if event.uid == box.uid]
+    ends = [record.seq for record, event in view.events(decisions.PodEnded) if event.uid == box.uid]
     return any(
         ordered[event.key] < end < record.seq
         for record, event in view.events(OrderEnded)
@@ -522,19 +517,19 @@ def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> 
     back_ns = max((each.from_ns for each in view.served if each.from_ns <= at_ns), default=0)
     return any(
         view.at_ns(record) <= at_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
-        for record, event in view.events(SendSignal)
+        for record, event in view.events(decisions.SendSignal)
         if (event.uid, event.container) == (box.uid, box.name)
     )
 
 
-def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, PodStopBegan]]:
+def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, decisions.PodStopBegan]]:
     """When its stop began. It begins anew after it was spared because no delete was taken, and when a
     shutdown that ends pods itself adopts a pod that was only observed. Later ones are of shutdowns that
     adopted it.
     """
     planned = [
         (view.at_ns(record), event.means)
-        for record, event in view.events(PodPlanned)
+        for record, event in view.events(decisions.PodPlanned)
         if event.pod.uid == box.uid
     ]
     observed = view.by_kubelet(box.uid) == "observe"
@@ -560,12 +555,12 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, Pod
 
 
 def _may_kill(
-    view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: PodStopBegan
+    view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: decisions.PodStopBegan
 ) -> bool:
     """Every moment for SIGKILL that was ever decided allows it, and so does a person's hurry."""
     signals = view.of_box(box, "signal")
     begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
-    moved = (event.kill_by_ns for _, event in view.events(DeadlineMoved))
+    moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
     if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
         return True
     # The kubelet's clock starts when it receives the delete, ours when it is ordered.
@@ -608,19 +603,19 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} was not killed by {span(kill_by_ns)}"
 
 
-def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
+def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan) -> int:
     """Until when a pod may have its grace again that was handed over in its wave; 0: it was not. A later
     shutdown may have planned it into another wave.
     """
-    begun = next(record.episode for record, event in view.events(PodStopBegan) if event is began)
+    begun = next(record.episode for record, event in view.events(decisions.PodStopBegan) if event is began)
     wave_of = {
         record.episode: event.wave
-        for record, event in view.events(PodPlanned)
+        for record, event in view.events(decisions.PodPlanned)
         if event.pod.uid == began.uid and record.episode >= begun and not event.again
     }
     over = [
         (record, event)
-        for record, event in view.events(HandedOver)
+        for record, event in view.events(decisions.HandedOver)
         if event.wave == wave_of.get(record.episode, -1)
     ]
     return max(
@@ -637,7 +632,7 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
     runs = view.exit_ns(box) > at_ns
     # Not after the end of the budget, or of the machine.
-    ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
+    ends = (view.at_ns(record) for record, _ in view.events(decisions.PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
     reached = not view.out_of_reach(box, began_ns, at_ns)
     # A daemon that is being stopped does no more.
@@ -649,7 +644,7 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
     """After a cancel no other pod is told to stop, unless the machine goes down past logind."""
     turns = view.of("withdraw", "shutdown", "stopping")
-    for record, event in view.events(PodStopBegan):
+    for record, event in view.events(decisions.PodStopBegan):
         at_ns = view.at_ns(record)
         if at_ns >= view.stopping_ns:
             continue
@@ -672,13 +667,13 @@ def late_pods_are_rejected(view: BootView) -> BreachSentences:
         return
     down = False
     for record in view.records:
-        if isinstance(record.event, ShutdownBegan):
+        if isinstance(record.event, decisions.ShutdownBegan):
             down = True
-        elif isinstance(record.event, Resumed) and record.event.action == "begin":
+        elif isinstance(record.event, decisions.Resumed) and record.event.action == "begin":
             down = False  # Its records were lost with a disk.
-        elif isinstance(record.event, ShutdownCancelled | EpisodeClosed):
+        elif isinstance(record.event, decisions.ShutdownCancelled | decisions.EpisodeClosed):
             down = False
-        elif isinstance(record.event, StartPod) and down:
+        elif isinstance(record.event, decisions.StartPod) and down:
             yield f"record {record.seq}: {record.event.uid} is started in a shutdown"
 
 
@@ -713,7 +708,7 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
 def fates_are_true(view: BootView) -> BreachSentences:
     """The recorded fate of each pod is true, as far as it could be known."""
     said: dict[str, int] = {}
-    for record, event in view.events(PodEnded):
+    for record, event in view.events(decisions.PodEnded):
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
         since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
         said[event.uid] = at_ns
@@ -779,19 +774,19 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
     if view.hurt:
         return
     for episode, records in view.episodes().items():
-        ended: dict[str, PodEnded] = {}
+        ended: dict[str, decisions.PodEnded] = {}
         planned: dict[str, None] = {}
         released = False
         for record in records:
-            if isinstance(record.event, PodEnded):
+            if isinstance(record.event, decisions.PodEnded):
                 if record.event.uid in ended and not record.event.again:
                     yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
                 ended[record.event.uid] = record.event
-            elif isinstance(record.event, PodPlanned):
+            elif isinstance(record.event, decisions.PodPlanned):
                 planned[record.event.pod.uid] = None
                 if record.event.again:
                     ended.pop(record.event.pod.uid, None)
-            released = released or isinstance(record.event, ReleaseLock)
+            released = released or isinstance(record.event, decisions.ReleaseLock)
             if released and record.last:
                 left = [uid for uid in planned if uid not in ended]
                 if left:
@@ -803,10 +798,10 @@ def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
     """The next start reports complete if and only if the release was on record, else how far it came."""
     for before, view in pairwise(views):
         recorded = _last_outcome(before.boot.journal)
-        start = next((record for record, _ in view.events(Resumed)), None)
+        start = next((record for record, _ in view.events(decisions.Resumed)), None)
         if start is None or view.hurt:
             continue
-        mine = [event for record, event in view.events(EpisodeClosed) if record.seq <= start.seq]
+        mine = [event for record, event in view.events(decisions.EpisodeClosed) if record.seq <= start.seq]
         said = mine[0].outcome if mine else "nothing"
         if said != recorded:
             yield f"boot {view.number} says {said} of the shutdown before it, the journal says {recorded}"
@@ -816,11 +811,11 @@ LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")
 
 #: By event: the new standing of the last shutdown. Other events keep it.
 OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
-    ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
-    WaveStarted: {"never-begun": "truncated"},
-    ReleaseLock: dict.fromkeys(("never-begun", "truncated"), "complete"),
-    ShutdownCancelled: dict.fromkeys(LAST_OUTCOMES, "cancelled"),
-    EpisodeClosed: dict.fromkeys(LAST_OUTCOMES, "nothing"),
+    decisions.ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
+    decisions.WaveStarted: {"never-begun": "truncated"},
+    decisions.ReleaseLock: dict.fromkeys(("never-begun", "truncated"), "complete"),
+    decisions.ShutdownCancelled: dict.fromkeys(LAST_OUTCOMES, "cancelled"),
+    decisions.EpisodeClosed: dict.fromkeys(LAST_OUTCOMES, "nothing"),
 }
 
 
@@ -838,7 +833,7 @@ def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
     """The next boot finds an orderly release on record."""
     for view in views[:-1]:
         last = view.of("release", "withdraw", "shutdown")
-        done = bool(last) and last[-1].what == "release" and last[-1].detail == ReleaseLock.__name__
+        done = bool(last) and last[-1].what == "release" and last[-1].detail == decisions.ReleaseLock.__name__
         recorded = _last_outcome(view.boot.journal)
         if done and not last[-1].late and not view.fled and recorded not in REMEMBERED:
             yield f"boot {view.number} released its lock, the journal says {recorded}"
@@ -850,8 +845,8 @@ REMEMBERED = ("complete", "nothing")
 
 def no_failed_actor(view: BootView) -> BreachSentences:
     """No actor raises and no effect panics, and none is given up but after starts that ended alike."""
-    for record, event in [*view.events(ActorFailed), *view.events(EffectPanicked)]:
-        if not (isinstance(event, ActorFailed) and event.error == LAST_STARTS_FAILED):
+    for record, event in [*view.events(decisions.ActorFailed), *view.events(EffectPanicked)]:
+        if not (isinstance(event, decisions.ActorFailed) and event.error == LAST_STARTS_FAILED):
             yield f"record {record.seq}: {event}"
             continue
         ends = _ends_of_starts(view, record.cause)[-FAILED_STARTS_MAX:]

@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 from ebbtide.actors.actor import NEVER_NS
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
-from ebbtide.events.decisions import (
-    AwaitStatuses,
-    CheckMounts,
-    DeletePod,
-    DeliverStatuses,
-    DetachCertified,
-    EpisodeClosed,
-    FallbackEngaged,
-    HandedOver,
-    KillContainer,
-    MeansChosen,
-    PodPlanned,
-    PodsEnded,
-    ReleaseLock,
-    RunHook,
-    SendSignal,
-    ShutdownBegan,
-    StartKubelet,
-    StopKubelet,
-)
 from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
 from ebbtide.events.units import span
 from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label
@@ -36,10 +17,16 @@ GOING_FOR_GOOD = ("poweroff", "halt")
 KUBELET_BACK_NS = 25 * NS_PER_SECOND
 
 #: Orders that touch pods or their kubelet.
-TOUCHES: tuple[type[Event], ...] = (DeletePod, RunHook, SendSignal, KillContainer, StopKubelet)
+TOUCHES: tuple[type[Event], ...] = (
+    decisions.DeletePod,
+    decisions.RunHook,
+    decisions.SendSignal,
+    decisions.KillContainer,
+    decisions.StopKubelet,
+)
 
 #: The release waits for these, within their bounds.
-AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
+AWAITED: tuple[type[Event], ...] = (decisions.AwaitStatuses, decisions.CheckMounts, decisions.DeliverStatuses)
 
 #: The release's wait for a server that is known to be silent.
 SILENT_FLUSH_NS = NS_PER_SECOND
@@ -71,12 +58,14 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
     ):
         return
     stopped_ns = turns[-1].at_ns
-    over = [record for record, event in view.events(EpisodeClosed) if not event.followed]
+    over = [record for record, event in view.events(decisions.EpisodeClosed) if not event.followed]
     closed_ns = max((view.at_ns(record) for record in over), default=0)
     asked_again = any(event.at_ns > closed_ns - MS for event in view.of("shutdown"))
     # Its start is still open or repeated, or no daemon ran for long enough.
     done = {event.key: None for _, event in view.events(OrderEnded) if event.result == "done"}
-    starts = [event for record, event in view.events(StartKubelet) if view.at_ns(record) >= closed_ns]
+    starts = [
+        event for record, event in view.events(decisions.StartKubelet) if view.at_ns(record) >= closed_ns
+    ]
     tried = view.ended_ns < closed_ns + KUBELET_BACK_NS and any(event.key not in done for event in starts)
     is_coming = tried or not view.served_through(closed_ns, view.ended_ns)
     if closed_ns > stopped_ns and not asked_again and not is_coming:
@@ -96,7 +85,9 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
         # A pod of an API shutdown that is finished over the runtime has no delete: it is stopped again.
         planned = [
-            (view.at_ns(each), event) for each, event in view.events(PodPlanned) if event.pod.uid == seen.uid
+            (view.at_ns(each), event)
+            for each, event in view.events(decisions.PodPlanned)
+            if event.pod.uid == seen.uid
         ]
         before = [event.means for at_ns, event in planned if at_ns <= seen.at_ns]
         again = any(event.again and at_ns > seen.at_ns for at_ns, event in planned)
@@ -110,7 +101,7 @@ def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
     """After a reboot the same pods start here again, so none gets a terminal phase."""
     if not view.boot.mode:
         return
-    kinds = [event.kind for _, event in view.events(ShutdownBegan)]
+    kinds = [event.kind for _, event in view.events(decisions.ShutdownBegan)]
     if any(kind in GOING_FOR_GOOD for kind in kinds):
         return
     deleted = {seen.uid: None for seen in view.of("delete")}
@@ -122,23 +113,23 @@ def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
 def a_handover_is_final(view: BootView) -> BreachSentences:
     """After a hand-over no pod is deleted, and it is recorded once."""
     for episode, records in view.episodes().items():
-        over = [record for record in records if isinstance(record.event, HandedOver)]
+        over = [record for record in records if isinstance(record.event, decisions.HandedOver)]
         if len(over) > 1:
             yield f"episode {episode}: handed over {len(over)} times"
         for record in records:
-            if over and record.seq > over[0].seq and isinstance(record.event, DeletePod):
+            if over and record.seq > over[0].seq and isinstance(record.event, decisions.DeletePod):
                 yield f"episode {episode}: record {record.seq} deletes {record.event.uid} after the hand-over"
 
 
 def looking_on_touches_nobody(view: BootView) -> BreachSentences:
     """Where the kubelet shuts its pods down itself, no order touches them."""
     for episode, records in view.episodes().items():
-        means = [record.event.means for record in records if isinstance(record.event, MeansChosen)]
-        fallback = any(isinstance(record.event, FallbackEngaged) for record in records)
+        means = [record.event.means for record in records if isinstance(record.event, decisions.MeansChosen)]
+        fallback = any(isinstance(record.event, decisions.FallbackEngaged) for record in records)
         if means != ["observe"] or fallback:
             continue
         # Pods of an earlier shutdown of this boot may still be stopping.
-        plans = view.events(PodPlanned)
+        plans = view.events(decisions.PodPlanned)
         carried = {event.pod.uid: None for record, event in plans if record.seq < records[0].seq}
         for record in records:
             if isinstance(record.event, TOUCHES) and getattr(record.event, "uid", "") not in carried:
@@ -147,10 +138,12 @@ def looking_on_touches_nobody(view: BootView) -> BreachSentences:
 
 def a_certificate_is_true(view: BootView) -> BreachSentences:
     """Safe to detach: no pod of the plan runs, and no volume is mounted."""
-    for record, event in view.events(DetachCertified):
+    for record, event in view.events(decisions.DetachCertified):
         at_ns = view.at_ns(record)
         planned = {
-            each.pod.uid: each.pod for other, each in view.events(PodPlanned) if other.seq < record.seq
+            each.pod.uid: each.pod
+            for other, each in view.events(decisions.PodPlanned)
+            if other.seq < record.seq
         }
         running = [
             container_label(box)
@@ -173,13 +166,13 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
         waiting: dict[str, Record] = {}
         bound_ns = 0
         for record in records:
-            if isinstance(record.event, ShutdownBegan):
+            if isinstance(record.event, decisions.ShutdownBegan):
                 bound_ns = record.event.release_by_ns
             elif isinstance(record.event, AWAITED):
                 waiting[getattr(record.event, "key", "")] = record
             elif isinstance(record.event, OrderEnded):
                 waiting.pop(record.event.key, None)
-            elif isinstance(record.event, ReleaseLock) and waiting:
+            elif isinstance(record.event, decisions.ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
                 # At the very end of its time it is not waited for.
                 over = [key for key, each in waiting.items() if _over_ns(each) <= record.mono_ns]
@@ -205,15 +198,15 @@ def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
     silent_ns: int | None = None
     for record in view.records:
         event, at_ns = record.event, view.at_ns(record)
-        if isinstance(event, ShutdownBegan):
+        if isinstance(event, decisions.ShutdownBegan):
             ended_ns = None
-        elif isinstance(event, PodsEnded):
+        elif isinstance(event, decisions.PodsEnded):
             ended_ns = at_ns
         elif isinstance(event, DaemonStarted):
             silent_ns = None
         elif isinstance(event, ApiRead):
             silent_ns = None if event.reachable else silent_ns or at_ns
-        elif isinstance(event, ReleaseLock) and ended_ns is not None and silent_ns is not None:
+        elif isinstance(event, decisions.ReleaseLock) and ended_ns is not None and silent_ns is not None:
             since_ns = max(ended_ns, silent_ns)
             if at_ns > since_ns + flush_ns + view.slack_ns and view.served_through(ended_ns, at_ns):
                 yield (
@@ -229,7 +222,7 @@ def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentenc
         return
     ended = {event.key: record for record, event in view.events(OrderEnded)}
     stopped = [seen.at_ns for seen in view.of("kubelet-stop")]
-    for record, event in view.events(AwaitStatuses):
+    for record, event in view.events(decisions.AwaitStatuses):
         over = ended.get(event.key)
         end_ns = view.at_ns(over) if over is not None else view.ended_ns
         since_ns = max([at_ns for at_ns in stopped if at_ns < end_ns], default=None)
@@ -245,12 +238,12 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
     disturbances = view.of(*DELIVERY_DISTURBANCES)
     for release in view.of("release"):
         disturbed = any(seen.at_ns < release.at_ns for seen in disturbances)
-        if release.detail != ReleaseLock.__name__ or disturbed:
+        if release.detail != decisions.ReleaseLock.__name__ or disturbed:
             continue
-        bound_ns = view.events(ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
+        bound_ns = view.events(decisions.ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
         if release.at_ns >= view.mono_at_ns(bound_ns):
             continue
-        for record, event in view.events(DeliverStatuses):
+        for record, event in view.events(decisions.DeliverStatuses):
             if view.at_ns(record) < release.at_ns - 100 * MS:
                 missing = [
                     uid

@@ -20,24 +20,9 @@ from ebbtide.actors.config_reconciler import ConfigState
 from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order
 from ebbtide.events.codec import RawRecord, decode_event
-from ebbtide.events.decisions import (
-    Arm,
-    CancelOrder,
-    DeadlineMoved,
-    EpisodeClosed,
-    KillContainer,
-    PodPlanned,
-    ReleaseLock,
-    RemoveDropIn,
-    RunHook,
-    SendSignal,
-    ShutdownBegan,
-    ShutdownWithdrawn,
-    TakeAutopsy,
-    WriteDropIn,
-)
 from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerExited,
@@ -146,19 +131,23 @@ class RecordedShutdown(NamedTuple):
     @property
     def grant_ns(self) -> int:
         """logind's grant at the signal."""
-        return next((each.event.grant_ns for each in self.own if isinstance(each.event, ShutdownBegan)), 0)
+        return next(
+            (each.event.grant_ns for each in self.own if isinstance(each.event, decisions.ShutdownBegan)), 0
+        )
 
     @property
     def is_cut(self) -> bool:
         """The record ends within the shutdown."""
-        ends = (ReleaseLock, EpisodeClosed)
+        ends = (decisions.ReleaseLock, decisions.EpisodeClosed)
         return not any(isinstance(each.event, ends) for each in self.own)
 
     @property
     def is_moved(self) -> bool:
         """logind's delay was withdrawn, begun anew, or bypassed."""
         bypassed = isinstance(self.events[0].event, StopRequested)
-        return bypassed or any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.own)
+        return bypassed or any(
+            isinstance(each.event, decisions.DeadlineMoved | decisions.ShutdownWithdrawn) for each in self.own
+        )
 
     def system(self) -> System:
         """A new one in the state before the first record."""
@@ -525,7 +514,7 @@ class RecordedBehaviour:
 
 
 #: A report about logind belongs to the open order of these.
-LOGIND_ORDERS: tuple[type[Order], ...] = (Arm, WriteDropIn, RemoveDropIn)
+LOGIND_ORDERS: tuple[type[Order], ...] = (decisions.Arm, decisions.WriteDropIn, decisions.RemoveDropIn)
 
 #: A daemon may have found so what it reports within this time of its start.
 FIRST_LOOK_NS = NS_PER_SECOND
@@ -560,7 +549,7 @@ class _FactAttribution:
                 self.seen.answers.setdefault(event.key, [])
                 self.seen.asked_ns.setdefault(event.key, at.mono_ns)
                 self._ordered(event, at)
-            elif isinstance(event, PodPlanned):
+            elif isinstance(event, decisions.PodPlanned):
                 # The first plan counts: a restart may plan a pod again.
                 at = RecordPoint(played.seq, played.mono_ns)
                 for each in event.pod.containers:
@@ -585,22 +574,22 @@ class _FactAttribution:
     def _ordered(self, order: Order, at: RecordPoint) -> None:
         seen = self.seen
         match order:
-            case TakeAutopsy():
+            case decisions.TakeAutopsy():
                 self._autopsies[order.uid, order.container] = order.key
-            case ReleaseLock():
+            case decisions.ReleaseLock():
                 seen.released = seen.released or at
-            case RunHook():
+            case decisions.RunHook():
                 container = seen.container(order.uid, order.container)
                 if container.hook is None:
                     container.hook = RecordedHook(at, order.key, order.timeout_ns)
                     seen.hook_keys[order.key] = (order.uid, order.container)
-            case SendSignal():
+            case decisions.SendSignal():
                 container = seen.container(order.uid, order.container)
                 container.signalled = container.signalled or at
-            case KillContainer():
+            case decisions.KillContainer():
                 container = seen.container(order.uid, order.container)
                 container.killed = container.killed or at
-            case CancelOrder() if (whose := seen.hook_keys.get(order.target)) is not None:
+            case decisions.CancelOrder() if (whose := seen.hook_keys.get(order.target)) is not None:
                 hook = seen.container(*whose).hook
                 if hook is not None and hook.ended is None and hook.cut is None:
                     hook.cut, hook.cut_timed_out = at, order.timed_out
@@ -627,9 +616,9 @@ class _FactAttribution:
         key = changed.event.key
         self._open.pop(key, None)
         _, order = self._orders.get(key, (None, None))
-        if isinstance(order, SendSignal) and changed.event.result == "failed":
+        if isinstance(order, decisions.SendSignal) and changed.event.result == "failed":
             self.seen.container(order.uid, order.container).refused = True
-        if isinstance(order, KillContainer) and changed.event.result == "done":
+        if isinstance(order, decisions.KillContainer) and changed.event.result == "done":
             killed = self.seen.container(order.uid, order.container)
             killed.met = killed.met or killed.exited is None
         whose = self.seen.hook_keys.get(key)

@@ -16,12 +16,8 @@ from ebbtide.actors.config_reconciler import NAME as CONFIG
 from ebbtide.actors.logind import NAME as LOGIND
 from ebbtide.actors.logind import LogindState
 from ebbtide.actors.system import System
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
-from ebbtide.events.decisions import (
-    EpisodeOutcome,
-    PodOutcome,
-    WriteDropIn,
-)
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.record.episode_fold import RecordPoint
@@ -157,7 +153,11 @@ def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
     files = known.drop_ins
     disobeyed = files is not None and (bool(files.overridden_by) or known.grant_ns < (files.ours_ns or 0))
     records = _set_up(system, shutdown, changes)
-    orders = [each.event for each in records if isinstance(each.event, WriteDropIn) and each.actor == CONFIG]
+    orders = [
+        each.event
+        for each in records
+        if isinstance(each.event, decisions.WriteDropIn) and each.actor == CONFIG
+    ]
     return orders[-1].seconds * NS_PER_SECOND if orders and not disobeyed else None
 
 
@@ -235,7 +235,7 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
 PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
 
 #: It ended by itself, or was spared.
-ENDED_WELL: tuple[PodOutcome | None, ...] = ("graceful", "spared")
+ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
 
 
 class Interval(NamedTuple):
@@ -283,7 +283,7 @@ class PodSide(NamedTuple):
         return Interval(*(None if line is None else of(line) for line in (self.hopeful, self.grim)))
 
     @property
-    def outcomes(self) -> tuple[PodOutcome | None, PodOutcome | None]:
+    def outcomes(self) -> tuple[decisions.PodOutcome | None, decisions.PodOutcome | None]:
         """Hopeful, grim; None: not stopped, or the record ends before."""
         return _side_outcome(self.hopeful), _side_outcome(self.grim)
 
@@ -351,7 +351,7 @@ def need_of(line: PodLine, last_ns: int) -> PodNeed | None:
     return PodNeed(max(0, ends[0] - line.began_ns), at_least=True)
 
 
-def _side_outcome(line: PodLine | None) -> PodOutcome | None:
+def _side_outcome(line: PodLine | None) -> decisions.PodOutcome | None:
     return None if line is None else line.outcome
 
 
@@ -400,7 +400,7 @@ class PodLine:
     ended_ns: int | None = None
     #: The runtime refused the stop signal of one of its containers.
     refused: bool = False
-    outcome: PodOutcome | None = None
+    outcome: decisions.PodOutcome | None = None
     reason: str = ""
 
     @property
@@ -415,7 +415,7 @@ class PodLine:
 class Outline:
     """``total_ns``: from the signal to the release, or to the end of a cancelled shutdown."""
 
-    outcome: EpisodeOutcome
+    outcome: decisions.EpisodeOutcome
     total_ns: int | None
     grant_ns: int
     budget_ns: int

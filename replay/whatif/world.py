@@ -20,17 +20,8 @@ from typing import Literal, NamedTuple, cast
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS
+from ebbtide.events import decisions
 from ebbtide.events.base import Event, Fact, Order, Record
-from ebbtide.events.decisions import (
-    CancelOrder,
-    KillContainer,
-    PodPlanned,
-    ReleaseLock,
-    RunHook,
-    SendSignal,
-    TakeAutopsy,
-    TakeInventory,
-)
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
 from ebbtide.events.units import span
 from ebbtide.events.values import Container
@@ -48,7 +39,12 @@ from ebbtide.replay.whatif.record import (
 )
 
 #: These orders change no result, so they need no recorded twin.
-HARMLESS_ORDERS = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
+HARMLESS_ORDERS = (
+    decisions.SendSignal,
+    decisions.KillContainer,
+    decisions.TakeAutopsy,
+    decisions.CancelOrder,
+)
 
 
 class RecordedWorld:
@@ -137,7 +133,7 @@ class RecordedWorld:
             self._invented[order.key] = name
         delay_ns = max(slowest_ns, open_ns)
         at_ns = self._run_agenda.now_ns + delay_ns
-        for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
+        for answer in self._seen.listing if isinstance(order, decisions.TakeInventory) else ():
             assert isinstance(answer.changed.event, InventoryTaken)
             self._run_agenda.admit(at_ns, _keyed(answer.changed.event, order.key))
         self._run_agenda.admit(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
@@ -152,13 +148,13 @@ class RecordedWorld:
 
     def _note(self, event: Event) -> None:
         match event:
-            case PodPlanned():
+            case decisions.PodPlanned():
                 for spec in event.pod.containers:
                     self._container(event.pod.uid, spec.name).planned(spec)
-            case RunHook():
+            case decisions.RunHook():
                 container_run = self._container(event.uid, event.container)
                 self._hooks[event.key] = HookRun(event, container_run, self._common, self._seen.downtimes)
-            case CancelOrder() if event.target in self._hooks:
+            case decisions.CancelOrder() if event.target in self._hooks:
                 self._hooks[event.target].cut(event)
             case OrderEnded():
                 name = self._invented.get(event.key)
@@ -166,13 +162,13 @@ class RecordedWorld:
                     self.invented[name] = self.invented.get(name, 0) + 1
                 if event.key in self._hooks:
                     self._hooks[event.key].ended(event)
-            case SendSignal():
+            case decisions.SendSignal():
                 self._container(event.uid, event.container).signalled()
-            case KillContainer():
+            case decisions.KillContainer():
                 self._container(event.uid, event.container).killed()
             case ContainerExited():
                 self._container(event.uid, event.container).gone()
-            case ReleaseLock() if not self._released:
+            case decisions.ReleaseLock() if not self._released:
                 self._release()
 
     def _release(self) -> None:
@@ -211,7 +207,11 @@ class HookRun:
     """One hook, from its order to its outcome."""
 
     def __init__(
-        self, order: RunHook, container_run: ContainerRun, common: RunContext, downtimes: list[Downtime]
+        self,
+        order: decisions.RunHook,
+        container_run: ContainerRun,
+        common: RunContext,
+        downtimes: list[Downtime],
     ) -> None:
         self._order = order
         self._container = container_run
@@ -227,7 +227,7 @@ class HookRun:
         self._seen = container_run.seen.hook if is_same_hook else None
         self._end: Entry | None = self._begin(downtimes)
 
-    def cut(self, cancel: CancelOrder) -> None:
+    def cut(self, cancel: decisions.CancelOrder) -> None:
         """The pod's actor cancels it: its outcome comes as soon as in the record."""
         if self._over:
             return

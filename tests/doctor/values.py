@@ -5,19 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.actors.policy.planning import Plan
+from ebbtide.doctor import snapshot
 from ebbtide.doctor.rules import examine
-from ebbtide.doctor.snapshot import (
-    ApiServerState,
-    CertificateValidity,
-    Finding,
-    JournalState,
-    KubeletState,
-    LogindState,
-    NodePod,
-    NodeSnapshot,
-    RuntimeState,
-    Snapshot,
-)
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead
 from ebbtide.events.values import PlannedPod, PlannedWave
@@ -25,7 +14,7 @@ from ebbtide.events.values import PlannedPod, PlannedWave
 DAY_S = 86_400
 NOW_S = 1_800_000_000
 STATUS = {"enabled": True, "armed": True, "whyNot": "", "phase": "idle"}
-BUS = LogindState(
+BUS = snapshot.LogindState(
     grant_ns=40 * NS_PER_SECOND,
     preparing=False,
     our_lock=True,
@@ -33,22 +22,24 @@ BUS = LogindState(
     power_key="poweroff",
     systemd="255.4",
 )
-API = ApiServerState(
+API = snapshot.ApiServerState(
     source="/etc/ebbtide/kubeconfig",
     user="system:node:node-1",
     groups=("system:nodes",),
     known=True,
     taint=True,
-    certificate=CertificateValidity("/etc/ebbtide/kubeconfig", NOW_S - DAY_S, NOW_S + DAY_S),
+    certificate=snapshot.CertificateValidity("/etc/ebbtide/kubeconfig", NOW_S - DAY_S, NOW_S + DAY_S),
 )
-KUBELET = KubeletState(loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0)
-RUNTIME = RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
-NODE = NodeSnapshot("auto", "node-1", now_s=NOW_S, kubelet=KUBELET, runtime=RUNTIME, api=API)
+KUBELET = snapshot.KubeletState(
+    loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0
+)
+RUNTIME = snapshot.RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
+NODE = snapshot.NodeSnapshot("auto", "node-1", now_s=NOW_S, kubelet=KUBELET, runtime=RUNTIME, api=API)
 
-WEB = NodePod("u-web", "shop/web-0")
-HOST = NodePod("u-host", "shop/host-0", host_network=True)
-DISK = NodePod("u-disk", "shop/db-0", volumes=True)
-CNI = NodePod("u-cni", "kube-system/net", daemon=True, host_network=True, paths=("/etc/cni/net.d",))
+WEB = snapshot.NodePod("u-web", "shop/web-0")
+HOST = snapshot.NodePod("u-host", "shop/host-0", host_network=True)
+DISK = snapshot.NodePod("u-disk", "shop/db-0", volumes=True)
+CNI = snapshot.NodePod("u-cni", "kube-system/net", daemon=True, host_network=True, paths=("/etc/cni/net.d",))
 PODS = (WEB, HOST, DISK, CNI)
 
 
@@ -65,7 +56,7 @@ def plan(*waves: tuple[str, ...], period: int = 15) -> Plan:
     return Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5, waves=made)
 
 
-WELL = Snapshot(
+WELL = snapshot.Snapshot(
     config_error="",
     raise_grant=True,
     plan=plan(("u-web", "u-host", "u-disk"), ("u-cni",)),
@@ -74,7 +65,7 @@ WELL = Snapshot(
     bus=BUS,
     bus_error="",
     files=DropInsRead(),
-    store=JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
+    store=snapshot.JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
     forecasts=(),
     labels={},
     node=NODE._replace(pods=PODS),
@@ -86,16 +77,16 @@ MACHINE = WELL._replace(node=None, plan=plan())
 OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
 
 
-def node(**changes: Any) -> Snapshot:
+def node(**changes: Any) -> snapshot.Snapshot:
     """The well one, with these of its node's fields changed."""
     assert WELL.node is not None
     return WELL._replace(node=WELL.node._replace(**changes))
 
 
-def found(sight: Snapshot) -> list[Finding]:
+def found(sight: snapshot.Snapshot) -> list[snapshot.Finding]:
     """But for what is said of every identity."""
     return [each for each in examine(sight) if not each.code.startswith("identity-")]
 
 
-def grades(sight: Snapshot) -> list[tuple[str, str]]:
+def grades(sight: snapshot.Snapshot) -> list[tuple[str, str]]:
     return [(each.level, each.code) for each in found(sight)]

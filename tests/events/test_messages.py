@@ -9,18 +9,9 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from ebbtide.events import base
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import (
-    FIELD_REDACTION,
-    TYPES,
-    Event,
-    Fact,
-    FrozenStruct,
-    Order,
-    Stamp,
-    parse_order_key,
-)
 from ebbtide.events.facts import ORDER_TEXTS, ORDER_TEXTS_BY_ACTOR, order_text
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
 from ebbtide.events.outage_events import Attachment, LostPod, OutageSettings
@@ -28,10 +19,10 @@ from ebbtide.events.values import Container, Hook, Pod, ProcessReport, Settings
 from ebbtide.replay.redact import has_text
 from tests.events.vocabulary import EVERY
 
-NOW = Stamp(0, 0)
+NOW = base.Stamp(0, 0)
 GOLDEN = Path(__file__).parent / "messages.txt"
 CORE = sorted((Path(__file__).parents[2] / "actors").glob("*.py"))
-OURS = {name: kind for name, kind in TYPES.items() if kind.__module__.startswith("ebbtide.events.")}
+OURS = {name: kind for name, kind in base.TYPES.items() if kind.__module__.startswith("ebbtide.events.")}
 #: As an actor writes the key of an order: its word, which a container's name may follow.
 KEY_WORDS = re.compile(
     r'(?:order_key\((?:NAME|OWNER), |_(?:key|call_back)\(state, |\.key\()f?"([a-z-]+)'
@@ -46,16 +37,16 @@ KEY_WORDS = re.compile(
 def test_every_event_has_a_text_of_its_own() -> None:
     """A type without one would be a hole in every timeline and log."""
     for name, kind in OURS.items():
-        assert (kind.template != "") != (kind.text is not Event.text), name
+        assert (kind.template != "") != (kind.text is not base.Event.text), name
 
 
 def test_only_classes_of_the_vocabulary_are_types() -> None:
     """A reader's own helper class never becomes a type tag."""
 
-    class Other(Event):
+    class Other(base.Event):
         pass
 
-    assert "Other" not in TYPES
+    assert "Other" not in base.TYPES
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -65,10 +56,10 @@ def test_a_row_says_what_each_text_of_its_event_names(name: str) -> None:
     """
     kind = OURS[name]
     fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]
-    if not issubclass(kind, Fact | Order) and kind not in (d.GrantAssessed, d.LastBootEnded):
+    if not issubclass(kind, base.Fact | base.Order) and kind not in (d.GrantAssessed, d.LastBootEnded):
         assert not kind.redaction
         return
-    texts = {field.name for field in fields if has_text(field.type)} - set(FIELD_REDACTION)
+    texts = {field.name for field in fields if has_text(field.type)} - set(base.FIELD_REDACTION)
     numbers = {field for field, names in kind.redaction.items() if names == "person"}
     assert set(kind.redaction) == texts | numbers
 
@@ -76,14 +67,14 @@ def test_a_row_says_what_each_text_of_its_event_names(name: str) -> None:
 @pytest.mark.parametrize(
     "value", (Settings, Pod, Container, Hook, ProcessReport, OutageSettings, LostPod, Attachment)
 )
-def test_so_do_the_values_that_events_are_made_of(value: type[FrozenStruct]) -> None:
+def test_so_do_the_values_that_events_are_made_of(value: type[base.FrozenStruct]) -> None:
     """By field."""
     fields = inspect.type_info(value).fields  # type: ignore[attr-defined]
-    texts = {field.name for field in fields if has_text(field.type)} - set(FIELD_REDACTION)
+    texts = {field.name for field in fields if has_text(field.type)} - set(base.FIELD_REDACTION)
     assert set(value.redaction) == texts
 
 
-def levels(kind: type[Event]) -> set[int]:
+def levels(kind: type[base.Event]) -> set[int]:
     return {event.level for event in EVERY if type(event) is kind}
 
 
@@ -92,7 +83,7 @@ def test_a_level_is_one_of_five_and_a_property_gives_more_than_one() -> None:
     for kind in OURS.values():
         assert levels(kind) <= {ERROR, WARNING, NOTICE, INFO, DEBUG}
         given = kind.level
-        assert given is Event.level or not isinstance(given, property) or len(levels(kind)) > 1, kind
+        assert given is base.Event.level or not isinstance(given, property) or len(levels(kind)) > 1, kind
 
 
 def test_a_form_in_the_log_knows_its_places() -> None:
@@ -120,7 +111,7 @@ def test_names_are_learned_before_they_are_used() -> None:
 def test_a_key_that_is_none_stays_as_it_is() -> None:
     """Somebody else's text is not taken apart."""
     assert order_text(Names(), "not a key") == "not a key"
-    assert not any(parse_order_key("not a key"))
+    assert not any(base.parse_order_key("not a key"))
 
 
 def test_an_order_is_named_by_its_pod_and_container() -> None:

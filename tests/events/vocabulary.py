@@ -7,27 +7,21 @@ from msgspec.structs import replace
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import outage_events as o
+from ebbtide.events import values
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
-from ebbtide.events.values import (
-    Container,
-    Period,
-    PlannedPod,
-    PlannedWave,
-    Pod,
-    ProcessReport,
-    Settings,
-)
 
 S = NS_PER_SECOND
-POD = Pod(uid="u1", namespace="shop", name="web-0", containers=(Container(name="main"),))
+POD = values.Pod(uid="u1", namespace="shop", name="web-0", containers=(values.Container(name="main"),))
 STOP, HOOK = "HookActor/stop:main/u1/0", "HookActor/hook:main/u1/0"
-PROCESS = ProcessReport(
+PROCESS = values.ProcessReport(
     pid=7, parent_pid=1, command="java", state="sleeping", wait_channel="futex", signals_ignored=("SIGTERM",)
 )
-PERIODS = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
+PERIODS = (values.Period(priority=0, seconds=20), values.Period(priority=1000, seconds=10))
 WAVES = (
-    PlannedWave(priority=0, period_seconds=20, pods=(PlannedPod(uid="u1", grace_seconds=20),)),
-    PlannedWave(priority=1000, period_seconds=10, pods=(PlannedPod(uid="u2", grace_seconds=10),) * 2),
+    values.PlannedWave(priority=0, period_seconds=20, pods=(values.PlannedPod(uid="u1", grace_seconds=20),)),
+    values.PlannedWave(
+        priority=1000, period_seconds=10, pods=(values.PlannedPod(uid="u2", grace_seconds=10),) * 2
+    ),
 )
 
 NODE: tuple[Event, ...] = (
@@ -37,7 +31,7 @@ NODE: tuple[Event, ...] = (
     ),
     f.StopRequested(system_stopping=False),
     f.StopRequested(system_stopping=True, stop_time_ns=90 * S),
-    f.SettingsLoaded(settings=Settings()),
+    f.SettingsLoaded(settings=values.Settings()),
     f.SettingsRejected(error="config.yaml:3: unknown field"),
     f.Tick(),
     f.ClockStepped(delta_ns=-3_600_500_000_000),

@@ -31,15 +31,7 @@ import trio
 
 from benchmarks.report import Figure, conclude, parser, say
 from ebbtide.control import ControlError, ask
-from ebbtide.events.decisions import (
-    ActorFailed,
-    EpisodeClosed,
-    FallbackEngaged,
-    MeansChosen,
-    PodEnded,
-    ShutdownBegan,
-    ShutdownCancelled,
-)
+from ebbtide.events import decisions
 from ebbtide.events.facts import EffectPanicked, StorageFailed
 from ebbtide.options import control_socket
 from tests.node.bed import Bed
@@ -73,7 +65,7 @@ CONNECTIONS_MAX = PODS_AT_ONCE + 4
 #: Who is not back in time may be so at the next; after so many the rest says nothing.
 BROKEN_MAX = 5
 #: None of these is on record of a daemon that has no bug on a machine that has no fault.
-WRONG = (ActorFailed, EffectPanicked, FallbackEngaged, StorageFailed)
+WRONG = (decisions.ActorFailed, EffectPanicked, decisions.FallbackEngaged, StorageFailed)
 #: Until they are through, waves of these pods take 2 to 4 s.
 EARLY_SECONDS_MAX = 4.0
 HUNG_SECONDS_MAX = 1.5
@@ -171,15 +163,17 @@ class Week:
         """The record: as many shutdowns as there were, each cancelled and closed; nothing has failed."""
         events = [record.event for record in self.node.daemon.records()]
         counts = Counter(type(event).__name__ for event in events)
-        for kind in (ShutdownBegan, ShutdownCancelled, EpisodeClosed):
+        for kind in (decisions.ShutdownBegan, decisions.ShutdownCancelled, decisions.EpisodeClosed):
             if counts[kind.__name__] != self.done:
                 self.broken.append(f"{counts[kind.__name__]} of {kind.__name__} in {self.done} shutdowns")
         for event in events:
-            if isinstance(event, WRONG) or (isinstance(event, PodEnded) and event.outcome == "failed"):
+            if isinstance(event, WRONG) or (
+                isinstance(event, decisions.PodEnded) and event.outcome == "failed"
+            ):
                 self.broken.append(str(event))
-            if isinstance(event, MeansChosen):
+            if isinstance(event, decisions.MeansChosen):
                 self.ends[f"by {event.means}"] += 1
-            if isinstance(event, PodEnded):
+            if isinstance(event, decisions.PodEnded):
                 self.ends[f"pods {event.outcome}"] += 1
         if "Traceback" in self.bed.log(NAME):
             self.broken.append("a traceback in the log")

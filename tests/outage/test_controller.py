@@ -22,22 +22,8 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     NodeView,
 )
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Order, Record
-from ebbtide.events.outage_events import (
-    Attachment,
-    HeartbeatMissed,
-    HeartbeatSeen,
-    LeaderStarted,
-    ListWork,
-    NodeReturned,
-    OutageBegan,
-    OutageClosed,
-    OutageSettings,
-    ReadSources,
-    RequestPermit,
-    ReturnPermit,
-    WorkListed,
-)
 from ebbtide.events.reader import History
 from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
 from ebbtide.outage.controller_metrics import OutageMetrics
@@ -50,7 +36,7 @@ from tests.actors.runner_parts import TrioClock
 from tests.events.making import IDENTITY
 from tests.waiting import until
 
-HANGS = Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
+HANGS = outage_events.Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
 RENEW_SECONDS = 10
 HOUR_SECONDS = 3600
 
@@ -113,10 +99,10 @@ class Rest:
     def __init__(self) -> None:
         self.fails = trio.Event()
         self.effects: Mapping[type[Order], Effect] = {
-            ReadSources: lambda order, outlet: Ending(),
-            RequestPermit: self._permit,
-            ReturnPermit: lambda order, outlet: Ending(),
-            ListWork: self._list,
+            outage_events.ReadSources: lambda order, outlet: Ending(),
+            outage_events.RequestPermit: self._permit,
+            outage_events.ReturnPermit: lambda order, outlet: Ending(),
+            outage_events.ListWork: self._list,
         }
 
     async def run(self, outlet: Outlet) -> None:
@@ -126,12 +112,12 @@ class Rest:
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         return None
 
-    async def _permit(self, order: RequestPermit, outlet: Outlet) -> Ending:
+    async def _permit(self, order: outage_events.RequestPermit, outlet: Outlet) -> Ending:
         await outlet.put(msgspec.structs.replace(COUNTED, key=order.key))
         return Ending()
 
-    async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
-        await outlet.put(WorkListed(key=order.key, attachments=(HANGS,)))
+    async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:
+        await outlet.put(outage_events.WorkListed(key=order.key, attachments=(HANGS,)))
         return Ending()
 
 
@@ -151,7 +137,7 @@ class Led:
             namespace="ns",
             replica="one",
             writer="one",
-            settings=lambda node: OutageSettings(),
+            settings=lambda node: outage_events.OutageSettings(),
             edges=self._edges,
             clock=TrioClock(),
             identity=IDENTITY,
@@ -193,15 +179,15 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")
-        await led.until(OutageBegan)
+        await led.until(outage_events.OutageBegan)
         # The kubelet is back, and says itself that the node is not Ready: nobody calls that trouble.
         server.renew()
         server.put(ready="False", status_mark="s2")
         await server.renew_for(30)
-        assert led.count(OutageClosed) == 0
+        assert led.count(outage_events.OutageClosed) == 0
         led.rest.fails.set()
         await server.renew_for(AGAIN_SECONDS + 3 * RENEW_SECONDS)
-        assert led.count(LeaderStarted) == 2
+        assert led.count(outage_events.LeaderStarted) == 2
         assert [line for line in led.told if "a defect" in line]
         assert "ebbtide_outage_follower_failures_total 1\n" in led.metrics.text()
 
@@ -211,7 +197,7 @@ async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")
-        await led.until(OutageBegan)
+        await led.until(outage_events.OutageBegan)
     for name in range(2 * BEGUN_MAX):
         server.view.nodes.put(
             server.node._replace(name=f"m{name}", uid=f"uid-m{name}", version=str(100 + name))
@@ -237,21 +223,28 @@ async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) 
     server = Server()
     async with leading(server) as led:
         server.put(declared=Declared("uid-n", "b0", "old", "somebody"))
-        await led.until(LeaderStarted)
+        await led.until(outage_events.LeaderStarted)
         before = server.creates
         await server.renew_for(HOUR_SECONDS)
         assert server.creates - before < 10
         assert len(led.leader.followers) == 1
         # Silent again: what it did last is on record, and before that it was missed.
         last = server.lease.mark
-        await led.until(OutageBegan)
-        said = [each for each in led.events if isinstance(each, HeartbeatSeen | HeartbeatMissed)]
-        assert [type(each) for each in said[-2:]] == [HeartbeatSeen, HeartbeatMissed]
+        await led.until(outage_events.OutageBegan)
+        said = [
+            each
+            for each in led.events
+            if isinstance(each, outage_events.HeartbeatSeen | outage_events.HeartbeatMissed)
+        ]
+        assert [type(each) for each in said[-2:]] == [
+            outage_events.HeartbeatSeen,
+            outage_events.HeartbeatMissed,
+        ]
         assert [each.mark for each in said[-2:]] == [last, last]
         # From now on each sign of life counts.
-        count = led.count(HeartbeatSeen)
+        count = led.count(outage_events.HeartbeatSeen)
         server.renew()
-        await led.until(HeartbeatSeen, count + 1)
+        await led.until(outage_events.HeartbeatSeen, count + 1)
 
 
 async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> None:
@@ -259,13 +252,13 @@ async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> N
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown", taint="ours")
-        await led.until(OutageBegan)
+        await led.until(outage_events.OutageBegan)
         server.put(boot_id="b2", ready="True", taint="none", status_mark="s2")
-        await led.until(NodeReturned)
+        await led.until(outage_events.NodeReturned)
         before = server.creates
         await server.renew_for(HOUR_SECONDS)
         assert server.creates - before < 10
-        assert led.count(OutageClosed) == 0
+        assert led.count(outage_events.OutageClosed) == 0
 
 
 class Breaks(Rest):
@@ -284,7 +277,7 @@ async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockCl
     async with leading(server) as led:
         led.kind = Breaks
         server.put(ready="Unknown")
-        await led.until(OutageBegan)
+        await led.until(outage_events.OutageBegan)
     assert [line for line in led.told if "a defect" in line or "RuntimeError" in line]
 
 
@@ -293,10 +286,10 @@ async def test_a_leader_that_is_ended_stores_what_it_has_seen(autojump_clock: Mo
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")
-        await led.until(OutageBegan)
+        await led.until(outage_events.OutageBegan)
         await trio.sleep(GATHER_SECONDS * 5)
         server.renew()
-        await led.until(HeartbeatSeen)
+        await led.until(outage_events.HeartbeatSeen)
         with trio.fail_after(LEAVE_SECONDS_MAX):
             await led.leader.leave()
     place = ConfigMapStorage(server, "ns", "uid-n", "two")

@@ -9,18 +9,8 @@ from typing import Any, Protocol
 
 import trio
 
+from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Record
-from ebbtide.events.outage_events import (
-    Detached,
-    DetachWaits,
-    NodeRead,
-    OutageBegan,
-    OutageClosed,
-    OutOfService,
-    PodRecovered,
-    PodWaits,
-    ProofAccepted,
-)
 from tests.backends.backends import Backend
 from tests.deploy.granted import token
 from tests.deploy.rendering import place, rendered
@@ -166,7 +156,10 @@ class Controller:
 
     async def explains(self, stage: Stage, name: str) -> None:
         def told() -> bool:
-            waits = [*events(self.records, PodWaits), *events(self.records, DetachWaits)]
+            waits = [
+                *events(self.records, outage_events.PodWaits),
+                *events(self.records, outage_events.DetachWaits),
+            ]
             labels = {getattr(each, "name", "") for each in waits}
             return name in labels or any(name in each.reason for each in waits)
 
@@ -178,7 +171,9 @@ class Controller:
 
     async def closes(self, stage: Stage, outcome: str) -> None:
         def closed() -> bool:
-            return [each.outcome for each in events(self.records, OutageClosed)][-1:] == [outcome]
+            return [each.outcome for each in events(self.records, outage_events.OutageClosed)][-1:] == [
+                outcome
+            ]
 
         await self.until(closed, f"the outage does not end as {outcome}")
 
@@ -221,17 +216,22 @@ class Controller:
         found = (
             [*late, await self.journal.replays(), *await self.journal.traces(self.backend)] if records else []
         )
-        if not events(records, OutageBegan):
+        if not events(records, outage_events.OutageBegan):
             found.append(f"no outage is on record: {self.logs(stage)}")
-        began, taints = len(events(records, OutageBegan)), len(events(records, OutOfService))
+        began, taints = (
+            len(events(records, outage_events.OutageBegan)),
+            len(events(records, outage_events.OutOfService)),
+        )
         if taints > began:
             found.append(f"out of service {taints} times in {began} outages")
-        if taints and not events(records, ProofAccepted):
+        if taints and not events(records, outage_events.ProofAccepted):
             found.append("out of service without a proof")
-        if events(records, OutageClosed) and taints:
-            followed = {each.uid for each in events(records, PodRecovered)}
-            followed |= {each.name for each in events(records, Detached)}
-            unrecovered = " ".join(n for each in events(records, OutageClosed) for n in each.unrecovered)
+        if events(records, outage_events.OutageClosed) and taints:
+            followed = {each.uid for each in events(records, outage_events.PodRecovered)}
+            followed |= {each.name for each in events(records, outage_events.Detached)}
+            unrecovered = " ".join(
+                n for each in events(records, outage_events.OutageClosed) for n in each.unrecovered
+            )
             for name in sorted(stage.hung):
                 if name not in followed and name not in unrecovered:
                     found.append(f"nothing is on record of the end of {name}")
@@ -240,16 +240,16 @@ class Controller:
 
 def told(records: list[Record]) -> dict[str, Any]:
     """``decided_ms``: from NotReady and a proof at hand until the taint was set, by the record."""
-    row: dict[str, Any] = {"outcomes": [each.outcome for each in events(records, OutageClosed)]}
+    row: dict[str, Any] = {"outcomes": [each.outcome for each in events(records, outage_events.OutageClosed)]}
     row["records"] = len(records)
     not_ready_ns = proved_ns = 0
     for each in records:
         event = each.event
-        if isinstance(event, NodeRead):
+        if isinstance(event, outage_events.NodeRead):
             not_ready_ns = 0 if event.ready == "True" else not_ready_ns or each.mono_ns
-        elif isinstance(event, ProofAccepted):
+        elif isinstance(event, outage_events.ProofAccepted):
             proved_ns = each.mono_ns
-        elif isinstance(event, OutOfService):
+        elif isinstance(event, outage_events.OutOfService):
             known_ns = max(not_ready_ns, proved_ns)
             return row | {"proof": event.proof, "decided_ms": round((each.mono_ns - known_ns) / 1e6)}
     return row

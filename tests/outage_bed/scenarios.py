@@ -11,15 +11,8 @@ from typing import Any, NamedTuple
 
 import trio
 
+from ebbtide.events import outage_events
 from ebbtide.events.decisions import WaveStarted
-from ebbtide.events.outage_events import (
-    Contradicted,
-    DetachForced,
-    OutageBegan,
-    ProofRefused,
-    ProofWasWrong,
-    SetQuarantine,
-)
 from tests.node.client import Object, Refused
 from tests.node.csi.storage import ATTACHMENTS, claim
 from tests.node.ebbtide import Daemon
@@ -155,7 +148,7 @@ async def forced(stage: Stage, actor: Actor) -> None:
     """
     await force_delete(stage, actor)
     await stage.recovered("web", FORCED_SECONDS)
-    await actor.tells(stage, DetachForced)
+    await actor.tells(stage, outage_events.DetachForced)
 
 
 async def forced_disabled(stage: Stage, actor: Actor) -> None:
@@ -344,8 +337,8 @@ async def same_boot(stage: Stage, actor: Controller, *, report: str = "30s", sec
     left = stage.storage.staged(LOST)
     node = await stage.bed.api.get(f"{NODES}/{LOST}")
     trail = stage.storage.trail()
-    await actor.tells(stage, ProofWasWrong)
-    await actor.tells(stage, SetQuarantine)
+    await actor.tells(stage, outage_events.ProofWasWrong)
+    await actor.tells(stage, outage_events.SetQuarantine)
     await actor.closes(stage, "proof-wrong")
     assert not is_quarantined(await stage.bed.api.get(f"{NODES}/{LOST}"))
     assert not node["status"].get("volumesInUse"), "the taint was taken away while the kubelet used volumes"
@@ -394,7 +387,7 @@ async def peer(stage: Stage, actor: Controller) -> None:
     await stage.cut(stage.machine.kill_kubelet)
     await actor.declares(stage, "--alive", f"--by={OTHER}")
     await stage.not_ready()
-    await actor.tells(stage, Contradicted)
+    await actor.tells(stage, outage_events.Contradicted)
     await never_tainted(stage)
     await stage.machine.start_kubelet()
     await stage.is_back()
@@ -410,7 +403,7 @@ async def other_machine(stage: Stage, actor: Controller) -> None:
     await actor.leads(stage)
     await stage.cut()
     await stage.not_ready()
-    await actor.tells(stage, ProofRefused)
+    await actor.tells(stage, outage_events.ProofRefused)
     await never_tainted(stage)
     await stage.machine.on()
     await stage.is_back()
@@ -422,7 +415,7 @@ async def partition(stage: Stage, actor: Controller) -> None:
     await begin(stage, actor)
     await stage.cut(stage.machine.leave_network)
     await stage.not_ready()
-    await actor.tells(stage, Contradicted)
+    await actor.tells(stage, outage_events.Contradicted)
     await never_tainted(stage)
     await stage.machine.join_network()
     await stage.is_back()
@@ -547,7 +540,7 @@ async def leader_killed(stage: Stage, actor: Controller) -> None:
     await begin(stage, actor)
     await actor.start(stage, "b")
     await stage.cut()
-    await actor.tells(stage, OutageBegan)
+    await actor.tells(stage, outage_events.OutageBegan)
     first = await actor.leads(stage)
     await stage.bed.stop(part_of(first))
     stage.mark("leader killed")
@@ -564,7 +557,7 @@ async def two_leaders(stage: Stage, actor: Controller) -> None:
     await begin(stage, actor)
     await actor.start(stage, "b")
     await stage.cut()
-    await actor.tells(stage, OutageBegan)
+    await actor.tells(stage, outage_events.OutageBegan)
     first = await actor.leads(stage)
     await stage.bed.inside.do("signal", name=part_of(first), signal_number=signal.SIGSTOP)
     await actor.leads(stage, other_than=first)

@@ -61,7 +61,7 @@ NEEDS_A_FAILURE = (
     "outage._afresh: start is None -> start is not None",
     "outage._engage: event.actor != NAME -> event.actor == NAME",
     "outage_proof._afresh: start is None -> start is not None",
-    "system._handle: kind is not Tick -> kind is Tick",
+    "system._handle: kind is not facts.Tick -> kind is facts.Tick",
     "system._handle: self.on_failure is not None -> self.on_failure is None",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
     " -> now_ns > deadline_ns == slot.kind.deadline(before)",

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from ebbtide.cli.config_view import check_configuration
 from ebbtide.config import load
 from ebbtide.events.decisions import HookResult
-from ebbtide.events.record.shutdown_record import (
-    AutopsyRecord,
-    ConfigurationRecord,
-    ContainerRecord,
-    HookRecord,
-    PodRecord,
-    ShutdownRecord,
-)
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.values import Period, ProcessReport
 from ebbtide.replay.advise import (
     Advice,
@@ -44,7 +37,9 @@ BARE = Caution(margin_percent=0, stops_min=1, share_min=Fraction(0))
 PERIODS = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
 
 
-def ended(name: str, seconds: float, *, wanted: int | None = 60, priority: int = 0, **more: Any) -> PodRecord:
+def ended(
+    name: str, seconds: float, *, wanted: int | None = 60, priority: int = 0, **more: Any
+) -> shutdown_record.PodRecord:
     """It ended by itself after so long."""
     took_ns = int(seconds * SECOND)
     return told(name, wanted, priority, outcome="graceful", ended_ns=SECOND + took_ns, **more)
@@ -52,17 +47,19 @@ def ended(name: str, seconds: float, *, wanted: int | None = 60, priority: int =
 
 def killed(
     name: str, seconds: float, *, wanted: int | None = 60, priority: int = 0, **more: Any
-) -> PodRecord:
+) -> shutdown_record.PodRecord:
     """It got SIGKILL after so long."""
     at_ns = SECOND + int(seconds * SECOND)
-    container = ContainerRecord(name="main", signalled_ns=SECOND, killed_ns=at_ns, exited_ns=at_ns + 5)
+    container = shutdown_record.ContainerRecord(
+        name="main", signalled_ns=SECOND, killed_ns=at_ns, exited_ns=at_ns + 5
+    )
     more = {"containers": (container,), "ended_ns": at_ns + 5, "grace_ns": at_ns - SECOND, **more}
     return told(name, wanted, priority, outcome="killed", **more)
 
 
-def told(name: str, wanted: int | None, priority: int, **more: Any) -> PodRecord:
+def told(name: str, wanted: int | None, priority: int, **more: Any) -> shutdown_record.PodRecord:
     fields = {"grace_ns": 20 * SECOND, "began_ns": SECOND, **more}
-    return PodRecord(
+    return shutdown_record.PodRecord(
         uid=f"uid-{name}",
         namespace="shop",
         name=name,
@@ -72,9 +69,9 @@ def told(name: str, wanted: int | None, priority: int, **more: Any) -> PodRecord
     )
 
 
-def account(*pods: PodRecord, number: int = 1, **more: Any) -> ShutdownRecord:
+def account(*pods: shutdown_record.PodRecord, number: int = 1, **more: Any) -> shutdown_record.ShutdownRecord:
     fields: dict[str, Any] = {
-        "configuration": ConfigurationRecord(
+        "configuration": shutdown_record.ConfigurationRecord(
             periods=PERIODS, requested_ns=30 * SECOND, reserve_ns=5 * SECOND
         ),
         "node": "node-1",
@@ -82,7 +79,7 @@ def account(*pods: PodRecord, number: int = 1, **more: Any) -> ShutdownRecord:
         "last_ns": 90 * SECOND,
         **more,
     }
-    return ShutdownRecord(
+    return shutdown_record.ShutdownRecord(
         id=f"0011-{number}",
         trace_id="",
         journal_id="",
@@ -99,7 +96,7 @@ def account(*pods: PodRecord, number: int = 1, **more: Any) -> ShutdownRecord:
     )
 
 
-def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = BARE) -> Advice:
+def advise(shutdowns: Iterable[shutdown_record.ShutdownRecord], caution: Caution = BARE) -> Advice:
     return advise_with(shutdowns, caution)
 
 
@@ -116,7 +113,7 @@ def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
     assert len(advice.saved) == 3
 
 
-DEAF = AutopsyRecord(
+DEAF = shutdown_record.AutopsyRecord(
     container="main",
     at_ns=0,
     processes=(ProcessReport(pid=1, parent_pid=0, command="x", state="S", signals_ignored=("SIGTERM",)),),
@@ -138,7 +135,9 @@ DEAF = AutopsyRecord(
         ),
     ],
 )
-def test_whom_no_period_saves(pods: tuple[PodRecord, ...], verdict: WorkloadVerdict, says: str) -> None:
+def test_whom_no_period_saves(
+    pods: tuple[shutdown_record.PodRecord, ...], verdict: WorkloadVerdict, says: str
+) -> None:
     """Each reason has its word, and its sentence names the cure."""
     advice = advise([account(*pods)])
     assert named(advice, "shop/a").verdict == verdict
@@ -158,7 +157,7 @@ def test_a_pod_that_was_cut_short_is_perhaps_saved() -> None:
 
 def test_what_is_no_observation() -> None:
     """Spared, rejected, never begun, or refused by the runtime: nobody asked these pods to end."""
-    refused = ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
+    refused = shutdown_record.ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
     found = observed_stops(
         [
             account(
@@ -182,7 +181,13 @@ def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, ver
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     """It loads, it can be honoured under the drop-in's value, and says what is advised whatever a name is."""
     evil = ended("web", 7)
-    advice = advise([account(PodRecord(**{**_fields(evil), "name": "x\nbudget: elastic"}), ended("db-0", 1))])
+    advice = advise(
+        [
+            account(
+                shutdown_record.PodRecord(**{**_fields(evil), "name": "x\nbudget: elastic"}), ended("db-0", 1)
+            )
+        ]
+    )
     file = tmp_path / "advice.yaml"
     file.write_text(configuration_to_paste(advice))
     loaded = load([file])
@@ -192,40 +197,40 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     assert f"InhibitDelayMaxSec={advice.drop_in_seconds}" in file.read_text()
 
 
-def _fields(pod: PodRecord) -> dict[str, Any]:
+def _fields(pod: shutdown_record.PodRecord) -> dict[str, Any]:
     return {name: getattr(pod, name) for name in pod.__struct_fields__}
 
 
 # --- how long a pod took to stop ---------------------------------------------------------------
 
 
-def hook(result: HookResult, seconds: int = 0) -> HookRecord:
+def hook(result: HookResult, seconds: int = 0) -> shutdown_record.HookRecord:
     until_ns = SECOND + seconds * SECOND
-    return HookRecord(
+    return shutdown_record.HookRecord(
         container="main", kind="exec", began_ns=SECOND, until_ns=until_ns, ended_ns=until_ns, result=result
     )
 
 
 def container(
     name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
-) -> ContainerRecord:
+) -> shutdown_record.ContainerRecord:
     """Times in seconds after the beginning of its pod's stop."""
     at = [None if each is None else SECOND + each * SECOND for each in (signalled, exited)]
-    return ContainerRecord(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
+    return shutdown_record.ContainerRecord(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
 
 
 # --- how far the evidence is trusted ------------------------------------------------------------
 
 
-def refused(name: str, priority: int = 0) -> PodRecord:
+def refused(name: str, priority: int = 0) -> shutdown_record.PodRecord:
     """The runtime would not send its stop signal: it was never asked."""
-    container = ContainerRecord(
+    container = shutdown_record.ContainerRecord(
         name="main", signalled_ns=SECOND, stop_refused=True, stop_refusal="no answer", killed_ns=9 * SECOND
     )
     return killed(name, 9, priority=priority, containers=(container,))
 
 
-def many(count: int, seconds: float = 3) -> list[PodRecord]:
+def many(count: int, seconds: float = 3) -> list[shutdown_record.PodRecord]:
     return [ended(f"web-{at}", seconds) for at in range(count)]
 
 

@@ -5,22 +5,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.shutdown_record import (
-    ContainerRecord,
-    HookRecord,
-    PodRecord,
-    ShutdownRecord,
-    WaveRecord,
-)
+from ebbtide.events.record import shutdown_record
 from ebbtide.replay.blame import blame
 from tests.journals import SHUTDOWN
 
 
 def container(
     name: str, signalled_ns: int, exited_ns: int | None, killed_ns: int | None = None
-) -> ContainerRecord:
+) -> shutdown_record.ContainerRecord:
     signal = "SIGKILL" if killed_ns is not None and exited_ns is not None else ""
-    return ContainerRecord(
+    return shutdown_record.ContainerRecord(
         name=name,
         signalled_ns=signalled_ns,
         killed_ns=killed_ns,
@@ -30,11 +24,16 @@ def container(
     )
 
 
-def pod(name: str, wave: int, *containers: ContainerRecord, hooks: tuple[HookRecord, ...] = ()) -> PodRecord:
+def pod(
+    name: str,
+    wave: int,
+    *containers: shutdown_record.ContainerRecord,
+    hooks: tuple[shutdown_record.HookRecord, ...] = (),
+) -> shutdown_record.PodRecord:
     begins = [each.signalled_ns or 0 for each in containers] + [hook.began_ns for hook in hooks]
     ends = [each.exited_ns for each in containers]
     known = [end_ns for end_ns in ends if end_ns is not None]
-    return PodRecord(
+    return shutdown_record.PodRecord(
         uid=name,
         namespace="shop",
         name=name,
@@ -47,13 +46,15 @@ def pod(name: str, wave: int, *containers: ContainerRecord, hooks: tuple[HookRec
     )
 
 
-def shutdown(*waves: tuple[int, int, tuple[PodRecord, ...]], pods_ended_ns: int) -> ShutdownRecord:
+def shutdown(
+    *waves: tuple[int, int, tuple[shutdown_record.PodRecord, ...]], pods_ended_ns: int
+) -> shutdown_record.ShutdownRecord:
     """Waves by begin, end and pods."""
     return replace(
         replay.open(SHUTDOWN).shutdown().account,
         pods_ended_ns=pods_ended_ns,
         waves=tuple(
-            WaveRecord(
+            shutdown_record.WaveRecord(
                 index=index,
                 priority=index,
                 planned_ns=0,
@@ -68,7 +69,7 @@ def shutdown(*waves: tuple[int, int, tuple[PodRecord, ...]], pods_ended_ns: int)
     )
 
 
-def figures(account: ShutdownRecord) -> list[tuple[str, str, int, int]]:
+def figures(account: shutdown_record.ShutdownRecord) -> list[tuple[str, str, int, int]]:
     return [(cost.pod.name, cost.part.container, cost.took_ns, cost.alone_ns) for cost in blame(account)]
 
 

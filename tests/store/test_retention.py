@@ -101,7 +101,7 @@ async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp
     """In the log by name, and in the cursor, from which metrics and doctor have it."""
     on = Node(tmp_path)
     assert await on.trim(FULLER) == on.names[:3]
-    assert [line for line in on.said if "before it was known" in line] == on.said
+    assert [line for line in on.said if "before the store confirmed it" in line] == on.said
     assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:3]
     path = find_path([DirectorySource(tmp_path)])
     assert [each.name for each in path.segments] == on.names[3:]

@@ -35,20 +35,8 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 )
 from ebbtide.actors.edges.kubernetes.node_writes import NodePatch, NodeWriter
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, TraceContext
-from ebbtide.events import bounds
+from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
-from ebbtide.events.outage_events import (
-    CHANGED,
-    HeartbeatMissed,
-    HeartbeatSeen,
-    NodeDeleted,
-    NodeRead,
-    PowerOff,
-    ReadNode,
-    RemoveTaint,
-    SetQuarantine,
-    SetTaint,
-)
 
 #: The taint of this key is ours alone.
 QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
@@ -73,18 +61,18 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
     """What to report. ``asked``: the Node also without a change."""
     if now.node is None:
         is_news = asked or told is None or told.node is not None
-        return [NodeDeleted()] if is_news else []
+        return [outage_events.NodeDeleted()] if is_news else []
     node, before = now.node, told.node if told is not None else None
     facts: list[Fact] = []
     # A new boot id is reported first: a heartbeat alone would count for the boot before.
     if told is not None and before is not None and before.boot_id == node.boot_id:
         if now.lease_mark not in ("", told.lease_mark):
-            facts.append(HeartbeatSeen(mark=now.lease_mark))
+            facts.append(outage_events.HeartbeatSeen(mark=now.lease_mark))
         if node.status_mark not in ("", before.status_mark):
-            facts.append(HeartbeatSeen(mark=node.status_mark, source="status"))
+            facts.append(outage_events.HeartbeatSeen(mark=node.status_mark, source="status"))
     if asked or before != node:
         facts.append(
-            NodeRead(
+            outage_events.NodeRead(
                 uid=node.uid,
                 boot_id=node.boot_id,
                 ready=node.ready,
@@ -104,9 +92,11 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
     return facts
 
 
-def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -> bool:
+def is_as_ordered(
+    order: outage_events.SetTaint | outage_events.PowerOff, node: NodeView, lease_mark: str
+) -> bool:
     """Nothing has changed since the decision. A mark that is gone is no sign of life."""
-    if isinstance(order, SetTaint):
+    if isinstance(order, outage_events.SetTaint):
         same = order.resource_version == node.version
     else:
         same = node.system_uuid in ("", order.system_uuid)
@@ -119,7 +109,7 @@ def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -
     )
 
 
-def taint_patch(node: api.ApiNode, order: SetTaint) -> api.JsonObject:
+def taint_patch(node: api.ApiNode, order: outage_events.SetTaint) -> api.JsonObject:
     """A merge patch with taint and note, of the order's version."""
     added = api.rfc3339_now()
     taint = {
@@ -183,10 +173,10 @@ class NodeEdge(Edge):
         self._missed: str | None = None
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {
-            ReadNode: self._read_node,
-            SetTaint: self._set_taint,
-            RemoveTaint: lambda order, outlet: self._change(order, outlet, untaint_patch),
-            SetQuarantine: lambda order, outlet: self._change(order, outlet, quarantine_patch),
+            outage_events.ReadNode: self._read_node,
+            outage_events.SetTaint: self._set_taint,
+            outage_events.RemoveTaint: lambda order, outlet: self._change(order, outlet, untaint_patch),
+            outage_events.SetQuarantine: lambda order, outlet: self._change(order, outlet, quarantine_patch),
         }
 
     # --- what is seen ----------------------------------------------------------------------------
@@ -213,7 +203,7 @@ class NodeEdge(Edge):
             if self._look().lease_mark == mark and self._view.silent_at(self._node) <= now:
                 silent_ns = int((now - self._view.heard_at(self._node)) * NS_PER_SECOND)
                 self._missed = mark
-                await outlet.put(HeartbeatMissed(silent_ns=silent_ns, mark=mark))
+                await outlet.put(outage_events.HeartbeatMissed(silent_ns=silent_ns, mark=mark))
 
     async def _tell(self, outlet: Outlet, *, asked: bool = False) -> None:
         # One at a time, since each report is a change against the one before.
@@ -232,7 +222,7 @@ class NodeEdge(Edge):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _read_node(self, order: ReadNode, outlet: Outlet) -> Ending:
+    async def _read_node(self, order: outage_events.ReadNode, outlet: Outlet) -> Ending:
         async with self._writer.hold(HOLD, ()) as hold:
             call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
             try:
@@ -280,7 +270,7 @@ class NodeEdge(Edge):
         self._gone = self._gone or node.metadata.uid != self._uid
         return node, ""
 
-    async def as_ordered(self, order: PowerOff, outlet: Outlet) -> Ending | None:
+    async def as_ordered(self, order: outage_events.PowerOff, outlet: Outlet) -> Ending | None:
         """Read Node and lease again and report them; None: they are as when the power-off was decided, and
         the lease was watched all the time.
         """
@@ -296,12 +286,12 @@ class NodeEdge(Edge):
             silent_ns = (trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND
             silent = silent_ns >= order.silent_ns or not order.silent_ns
             same = silent and is_as_ordered(order, project_node(node), self._look().lease_mark)
-            return None if same else Ending("failed", CHANGED)
+            return None if same else Ending("failed", outage_events.CHANGED)
         return Ending("cancelled", OVERTAKEN)
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def _set_taint(self, order: SetTaint, outlet: Outlet) -> Ending:
+    async def _set_taint(self, order: outage_events.SetTaint, outlet: Outlet) -> Ending:
         async with self._writer.hold(HOLD, (HOLD,)) as hold:
             call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
             try:
@@ -310,7 +300,9 @@ class NodeEdge(Edge):
                 return api.unanswered_ending(error)
         return Ending("cancelled", OVERTAKEN)
 
-    async def _compare_and_swap(self, call: api.ApiCall, order: SetTaint, outlet: Outlet) -> Ending:
+    async def _compare_and_swap(
+        self, call: api.ApiCall, order: outage_events.SetTaint, outlet: Outlet
+    ) -> Ending:
         """Raises Unanswered."""
         again = api.AGAIN_SECONDS
         while True:
@@ -323,7 +315,7 @@ class NodeEdge(Edge):
             if now.taint == "ours" and read_note(node).order == order.key:
                 return Ending()
             if not is_as_ordered(order, now, self._look().lease_mark):
-                return Ending("failed", CHANGED)
+                return Ending("failed", outage_events.CHANGED)
             # One try: before the next both are read again.
             with suppress(api.Unanswered):
                 answer = await call.once(
@@ -344,7 +336,7 @@ class NodeEdge(Edge):
 
     async def _change(
         self,
-        order: RemoveTaint | SetQuarantine,
+        order: outage_events.RemoveTaint | outage_events.SetQuarantine,
         outlet: Outlet,
         change: Callable[[api.ApiNode], api.JsonObject | None],
     ) -> Ending:

@@ -15,30 +15,16 @@ import trio
 from ebbtide.actors.edges.kubernetes.work_view import AttachmentView, Changes, PodView, WorkView
 from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, TraceContext
+from ebbtide.events import outage_events
 from ebbtide.events.base import Fact, Order, Record
-from ebbtide.events.outage_events import (
-    Attachment,
-    AttachmentGone,
-    AttachmentRead,
-    Detached,
-    ElsewhereRead,
-    ListWork,
-    LostPod,
-    LostPodGone,
-    LostPodRead,
-    OutageClosed,
-    PodLost,
-    PodRecovered,
-    WorkListed,
-)
 from ebbtide.events.outage_events import Effect as TaintEffect
 
 OVER = "the outage is over"
 
 
-def elsewhere(pod: PodView) -> ElsewhereRead:
+def elsewhere(pod: PodView) -> outage_events.ElsewhereRead:
     waiting = f"a new pod is not Ready: {pod.waiting}" if pod.waiting else ""
-    return ElsewhereRead(
+    return outage_events.ElsewhereRead(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
@@ -63,7 +49,7 @@ class WorkEdge(Edge):
         node: str,
         *,
         effect: TaintEffect = "NoExecute",
-        lost: Iterable[PodLost] = (),
+        lost: Iterable[outage_events.PodLost] = (),
         context: TraceContext = lambda key: "",
     ) -> None:
         self._view, self._node, self._effect = view, node, effect
@@ -82,27 +68,27 @@ class WorkEdge(Edge):
         #: Pods that were ending when they were found: their replacements exist already.
         self._replaced: dict[str, None] = {}
         #: The last report, by UID.
-        self._lost: dict[str, LostPod] = {}
-        self._new: dict[str, ElsewhereRead] = {}
-        self._attachments: dict[str, Attachment] = {}
+        self._lost: dict[str, outage_events.LostPod] = {}
+        self._new: dict[str, outage_events.ElsewhereRead] = {}
+        self._attachments: dict[str, outage_events.Attachment] = {}
         #: By attachment's UID, since when its attacher has been silent.
         self._unheard: dict[str, float] = {}
         self._outages = 0
         self._telling = trio.Lock()
-        self.effects: Mapping[type[Order], Effect] = {ListWork: self._list}
+        self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
     def observe(self, records: Sequence[Record]) -> None:
         """End the reports on a pod or attachment that is over, and on an owner whose pods all are; after
         `OutageClosed` on all, until the next `ListWork`.
         """
         for event in (record.event for record in records):
-            if isinstance(event, PodRecovered):
+            if isinstance(event, outage_events.PodRecovered):
                 self._drop_pod(event.uid, event.by)
-            elif isinstance(event, Detached):
+            elif isinstance(event, outage_events.Detached):
                 for uid in [uid for uid, each in self._attachments.items() if each.name == event.name]:
                     del self._attachments[uid]
                     self._unheard.pop(uid, None)
-            elif isinstance(event, OutageClosed):
+            elif isinstance(event, outage_events.OutageClosed):
                 self._outages += 1
                 self._view.forget(self._changes)
                 self._changes.take()
@@ -132,7 +118,7 @@ class WorkEdge(Edge):
 
     # --- the list --------------------------------------------------------------------------------
 
-    async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
+    async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:
         outage = self._outages
         # However long it takes: without the API server nothing can be done.
         await self._view.current()
@@ -143,7 +129,7 @@ class WorkEdge(Edge):
             await outlet.put(listed, *facts)
         return Ending()
 
-    def _start(self, key: str) -> tuple[WorkListed, list[ElsewhereRead]]:
+    def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
         """List the present state. Later reports are changes against it."""
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
         # A controller does not count a pod that is Terminating or has ended, and makes another at once; only
@@ -179,7 +165,7 @@ class WorkEdge(Edge):
         self._attachments = {
             each.uid: self._attachment(each, now) for each in self._view.attachments_of(self._node)
         }
-        listed = WorkListed(
+        listed = outage_events.WorkListed(
             key=key,
             pods=tuple(self._lost.values()),
             attachments=tuple(self._attachments.values()),
@@ -187,8 +173,8 @@ class WorkEdge(Edge):
         )
         return listed, [*lost_again, *self._new.values()]
 
-    def _lost_pod(self, pod: PodView) -> LostPod:
-        return LostPod(
+    def _lost_pod(self, pod: PodView) -> outage_events.LostPod:
+        return outage_events.LostPod(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
@@ -240,11 +226,11 @@ class WorkEdge(Edge):
         if uid in self._lost:
             if pod is None:
                 del self._lost[uid]
-                return LostPodGone(uid=uid)
+                return outage_events.LostPodGone(uid=uid)
             lost = self._lost_pod(pod)
             if lost != self._lost[uid]:
                 self._lost[uid] = lost
-                return LostPodRead(pod=lost)
+                return outage_events.LostPodRead(pod=lost)
         elif pod is None:
             if (last := self._new.pop(uid, None)) is not None and last != (gone := _gone(last)):
                 return gone
@@ -261,14 +247,14 @@ class WorkEdge(Edge):
         if found is None:
             del self._attachments[uid]
             self._unheard.pop(uid, None)
-            return AttachmentGone(name=last.name)
+            return outage_events.AttachmentGone(name=last.name)
         told = self._attachment(found, now)
         if told == last:
             return None
         self._attachments[uid] = told
-        return AttachmentRead(attachment=told)
+        return outage_events.AttachmentRead(attachment=told)
 
-    def _attachment(self, attachment: AttachmentView, now: float) -> Attachment:
+    def _attachment(self, attachment: AttachmentView, now: float) -> outage_events.Attachment:
         error, uid = attachment.error, attachment.uid
         if not attachment.unheard:
             self._unheard.pop(uid, None)
@@ -276,7 +262,7 @@ class WorkEdge(Edge):
             self._unheard.setdefault(uid, now)
             if now >= self._heard_at(uid) + ATTACHER_SECONDS:
                 error = TEXTS["attacher-silent"].format(driver=attachment.driver)
-        return Attachment(
+        return outage_events.Attachment(
             name=attachment.name,
             volume=attachment.volume,
             driver=attachment.driver,
@@ -296,6 +282,8 @@ class WorkEdge(Edge):
         return min((end for end in ends if end > now), default=math.inf)
 
 
-def _gone(last: ElsewhereRead) -> ElsewhereRead:
+def _gone(last: outage_events.ElsewhereRead) -> outage_events.ElsewhereRead:
     """It no longer counts as a replacement."""
-    return ElsewhereRead(uid=last.uid, namespace=last.namespace, name=last.name, owner_uid=last.owner_uid)
+    return outage_events.ElsewhereRead(
+        uid=last.uid, namespace=last.namespace, name=last.name, owner_uid=last.owner_uid
+    )

@@ -11,40 +11,38 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import CAUSES, cause_groups, cause_of, headline, reason_text, shape
 from ebbtide.events.record.episodes import Episode, episodes
 from ebbtide.events.record.severity import SEVERITY_TABLE, Severity, Summary, severity_of
-from ebbtide.events.record.shutdown_record import (
-    AutopsyRecord,
-    ContainerRecord,
-    HookRecord,
-    PodRecord,
-    ShutdownRecord,
-)
 from ebbtide.events.values import ProcessReport
 from tests.journals import CANCELLED, GOLDEN, SHUTDOWN
 
 S = 1_000_000_000
-TOLD = ContainerRecord(name="main", signalled_ns=0, killed_ns=9 * S)
-HUNG = HookRecord(container="main", kind="exec", began_ns=0, until_ns=S, result="timed-out", reason="hung")
-DEAF = AutopsyRecord(
+TOLD = shutdown_record.ContainerRecord(name="main", signalled_ns=0, killed_ns=9 * S)
+HUNG = shutdown_record.HookRecord(
+    container="main", kind="exec", began_ns=0, until_ns=S, result="timed-out", reason="hung"
+)
+DEAF = shutdown_record.AutopsyRecord(
     container="main",
     at_ns=0,
     processes=(ProcessReport(pid=1, parent_pid=0, command="sh", state="S", signals_ignored=("SIGTERM",)),),
 )
 
 
-def pod(name: str = "web-0", outcome: PodOutcome | None = "killed", **fields: Any) -> PodRecord:
+def pod(
+    name: str = "web-0", outcome: PodOutcome | None = "killed", **fields: Any
+) -> shutdown_record.PodRecord:
     fields = {"containers": (TOLD,), "grace_ns": 9 * S, "wanted_grace_seconds": 9} | fields
-    return PodRecord(uid=f"u-{name}", namespace="shop", name=name, outcome=outcome, **fields)
+    return shutdown_record.PodRecord(uid=f"u-{name}", namespace="shop", name=name, outcome=outcome, **fields)
 
 
-def refused(name: str, why: str, outcome: PodOutcome = "killed") -> PodRecord:
+def refused(name: str, why: str, outcome: PodOutcome = "killed") -> shutdown_record.PodRecord:
     return pod(name, outcome, containers=(replace(TOLD, stop_refused=True, stop_refusal=why),))
 
 
 #: By its cause, the pod of which it is.
-CAUSED: dict[str, PodRecord] = {
+CAUSED: dict[str, shutdown_record.PodRecord] = {
     "stop-refused": refused("web-0", "no answer"),
     "delete-refused": pod(refused="429", containers=(replace(TOLD, signalled_ns=None),)),
     "kill-refused": pod(outcome="failed", containers=(replace(TOLD, kill_refusal="EPERM"),)),
@@ -131,10 +129,10 @@ def test_names_and_numbers_do_not_tell_two_of_a_kind_apart(one: str, other: str)
 class Night:
     """A shutdown of these pods, on the record of a real one."""
 
-    pods: tuple[PodRecord, ...]
+    pods: tuple[shutdown_record.PodRecord, ...]
 
     @property
-    def record(self) -> ShutdownRecord:
+    def record(self) -> shutdown_record.ShutdownRecord:
         whole = replay.open(SHUTDOWN).shutdown().account
         return replace(whole, pods=self.pods, notices=())
 
@@ -153,7 +151,7 @@ def test_like_causes_are_one_group() -> None:
     assert {group.severity for group in groups} == {"bad"}
 
 
-def calm(count: int) -> tuple[PodRecord, ...]:
+def calm(count: int) -> tuple[shutdown_record.PodRecord, ...]:
     return tuple(pod(f"calm-{at}", "graceful") for at in range(count))
 
 

@@ -7,17 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ebbtide.events import decisions
 from ebbtide.events import outage_events as outage
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Order
-from ebbtide.events.decisions import (
-    Armed,
-    CancelOrder,
-    DeadlineMoved,
-    PodEnded,
-    Resumed,
-    ShutdownBegan,
-)
 from ebbtide.events.facts import BusLost
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings
@@ -107,18 +100,20 @@ def test_fates(pods: tuple[PodPlan, ...], faults: dict[str, Any], outcome: str, 
 
 def test_each_happens_to_the_node() -> None:
     """A late grant leaves logind's timer, a cancel arms the node again, a lost bus is made anew."""
-    assert Run(late_grant_ns=12 * NS_PER_SECOND).events(ShutdownBegan)[0].grant_ns == 5 * NS_PER_SECOND
+    assert (
+        Run(late_grant_ns=12 * NS_PER_SECOND).events(decisions.ShutdownBegan)[0].grant_ns == 5 * NS_PER_SECOND
+    )
     cancelled = Run(cancel_after_ns=2 * NS_PER_SECOND).machine.boots
     assert len(cancelled) == 1
     assert cancelled[0].node.logind.holders
     assert cancelled[0].node.api.shown_ready
     lost = Run(bus_lost_after_ns=NS_PER_SECOND)
-    assert (len(lost.events(BusLost)), len(lost.events(Armed))) == (1, 3)
+    assert (len(lost.events(BusLost)), len(lost.events(decisions.Armed))) == (1, 3)
     twice = Run(second_signal_after_ns=2 * NS_PER_SECOND)
-    assert (len(twice.events(ShutdownBegan)), len(twice.events(DeadlineMoved))) == (1, 1)
+    assert (len(twice.events(decisions.ShutdownBegan)), len(twice.events(decisions.DeadlineMoved))) == (1, 1)
     cut = Run(power_cut_after_ns=2 * NS_PER_SECOND)
-    assert cut.events(Resumed)[-1].previous == "cut short at wave 0"
-    assert "ignores SIGTERM" in Run(DEAF).events(PodEnded)[0].reason
+    assert cut.events(decisions.Resumed)[-1].previous == "cut short at wave 0"
+    assert "ignores SIGTERM" in Run(DEAF).events(decisions.PodEnded)[0].reason
 
 
 @pytest.mark.parametrize("kind", ["poweroff", "soft-reboot"])
@@ -134,6 +129,6 @@ def test_kind(kind: str) -> None:
 def test_every_order_has_somebody() -> None:
     """The model carries out every order that there is for a daemon on a node."""
     machine = simulate(SimulationRequest(synthetic=1, calm=True, mode="api"), 1).machine
-    known = {CancelOrder, *machine.lives[0].effects._table}
+    known = {decisions.CancelOrder, *machine.lives[0].effects._table}
     orders = {kind for kind in TYPES.values() if issubclass(kind, Order)}
     assert {kind for kind in orders if kind.__module__ != outage.__name__} == known

@@ -7,21 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from ebbtide.actors.system import System
+from ebbtide.events import facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Arm
-from ebbtide.events.facts import (
-    BusLost,
-    ContainerStarted,
-    OrderEnded,
-    PreparingRead,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.values import Settings
 from ebbtide.replay.sim import loop as loops
 from ebbtide.replay.sim.loop import Agenda, Loop, RanAway
 
-SETTINGS = SettingsLoaded(settings=Settings(shutdown_grace_period_ns=10 * NS_PER_SECOND))
+SETTINGS = facts.SettingsLoaded(settings=Settings(shutdown_grace_period_ns=10 * NS_PER_SECOND))
 
 
 class Deaf:
@@ -37,10 +30,10 @@ class Deaf:
 def test_one_instant_goes_by_lane() -> None:
     """Moves first, then logind, outcomes and the rest; within a lane in the order of putting."""
     agenda, world = Agenda(), Deaf()
-    agenda.put(5, ContainerStarted(uid="a", container="b"))
-    agenda.put(5, OrderEnded(key="x", result="done"))
-    agenda.put(5, PreparingRead(preparing=False))
-    agenda.put(5, lambda: agenda.put(5, BusLost(error="moved")))
+    agenda.put(5, facts.ContainerStarted(uid="a", container="b"))
+    agenda.put(5, facts.OrderEnded(key="x", result="done"))
+    agenda.put(5, facts.PreparingRead(preparing=False))
+    agenda.put(5, lambda: agenda.put(5, facts.BusLost(error="moved")))
     Loop(System(), agenda, world, 0).run()
     assert [type(record.event).__name__ for record in world.seen] == [
         "PreparingRead",
@@ -57,9 +50,9 @@ def test_a_tick_comes_at_its_deadline() -> None:
     loop = Loop(System(), agenda, world, 1000)
     loop.run()
     arm = next(record.event for record in world.seen if isinstance(record.event, Arm))
-    agenda.put(9, OrderEnded(key=arm.key, result="failed", reason="no bus"))
+    agenda.put(9, facts.OrderEnded(key=arm.key, result="failed", reason="no bus"))
     loop.run()
-    tick = next(record for record in world.seen if isinstance(record.event, Tick))
+    tick = next(record for record in world.seen if isinstance(record.event, facts.Tick))
     assert tick.mono_ns == 9 + NS_PER_SECOND
     assert tick.wall_ns == tick.mono_ns + 1000
 

@@ -8,13 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide.actors import container
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import (
-    DeletePod,
-    DetachCertified,
-    SendSignal,
-)
 from ebbtide.events.facts import InventoryTaken, OrderEnded
 from ebbtide.replay.sim.scenario import NodeMode, PodPlan
 from ebbtide.replay.sim.sim_node import KUBELET, NOT_LISTED_YET, Happening
@@ -39,7 +35,9 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
     assert set(run.fates.values()) == {"graceful"}
     assert [event.source for event in run.events(InventoryTaken)] == ["simulated", source, source]
     safe = source == "simulated"
-    assert [(event.safe, event.restarts) for event in run.events(DetachCertified)] == [(safe, not safe)]
+    assert [(event.safe, event.restarts) for event in run.events(decisions.DetachCertified)] == [
+        (safe, not safe)
+    ]
 
 
 def test_deletes_that_nobody_answers() -> None:
@@ -50,7 +48,7 @@ def test_deletes_that_nobody_answers() -> None:
         results = {event.key: event.result for event in run.events(OrderEnded)}
         taken = {each.uid: None for each in seen(run, "delete")}
         hooks = {each.uid: None for each in seen(run, "hook") if each.life != KUBELET}
-        for order in run.events(DeletePod):
+        for order in run.events(decisions.DeletePod):
             way = results[order.key], order.uid in taken
             ways[way] = ways.get(way, 0) + 1
             assert way[0] == "failed" or order.uid not in hooks
@@ -71,7 +69,7 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
     )
     first = run.events(InventoryTaken)[0]
     assert first.untold == ("" if known else NOT_LISTED_YET)
-    assert [event.uid for event in run.events(SendSignal)][-1:] == ["uid-db"]
+    assert [event.uid for event in run.events(decisions.SendSignal)][-1:] == ["uid-db"]
     assert [len(wave.pods) for wave in run.account.waves] == ([2, 1] if known else [3, 0])
     assert len(run.events(InventoryTaken)) > 1
 

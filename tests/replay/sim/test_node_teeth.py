@@ -7,17 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import force_setattr, replace
 
+from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
-from ebbtide.events.decisions import (
-    AwaitStatuses,
-    CheckMounts,
-    DeletePod,
-    DetachCertified,
-    HandedOver,
-    MeansChosen,
-    PodsEnded,
-)
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
@@ -69,7 +61,7 @@ def last_word(of_run: Machine) -> None:
 
 
 def deletes_after_the_hand_over(of_run: Machine) -> None:
-    delete, over = record(of_run, DeletePod).event, record(of_run, HandedOver)
+    delete, over = record(of_run, decisions.DeletePod).event, record(of_run, decisions.HandedOver)
     put(of_run, replace(over, seq=of_run.boots[0].records[-1].seq), replace(delete, key="again"))
     force_setattr(of_run.boots[0].records[-1], "episode", over.episode)
     force_setattr(of_run.boots[0].records[-1], "seq", over.seq + 10**6)
@@ -83,32 +75,35 @@ def stops_beside_the_kubelet(of_run: Machine) -> None:
 
 
 def touched_while_looking_on(of_run: Machine) -> None:
-    delete = DeletePod(key="k", uid="uid-web", namespace="shop", name="web", grace_seconds=1)
-    put(of_run, record(of_run, MeansChosen), delete)
+    delete = decisions.DeletePod(key="k", uid="uid-web", namespace="shop", name="web", grace_seconds=1)
+    put(of_run, record(of_run, decisions.MeansChosen), delete)
 
 
 def certified_too_soon(of_run: Machine) -> None:
     seen = of_run.log.seen
     seen[:] = [each for each in seen if each.what != "unmounted"]
-    assert any(isinstance(each.event, DetachCertified) and each.event.safe for each in of_run.journal.records)
+    assert any(
+        isinstance(each.event, decisions.DetachCertified) and each.event.safe
+        for each in of_run.journal.records
+    )
 
 
 def released_too_soon(of_run: Machine) -> None:
-    check_mounts = record(of_run, CheckMounts).event
-    put(of_run, record(of_run, CheckMounts), replace(check_mounts, key="never answered"))
+    check_mounts = record(of_run, decisions.CheckMounts).event
+    put(of_run, record(of_run, decisions.CheckMounts), replace(check_mounts, key="never answered"))
 
 
 def released_too_late(of_run: Machine) -> None:
     """All pods had ended two seconds before."""
-    ended = record(of_run, PodsEnded)
+    ended = record(of_run, decisions.PodsEnded)
     records = of_run.boots[0].records
     at = next(index for index, each in enumerate(records) if each.seq == ended.seq)
     records[at] = replace(ended, mono_ns=ended.mono_ns - 2 * NS_PER_SECOND)
 
 
 def awaited_in_vain(of_run: Machine) -> None:
-    over = record(of_run, HandedOver)
-    asked = AwaitStatuses(key="in vain", uids=("uid-web",), timeout_ns=NS_PER_SECOND)
+    over = record(of_run, decisions.HandedOver)
+    asked = decisions.AwaitStatuses(key="in vain", uids=("uid-web",), timeout_ns=NS_PER_SECOND)
     put(of_run, over, asked)
     last = of_run.boots[0].records[-1]
     put(of_run, last, OrderEnded(key="in vain", result="timed-out"))

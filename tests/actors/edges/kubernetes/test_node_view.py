@@ -30,17 +30,10 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     project_node,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
+from ebbtide.events import outage_events
 from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
 from ebbtide.events.decisions import PublishLastBoot
-from ebbtide.events.outage_events import (
-    HeartbeatMissed,
-    HeartbeatSeen,
-    LastBootStated,
-    NodeDeleted,
-    NodeRead,
-    SetTaint,
-)
 from ebbtide.events.values import BootEnding, BootEndReason
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -56,7 +49,7 @@ def node_object(**fields: Any) -> dict[str, Any]:
 def test_what_is_told() -> None:
     """A heartbeat for each mark that is another, then the Node if it has changed; of a new boot no more."""
     look = Look(NODE, "l1")
-    read = NodeRead(
+    read = outage_events.NodeRead(
         uid="u",
         boot_id="b1",
         ready="True",
@@ -68,7 +61,7 @@ def test_what_is_told() -> None:
     )
     newer = NODE._replace(version="2", status_mark="s2")
     rebooted = newer._replace(boot_id="b2")
-    beats = [HeartbeatSeen(mark="l2"), HeartbeatSeen(mark="s2", source="status")]
+    beats = [outage_events.HeartbeatSeen(mark="l2"), outage_events.HeartbeatSeen(mark="s2", source="status")]
     replace = msgspec.structs.replace
     newer_read = replace(read, resource_version="2", status_mark="s2", lease_mark="l2")
     assert facts_between(None, look) == [read]
@@ -79,14 +72,14 @@ def test_what_is_told() -> None:
     assert facts_between(look, Look(rebooted, "l2")) == [replace(newer_read, boot_id="b2")]
     # Nothing that is not there any more is a sign of life.
     assert facts_between(look, Look(NODE, "")) == []
-    assert facts_between(Look(NODE, ""), look) == [HeartbeatSeen(mark="l1")]
+    assert facts_between(Look(NODE, ""), look) == [outage_events.HeartbeatSeen(mark="l1")]
     gone = Look(None, "l1")
-    assert facts_between(look, gone) == facts_between(None, gone) == [NodeDeleted()]
+    assert facts_between(look, gone) == facts_between(None, gone) == [outage_events.NodeDeleted()]
     assert facts_between(gone, gone) == []
-    assert facts_between(gone, gone, asked=True) == [NodeDeleted()]
+    assert facts_between(gone, gone, asked=True) == [outage_events.NodeDeleted()]
 
 
-ORDER = SetTaint(
+ORDER = outage_events.SetTaint(
     key="k",
     node="n",
     node_uid="u",
@@ -138,7 +131,7 @@ def test_which_boot_our_taint_is_about(added: str, boot: str, told: str) -> None
     found["metadata"]["annotations"] = {NOTE_ANNOTATION: note}
     view = project_node(msgspec.convert(found, ApiNode))
     (read,) = facts_between(None, Look(view, ""))
-    assert isinstance(read, NodeRead)
+    assert isinstance(read, outage_events.NodeRead)
     assert (read.taint, read.taint_boot) == ("ours" if added == "T" else "other", told)
 
 
@@ -197,7 +190,7 @@ def written(**fields: Any) -> dict[str, Any]:
 def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) -> None:
     """Every word of it, and the same bytes whatever is not known."""
     told = saying(msgspec.json.encode(written(ending=ending, why=why)).decode()).last_boot
-    assert told == LastBootStated(
+    assert told == outage_events.LastBootStated(
         boot_id=BOOTS[0],
         ending=ending,
         why=why,
@@ -210,7 +203,7 @@ def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) 
     least = {"bootId": BOOTS[0], "ending": ending, "saidBy": BOOTS[1]}
     told = saying(msgspec.json.encode(least).decode()).last_boot
     assert told is not None
-    fresh = LastBootStated(boot_id=BOOTS[0], ending=ending, said_by=BOOTS[1])
+    fresh = outage_events.LastBootStated(boot_id=BOOTS[0], ending=ending, said_by=BOOTS[1])
     assert encode_event(told) == encode_event(fresh)
 
 
@@ -297,7 +290,7 @@ async def watching(clock: MockClock) -> AsyncIterator[tuple[ClusterView, Outbox]
 
 
 def missed(box: Outbox) -> list[tuple[float, str]]:
-    return [(each.silent_ns / 1e9, each.mark) for each in box.of(HeartbeatMissed)]
+    return [(each.silent_ns / 1e9, each.mark) for each in box.of(outage_events.HeartbeatMissed)]
 
 
 async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
@@ -314,10 +307,10 @@ async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
         await trio.sleep(100)
         assert missed(box) == [(11.5, "l1"), (11.5, "l2")]
         assert [type(each) for each in box.facts] == [
-            NodeRead,
-            HeartbeatMissed,
-            HeartbeatSeen,
-            HeartbeatMissed,
+            outage_events.NodeRead,
+            outage_events.HeartbeatMissed,
+            outage_events.HeartbeatSeen,
+            outage_events.HeartbeatMissed,
         ]
 
 

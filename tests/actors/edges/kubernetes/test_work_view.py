@@ -26,19 +26,8 @@ from ebbtide.actors.edges.kubernetes.work_view import (
 )
 from ebbtide.actors.hang import ATTACHER_SECONDS
 from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
+from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Fact, Record
-from ebbtide.events.outage_events import (
-    Attachment,
-    AttachmentGone,
-    AttachmentRead,
-    ElsewhereRead,
-    ListWork,
-    LostPod,
-    LostPodGone,
-    LostPodRead,
-    OutageClosed,
-    WorkListed,
-)
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.work_fake import (
     Object,
@@ -243,8 +232,8 @@ class Hand:
         self._said = 0
 
     async def do_list(self, key: str = "k") -> Ending:
-        effect: Any = self.edge.effects[ListWork]
-        ended = await effect(ListWork(key=key, node="worker"), self.outbox)
+        effect: Any = self.edge.effects[outage_events.ListWork]
+        ended = await effect(outage_events.ListWork(key=key, node="worker"), self.outbox)
         assert isinstance(ended, Ending)
         return ended
 
@@ -272,8 +261,8 @@ async def working(server: Server, **fields: Any) -> AsyncIterator[Hand]:
         nursery.cancel_scope.cancel()
 
 
-def lost(name: str, **fields: Any) -> LostPod:
-    return LostPod(uid=f"uid-{name}", namespace="default", name=name, **fields)
+def lost(name: str, **fields: Any) -> outage_events.LostPod:
+    return outage_events.LostPod(uid=f"uid-{name}", namespace="default", name=name, **fields)
 
 
 def db(name: str = "db-0", node: str = "worker", **fields: Any) -> Object:
@@ -286,13 +275,13 @@ def web(name: str, node: str = "", **fields: Any) -> Object:
 
 OF_DB = {"owner_uid": "StatefulSet/db", "owner": "StatefulSet/db", "same_name": True}
 OF_WEB = {"owner_uid": "ReplicaSet/web", "owner": "ReplicaSet/web"}
-VA = Attachment(name="va", volume="pv-va", driver="csi.example.test")
+VA = outage_events.Attachment(name="va", volume="pv-va", driver="csi.example.test")
 
 
 def elsewhere(
     name: str, node: str = "", *, is_ready: bool = False, waiting: str = "", **uid: str
-) -> ElsewhereRead:
-    return ElsewhereRead(
+) -> outage_events.ElsewhereRead:
+    return outage_events.ElsewhereRead(
         uid=uid.get("uid", f"uid-{name}"),
         namespace="default",
         name=name,
@@ -324,7 +313,7 @@ async def test_the_list(autojump_clock: MockClock) -> None:
     server.attach(attachment("va-2", "other"))
     async with working(server) as hand:
         assert await hand.list() == [
-            WorkListed(
+            outage_events.WorkListed(
                 key="k",
                 pods=(
                     lost("bare", tolerates=True),
@@ -347,7 +336,7 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
     async with working(server) as hand:
         await hand.list()
         server.pod(db(meta={**DELETED, "labels": {"a": "b"}}))
-        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
+        assert await hand.said() == [outage_events.LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
         # What is not told has changed, was there before, is another node's, or came since the list.
         server.pod(db(meta={**DELETED, "labels": {"a": "c"}}))
         server.pod(web("web-b", "other", status=ready()))
@@ -359,18 +348,20 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
         server.remove(PODS_PATH, "uid-db-0")
         server.pod(db(node="", uid="again", status=unscheduled("Insufficient cpu")))
         assert await hand.said() == [
-            LostPodGone(uid="uid-db-0"),
+            outage_events.LostPodGone(uid="uid-db-0"),
             elsewhere("db-0", uid="again", waiting="a new pod is not Ready: Unschedulable: Insufficient cpu"),
         ]
         server.attach(attachment("va", **DELETED))
-        assert await hand.said() == [AttachmentRead(attachment=msgspec.structs.replace(VA, deleting=True))]
+        assert await hand.said() == [
+            outage_events.AttachmentRead(attachment=msgspec.structs.replace(VA, deleting=True))
+        ]
         server.remove(ATTACHMENTS_PATH, "uid-va")
         server.pod(db(node="other", uid="again", status=ready()))
         server.pod(web("web-new", "other", status=ready()))
         assert await hand.said() == [
             elsewhere("db-0", "other", uid="again", is_ready=True),
             elsewhere("web-new", "other", is_ready=True),
-            AttachmentGone(name="va"),
+            outage_events.AttachmentGone(name="va"),
         ]
         # A new one that goes again is not Ready any more, and is told of no further.
         server.remove(PODS_PATH, "uid-web-new")
@@ -389,7 +380,7 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
     server = Server()
     server.pod(db())
     server.attach(attachment("va", **DELETED))
-    closed = recorded(OutageClosed(outcome="recovered"))
+    closed = recorded(outage_events.OutageClosed(outcome="recovered"))
     async with working(server) as hand, trio.open_nursery() as nursery:
         await hand.list()
         hand.edge.observe(closed)
@@ -411,7 +402,7 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
         await trio.sleep(60)
         assert [each.result for each in ended] == ["cancelled"]
         assert await hand.list() == [
-            WorkListed(
+            outage_events.WorkListed(
                 key="k",
                 pods=(lost("web-a", **OF_WEB),),
                 attachments=(msgspec.structs.replace(VA, deleting=True),),
@@ -448,31 +439,31 @@ class Told:
     """What the facts of one edge come to."""
 
     def __init__(self) -> None:
-        self.lost: dict[str, LostPod] = {}
-        self.new: dict[str, ElsewhereRead] = {}
-        self.attachments: dict[str, Attachment] = {}
+        self.lost: dict[str, outage_events.LostPod] = {}
+        self.new: dict[str, outage_events.ElsewhereRead] = {}
+        self.attachments: dict[str, outage_events.Attachment] = {}
         self.before: tuple[str, ...] = ()
         #: The newest version that was told, by UID or name: here they are drawn into names of finalizers.
         self.newest: dict[str, int] = {}
 
     def take(self, facts: list[Fact]) -> None:
         for fact in facts:
-            if isinstance(fact, WorkListed):
+            if isinstance(fact, outage_events.WorkListed):
                 self.lost = {each.uid: each for each in fact.pods}
                 self.attachments = {each.name: each for each in fact.attachments}
                 self.before = fact.elsewhere
-            elif isinstance(fact, LostPodRead):
+            elif isinstance(fact, outage_events.LostPodRead):
                 assert fact.pod != self.lost[fact.pod.uid], "told twice"
                 self._newer(fact.pod.uid, fact.pod.finalizers[0])
                 self.lost[fact.pod.uid] = fact.pod
-            elif isinstance(fact, LostPodGone):
+            elif isinstance(fact, outage_events.LostPodGone):
                 del self.lost[fact.uid]
-            elif isinstance(fact, AttachmentRead):
+            elif isinstance(fact, outage_events.AttachmentRead):
                 self._newer(fact.attachment.name, fact.attachment.error.rpartition(" ")[2])
                 self.attachments[fact.attachment.name] = fact.attachment
-            elif isinstance(fact, AttachmentGone):
+            elif isinstance(fact, outage_events.AttachmentGone):
                 del self.attachments[fact.name]
-            elif isinstance(fact, ElsewhereRead):
+            elif isinstance(fact, outage_events.ElsewhereRead):
                 self.new[fact.uid] = fact
 
     def _newer(self, name: str, version: str) -> None:
