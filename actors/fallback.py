@@ -111,6 +111,8 @@ def _transitions() -> Transitions:
         # The pods.
         Row(_NOT_LEADING, d.PodPlanned, _pod_planned),
         ignored("leading", d.PodPlanned),
+        Row(_NOT_LEADING, f.PodJoined, lambda state, event, now: (_joined(state, event)[0], ())),
+        Row("leading", f.PodJoined, _joined_late, decides=(d.SendSignal,)),
         Row(EVERY, d.PodStopBegan, _stop_began),
         Row(EVERY, d.PodEnded, lambda state, event, now: (_without_pod(state, event.uid), ())),
         Row(_NOT_LEADING, f.ContainerExited, _container_exited),
@@ -190,6 +192,25 @@ def _pod_planned(state: FallbackState, event: d.PodPlanned, now: int) -> Result:
     return _with_pod(state, FallbackPod(pod=event.pod, wave=event.wave, grace_ns=grace_ns, left=left)), ()
 
 
+def _joined(state: FallbackState, event: f.PodJoined) -> tuple[FallbackState, list[str]]:
+    """Containers of a known pod that the kubelet has started since: they are left too."""
+    pod = state.pods.get(event.pod.uid)
+    if pod is None:
+        return state, []
+    new = [each.name for each in event.pod.containers if each.running and each.name not in pod.left]
+    return _with_pod(state, replace(pod, pod=event.pod, left=(*pod.left, *new))), new
+
+
+def _joined_late(state: FallbackState, event: f.PodJoined, now: int) -> Result:
+    """A new container of a pod that has its stop signal gets one too, and at least the floor."""
+    state, new = _joined(state, event)
+    pod = state.pods.get(event.pod.uid)
+    if pod is None or not pod.kill_at_ns or not new:
+        return state, ()
+    kill_at_ns = max(pod.kill_at_ns, now + FLOOR_NS)
+    return _signal(state, replace(pod, killed=False, kill_at_ns=kill_at_ns), new)
+
+
 def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result:
     pod = state.pods.get(event.uid)
     if pod is None or pod.begun_ns:
@@ -241,7 +262,8 @@ def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[Fallb
     if not pod.begun_ns:
         grace_ns = min(pod.grace_ns, max(0, state.deadline_ns - now))
         pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
-        began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
+        if not state.observing:
+            began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
     kill_at_ns = max(now, min(max(now + FLOOR_NS, pod.begun_ns + pod.grace_ns), last_ns), 1)
     kill_at_ns = NEVER_NS if state.observing else kill_at_ns
     state, signals = _signal(state, replace(pod, kill_at_ns=kill_at_ns), pod.left)
@@ -391,7 +413,8 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
 
 
 def _pods_ended(state: FallbackState, event: Event, now: int) -> Result:
-    by_ns = min(state.release_by_ns, now + SECURED_NS) if state.secured else state.release_by_ns
+    secured = state.secured and not state.released
+    by_ns = min(state.release_by_ns, now + SECURED_NS) if secured else state.release_by_ns
     return replace(state, phase="ended", release_by_ns=by_ns), ()
 
 

@@ -463,11 +463,11 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
 
 
 def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
-    """A second shutdown adopts the pod. Its hooks do not run again, and its grace goes on. A pod that was
-    only observed begins with its new wave. A container that the kubelet started again after the cancel has
-    a grace of its own.
+    """A second shutdown adopts the pod. Its hooks do not run again, and its grace goes on. A pod that only
+    one of the two observes begins with its new wave. A container that the kubelet started again after the
+    cancel has a grace of its own.
     """
-    if state.means == "observe" != event.means:
+    if state.means != event.means and "observe" in (state.means, event.means):
         state, decisions = _plan(event)
         # The kubelet may have run its hooks.
         return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions

@@ -439,7 +439,8 @@ def _start_ended(state: KubeletState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.start_key:
         return state, ()
     if event.result == "done":
-        return replace(state, start_key="", stopped=False, starts=0), ()
+        # A stop that is under way takes it down again.
+        return replace(state, start_key="", stopped=state.stopped and bool(state.stop_key), starts=0), ()
     pause = RETRY_SECONDS[min(state.starts, len(RETRY_SECONDS)) - 1]
     return replace(state, start_key="", retry_at_ns=now + pause * NS_PER_SECOND), ()
 

@@ -98,7 +98,7 @@ async def follow(
             with trio.move_on_after(LOOK_SECONDS if sink.expects_more else LOOK_IDLE_SECONDS):
                 await sink.news.wait()
     except GaveUp as error:
-        reason = str(error)
+        sink.gave_up, reason = True, str(error)
     except (BadPayload, OSError) as error:
         reason = f"the journal cannot be read: {error}"
         log(3, f"{sink.name}: {reason}")
@@ -258,15 +258,19 @@ async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon)
         former = sink_of(TRACES, found.journal)
         former.learn(SEQ_MAX)
         former.leave()
-        reason = await follow(former, daemon.log)
-        if reason and reason != former.left:
+        await follow(former, daemon.log)
+        if former.gave_up:
             return EXIT_KEPT
     kept = await _until_done(sinks, requests, daemon)
     if metrics is not None:
         # Last: everything that they count has been read.
         with trio.move_on_after(METRICS_SECONDS_MAX):
             tail = Tail(sources, volatile=volatile)
-            if reason := await send_metrics(metrics, sources, tail, job.metrics_prefix, job.resource):
+            try:
+                reason = await send_metrics(metrics, sources, tail, job.metrics_prefix, job.resource)
+            except OSError as error:
+                reason = f"the journal cannot be read: {error}"
+            if reason:
                 daemon.log(4, f"metrics: {reason}")
     return EXIT_KEPT if kept else EXIT_DONE
 

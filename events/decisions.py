@@ -251,7 +251,8 @@ class MeansChosen(Decision):
 
 
 class HandedOver(Decision):
-    """From the API to the runtime, once and for all: the kubelet is stopped, and no hook runs again.
+    """From the API to the runtime, once and for all: the kubelet is stopped. A hook runs only where
+    the kubelet refused the delete: it has not run it.
 
     ``wave``: the running one, -1 if none, and ``until_ns`` its deadline.
     """

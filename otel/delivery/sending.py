@@ -140,6 +140,8 @@ class Sink:
         #: Set when a look at the journal may find more.
         self.news = trio.Event()
         self.leaving = False
+        #: The back end took no more.
+        self.gave_up = False
         #: All up to this record is settled. ``moved`` is set when that has changed, and made anew.
         self.settled_seq, self.moved = 0, trio.Event()
 
