@@ -117,13 +117,15 @@ NEEDS_EXTRA = {"run": "node", "outage": "node", "fleet what-if": "fleet"}
 
 def readme_verbs() -> list[str]:
     """``verb`` or ``group verb`` of each call in a shell block, and of each that the text names."""
-    from ebbtide.cli.app import COMMANDS
+    from ebbtide.cli.app import SECTIONS
+
+    commands = {name for section in SECTIONS.values() for name in section}
 
     text = (ROOT / "README.md").read_text()
     found = []
     for words in re.findall(r"(?:^|[`/ ])ebbtide ([a-z-]+(?: [a-z-]+)?)", text, re.MULTILINE):
         verb, _, below = words.partition(" ")
-        if verb in COMMANDS:
+        if verb in commands:
             groups = ("config", "journal", "replay", "export", "fleet")
             found.append(f"{verb} {below}" if verb in groups else verb)
     return list(dict.fromkeys(found))
