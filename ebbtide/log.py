@@ -50,11 +50,6 @@ class LineContext:
 COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
 
 
-def log_lines(lines: LineContext, records: Sequence[base.Record]) -> Iterator[Message]:
-    """The lines of these records."""
-    return (line for record in records for line in log_lines_of(lines, record))
-
-
 def log_lines_of(lines: LineContext, record: base.Record) -> Iterator[Message]:
     """The lines of one record, mostly none or one."""
     event = record.event

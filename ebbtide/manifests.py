@@ -350,11 +350,6 @@ def load_pods(paths: Sequence[str | Path], settings: Settings) -> tuple[Pod, ...
     return tuple(manifest.pod for manifest in manifests if not manifest.finished)
 
 
-def load_manifest_file(path: str | Path, *, allow_zero_sleep: bool = True) -> list[Manifest]:
-    """The pods of one file. Raises ManifestError."""
-    return load_manifests([path], allow_zero_sleep=allow_zero_sleep)
-
-
 def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
     """The pods of one file, ready to run as local processes. For a running daemon: it waits for no pipe.
 

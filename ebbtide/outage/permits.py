@@ -97,7 +97,7 @@ class Permits:
         )
 
 
-class _PermitEdge:
+class _PermitEdge(Edge):
     def __init__(self, permits: Permits, node: str) -> None:
         self._permits, self._node = permits, node
         self._returned = 0
@@ -114,16 +114,6 @@ class _PermitEdge:
             if self._permits.asked.get(self._node) is self:
                 del self._permits.asked[self._node]
                 self._permits.leave(self._node)
-
-    def prewarm(self) -> None:
-        """No-op: nothing to open."""
-
-    def detach(self) -> None:
-        """No-op: no effect outlives the process."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """An earlier leader's permit ended with it."""
-        return None
 
     async def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
         returned = self._returned

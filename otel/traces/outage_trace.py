@@ -32,9 +32,6 @@ LAST_BOOT = "last boot"
 #: Another trace's, in hexadecimal. A redacted journal may have another text in its place.
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
-#: Beside the spans of orders.
-SPANS = (ROOT, SUSPICION, PROOF, POD, ATTACHMENT, RETURN, LAST_BOOT)
-
 #: Orders that change the cluster, or a machine: a failure is an error, except after a change of the Node,
 #: when the actor decides anew.
 WRITES = ("taint", "quarantine", "untaint", "power off")

@@ -16,7 +16,7 @@ from ebbtide.events.values import Container, Pod, ProcessReport
 from ebbtide.log import (
     LineContext,
     SystemJournal,
-    log_lines,
+    log_lines_of,
 )
 from tests.journals import began, steps
 
@@ -77,7 +77,8 @@ SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u2
 
 def said(*events: Event) -> list[str]:
     """The lines of these events, in one life."""
-    return [line for _, line in log_lines(LineContext(), steps(*events, every_ns=1))]
+    lines, records = LineContext(), steps(*events, every_ns=1)
+    return [line for record in records for _, line in log_lines_of(lines, record)]
 
 
 def report(command: str = "sleep", connections: int = 0) -> ProcessReport:

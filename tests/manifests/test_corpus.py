@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.manifests import ManifestError, load_local_pods, load_manifest_file, parse_manifests
+from ebbtide.manifests import ManifestError, load_local_pods, load_manifests, parse_manifests
 from tests.corpus_files import CUTS, corpus, damaged, read_or_refused
 
 CORPUS = corpus("manifests")
@@ -54,7 +54,7 @@ def complaint(raw: bytes) -> str:
 
 def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
     """Its name says which; the error names the file."""
-    read_or_refused(CORPUS, load_manifest_file, ManifestError)
+    read_or_refused(CORPUS, lambda path: load_manifests([path]), ManifestError)
 
 
 @settings(max_examples=100)

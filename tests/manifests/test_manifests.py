@@ -21,7 +21,6 @@ from ebbtide.manifests import (
     Manifest,
     ManifestError,
     load_local_pods,
-    load_manifest_file,
     load_manifests,
     parse_manifests,
 )
@@ -443,14 +442,14 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Also a name that is no name."""
     with pytest.raises(ManifestError, match=r"cannot read .*gone\.yaml: No such file"):
-        load_manifest_file(tmp_path / "gone.yaml")
+        load_manifests([tmp_path / "gone.yaml"])
     with pytest.raises(ManifestError, match="cannot read"):
         load_manifests(["a\0b"])
     huge = tmp_path / "huge.yaml"
     with open(huge, "wb") as file:
         os.truncate(file.fileno(), 2**30)
     with pytest.raises(ManifestError, match=r"huge\.yaml: larger than 16 MiB"):
-        load_manifest_file(huge)
+        load_manifests([huge])
 
 
 def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

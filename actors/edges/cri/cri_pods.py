@@ -138,10 +138,9 @@ class PodTable:
     def __init__(self, own: frozenset[str] = frozenset()) -> None:
         self.own = own
         self.pods: dict[str, PodEntry] = {}
-        #: The ids of all running containers in the runtime's last list, also of those that are not in the
-        #: table. None: no list has come.
+        #: All running containers of the runtime's last list, by id, in the table or not. None: no list yet.
         self.listed: frozenset[str] | None = None
-        #: By UID and name, the containers of the current inventory: those that orders mean.
+        #: By UID and name: the containers of the current inventory. Orders name these.
         self.given: dict[tuple[str, str], InventoryContainer] = {}
         #: By id, the containers of any shutdown, whose ends are reported. None: known to the daemon before,
         #: and not found yet.
@@ -459,7 +458,7 @@ def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-# --- what is kept for the daemon's next life ----------------------------------------------------
+# --- the files for the next daemon of this boot --------------------------------------------------
 
 # With the inventory the next daemon reports what ended while no daemon ran. With the table a daemon that
 # starts while the runtime hangs knows which container belongs to which pod, and its stop signal: a container
@@ -481,6 +480,7 @@ class BootFile(Generic[ItemT]):
     def __init__(self, path: Path, boot_id: str, kind: type[ItemT]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path, self._boot_id = path, boot_id
+        # mypy takes ``kind`` for a value; msgspec gets the type.
         self._type: Any = tuple[str, tuple[kind, ...]]  # type: ignore[valid-type]
         self._stored = b""
 

@@ -1,4 +1,4 @@
-"""The inventory of a shutdown: the pods at its signal, those of a closer look, and those that come late.
+"""The inventory of a shutdown: the pods at its signal, the pods of a second look, and late pods.
 
 The warm table needs no call between the signal and the first stop. While the runtime does not answer, the
 inventory is its last known state, seen by this daemon or the one before it in this boot.
@@ -149,15 +149,15 @@ class Inventory:
         return looked
 
     def _give_all(self, order: d.TakeInventory) -> list[Pod]:
-        """The pods that the runtime shows. At the signal also those that run since the last look, if the
-        runtime can confirm it; later those about to start, since only then it is known whether a kubelet goes
-        on.
+        """The pods that the runtime shows. At the signal this includes pods that started since the last look,
+        if the runtime confirms them. Later it includes pods that are about to start: only then the daemon
+        knows whether a kubelet goes on.
         """
         pods = self._table.active()
         self._table.give(pods, anew=self._anew)
         if self._anew:
             self.expected.forget()
-        views = {pod.uid: pod_view(pod, known_pod_of(pod, self._lookup)) for pod in pods}
+        views = {pod.uid: self._view(pod) for pod in pods}
         if order.refresh:
             return [*views.values(), *self._coming(views)]
         if self._reach.away:
@@ -184,19 +184,20 @@ class Inventory:
         """Does the API server show a running container that no look has found?"""
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
+    def _view(self, pod: PodEntry) -> Pod:
+        return pod_view(pod, known_pod_of(pod, self._lookup))
+
     def _started_since(self) -> list[PodJoined]:
         """Pods of the inventory with containers that started since."""
         found = self._table.give_started(self.expected.expects) if self.late.open else []
-        return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
+        return [PodJoined(pod=self._view(pod)) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
-        """Report pods that are in no inventory of this shutdown, and those that the kubelet has started
-        again.
-        """
+        """Report pods that no inventory of this shutdown has, and pods that the kubelet has started again."""
         # Before the report: an order may follow it at once.
         found = self.late.find(self._table.active())
         self._table.give(found)
-        joined = [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in found]
+        joined = [self._view(pod) for pod in found]
         if self.late.open:
             joined += self._coming(self.late.listed)
         self.late.add(pod.uid for pod in joined)
@@ -233,7 +234,7 @@ class Inventory:
                 await outlet.put(*ends)
 
     def views(self) -> list[Pod]:
-        return [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in self._table.active()]
+        return [self._view(pod) for pod in self._table.active()]
 
     def save(self) -> None:
         self._file.store(list(self._table.given.values()))

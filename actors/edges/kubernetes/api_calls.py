@@ -501,8 +501,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """The projected objects and their resource version. ``path``: of the list, from the fields of its query.
-    ``limit``: of the first part. Raises Unanswered, and what ``ask`` raises.
+    """The projected objects and their resource version. ``path`` makes the list's path from the
+    fields of its query. ``limit``: the size of the first part. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)

@@ -56,7 +56,6 @@ class KubernetesEdge(Edge):
         self._node = node
         self._manifests = manifests
         self._tell = tell
-        #: What is known of this node's pods.
         self.pods = PodStore()
         self.pods.why_no_list = "" if self._has_api else NO_API
         self.pods.manifests_known = manifests is None

@@ -66,9 +66,9 @@ def listed_path(path: str, **fields: object) -> str:
 
 
 class Watched(Generic[ItemT]):
-    """``path``: of the list, from the fields of its query. ``kind``: the type to decode. ``project``: what is
-    kept of each object. ``part``: the size of a list's part. ``gather_seconds``: events that come within this
-    time are read together, since each reading costs more than its events.
+    """``path``: makes the list's path from the fields of its query. ``kind``: the type to decode. ``project``
+    makes the stored item from an object. ``part``: the size of a list's part. ``gather_seconds``: events
+    that arrive within this time are read together, since one reading costs more than its events.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 `api_edge` imports it when the node is armed.
 
-Each writer is bounded and repeatable. None raises: a server that is slow or gone costs a reason. None
-decides: what is written where follows from the order and the objects.
+Each writer is bounded and repeatable. It does not raise: for a slow or missing server it returns a reason. It
+does not decide: the order and the objects determine what it writes.
 """
 
 from __future__ import annotations

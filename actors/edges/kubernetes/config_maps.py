@@ -8,9 +8,9 @@ whether a taken number is our own, from a request whose answer was lost.
 Retention frees numbers. A leader that was stopped until its next number was written and removed would
 create it again, and it would never be read. But the oldest pieces are removed first. So after a create
 the piece before it is looked for: if that exists, no number behind it was ever removed. This look is the
-sync. Each piece also names the journal's first piece. What is below the first of the newest piece (a
-removal that was cut short, a late create) does not count. So nothing is removed before such a piece
-exists.
+sync. Each piece also names the journal's first piece. A reader ignores all pieces below the first piece
+that the newest one names: a removal was interrupted, or a create came late. Retention therefore writes such
+a piece before it removes others.
 
 The journal waits for the API server however long it is away: without it nothing can be done.
 """

@@ -1,4 +1,4 @@
-"""What is known of this node's pods.
+"""This node's pods, from the API server, the cache on disk and the static pods' manifests.
 
 The watch stores `KnownPod`s, and the writers look them up by UID. The watch replaces what the cache on disk
 had; manifests add static pods that the API never showed.
@@ -281,8 +281,8 @@ class PodCache:
         self._node = node
         self._tell = tell
         self._failed = False
-        #: One thread, apart from those that all share: one that hangs on a disk outlives its task, and must
-        #: not write after a later one.
+        #: One thread of its own. A thread that hangs on a disk outlives its task; it must not write after a
+        #: later write.
         self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:

@@ -322,6 +322,7 @@ class ProcessEdge:
 
 def _import_for_hooks(pod: PodEntry) -> None:
     if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
+        # Loaded now, not in mid-shutdown: an import reads the disk.
         from ebbtide.actors.edges import http_request  # noqa: F401
 
 
