@@ -166,7 +166,10 @@ def _with_pod(state: FallbackState, pod: FallbackPod) -> FallbackState:
 
 
 def _without_pod(state: FallbackState, uid: str) -> FallbackState:
-    return replace(state, pods={each: pod for each, pod in state.pods.items() if each != uid})
+    # A copy and a removal: a new dict, entry by entry, takes a fifth of a replay with 1 000 pods.
+    pods = state.pods.copy()
+    pods.pop(uid, None)
+    return replace(state, pods=pods)
 
 
 def _ended(
