@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds, shutdown_enabled
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
@@ -57,7 +58,7 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     grant_ns: int = -1
     drop_ins: DropInsRead | None = None
     assessed: GrantAssessed | None = None
-    order_open: str = ""
+    order_open: kinds.Key = ""
     #: The files were read while an order was open, and not compared yet.
     read_meanwhile: bool = False
     ordinal: int = 0

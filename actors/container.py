@@ -17,6 +17,7 @@ from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
 from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.values import Container
 
@@ -60,7 +61,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     tries: int = 0
     first_ordinal: int = 0
     exit_code: int | None = None
-    exit_signal: str = ""
+    exit_signal: kinds.Signal = ""
     hook_note: str = ""
     error: str = ""
     #: The kubelet runs the hook and stops the container: its pod is deleted, or it does so by itself.

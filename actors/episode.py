@@ -51,6 +51,7 @@ from ebbtide.actors.policy.termination_mode import (
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.values import Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
 
@@ -95,7 +96,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: The awaited listing, and whether one failed in this shutdown.
     listing_key: str = ""
     listing_failed: bool = False
-    pods: BoundedDict[str, Pod] = {}
+    pods: BoundedDict[kinds.Uid, Pod] = {}
     roll: PodChecklist = PodChecklist()
     waves: tuple[PlannedWave, ...] = ()
     wave: int = -1
@@ -104,7 +105,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: Over all shutdowns.
     plans: int = 0
     #: Pods of a cancelled shutdown that still go down in the next one: UID to wave.
-    carried: BoundedDict[str, int] = {}
+    carried: BoundedDict[kinds.Uid, int] = {}
     #: After a cancel: `PodsEnded` is recorded.
     given_up: bool = False
     #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
@@ -116,9 +117,9 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: The last priority range is one wave (`actors.policy.termination_mode`).
     together: bool = False
     #: On a node: the listing that may find more pods. The shutdown waits for it.
-    refreshing: str = ""
+    refreshing: kinds.Key = ""
     #: Earlier open listings: their pods count too.
-    overtaken: tuple[str, ...] = ()
+    overtaken: tuple[kinds.Key, ...] = ()
     #: The kubelet may start ended containers again until it has stopped. The shutdown waits for it.
     kubelet_stopping: bool = False
     # For the record of this boot's end. None: unknown.

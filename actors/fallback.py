@@ -36,6 +36,7 @@ from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
 from ebbtide.events.values import Pod, TerminationMode
 
@@ -57,7 +58,7 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     pod: Pod
     wave: int
     grace_ns: int
-    left: BoundedTuple[str] = ()
+    left: BoundedTuple[kinds.Container] = ()
     begun_ns: int = 0
     kill_at_ns: int = 0
     killed: bool = False
@@ -80,7 +81,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     release_by_ns: int = NEVER_NS
     released: bool = False
     secured: bool = False
-    pods: BoundedDict[str, FallbackPod] = {}
+    pods: BoundedDict[kinds.Uid, FallbackPod] = {}
     #: The last wave that has begun.
     wave: int = -1
     planned: bool = False

@@ -19,6 +19,7 @@ from ebbtide.actors.policy.planning import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.values import Period, TerminationMode
 
@@ -47,10 +48,10 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     """The phases follow from it: `mode_phase`, `unit_phase`."""
 
     #: Empty outside of a Kubernetes node's modes.
-    mode: str = ""
+    mode: kinds.Word = ""
     #: The boot and the userspace in which Ebbtide touched the unit last.
     home: str = ""
-    wanted: BoundedDict[str, str] = {}
+    wanted: BoundedDict[kinds.Word, kinds.Word] = {}
     periods: tuple[Period, ...] = ()
     # What runs. None: not known yet.
     kubelet_lock: bool = False
@@ -77,7 +78,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     healthy: bool | None = None
     #: Deleted pods without a hook and without an ended container, by UID: when the kubelet should have
     #: stopped one. 0: the wave has not begun.
-    plain: BoundedDict[str, int] = {}
+    plain: BoundedDict[kinds.Uid, int] = {}
     #: A container of a deleted pod ended in this wave.
     ends: bool = False
     #: The runtime has answered in this userspace, and does not any more.

@@ -28,6 +28,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     AnnounceNode,
@@ -123,7 +124,7 @@ SHUTDOWN_PHASES = ("up", "shutting-down", "flushing", "flushing-after-cancel")
 KUBELET_PHASES = ("kubelet-runs", "kubelet-stopping", "kubelet-stopped")
 
 #: UID, phase, reason, message.
-PodStatus = tuple[str, str, str, str]
+PodStatus = kinds.PodStatus
 
 
 class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -136,7 +137,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     release_by_ns: int = NEVER_NS
     pending: tuple[PodStatus, ...] = ()
     #: Deliveries under way, by order key; orders without statuses are only waited for.
-    deliveries: BoundedDict[str, tuple[PodStatus, ...]] = {}
+    deliveries: BoundedDict[kinds.Key, tuple[PodStatus, ...]] = {}
     undelivered: int = 0
     #: Set when only statuses are waited for: settled at this time at the latest.
     flush_by_ns: int = NEVER_NS
@@ -156,7 +157,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     kubelet_stopped: bool = False
     kubelet_stopping: bool = False
     #: To be taken out of their Services when no kubelet puts them back.
-    withheld: BoundedTuple[str] = ()
+    withheld: BoundedTuple[kinds.Uid] = ()
     withdraw_at_ns: int = NEVER_NS
     #: Statuses that the kubelet writes, and we when it is stopped.
     followed: tuple[PodStatus, ...] = ()
@@ -165,8 +166,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     taints: bool = True
     ended: int = 0
     #: Not seen to end, by UID.
-    running: BoundedTuple[str] = ()
-    told_owners: BoundedTuple[str] = ()
+    running: BoundedTuple[kinds.Uid] = ()
+    told_owners: BoundedTuple[kinds.NamespacedOwner] = ()
     #: The last reports of this shutdown are ordered.
     closing: bool = False
     await_key: str = ""
@@ -175,29 +176,29 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: This shutdown has a list of its pods.
     listed: bool = False
     #: None: not read yet.
-    mounted: BoundedTuple[tuple[str, str]] | None = None
+    mounted: BoundedTuple[kinds.Mount] | None = None
     # A shutdown of this boot ended these pods, and wrote no status: it was cancelled, or they were to come
     # back. The next shutdown writes them for pods that have not come back. ``held_deleted``: their objects
     # are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
     #: UIDs of both that the kubelet has had since: a later cancelled shutdown drops them.
-    held_before: BoundedTuple[str] = ()
+    held_before: BoundedTuple[kinds.Uid] = ()
     #: Boot and userspace of these.
     home: str = ""
     #: Since when the last statuses are waited for.
     flush_since_ns: int = 0
     #: UIDs of ``followed`` without a confirmed delete: would a final phase make their DaemonSet create them
     #: again?
-    undeleted: BoundedDict[str, bool] = {}
+    undeleted: BoundedDict[kinds.Uid, bool] = {}
     #: The kubelet may have started ended pods again: it has not stopped, or no listing has been taken since.
     restarts: bool = False
     look_key: str = ""
     #: UIDs whose status was delivered a second time in this shutdown.
-    given_again: tuple[str, ...] = ()
+    given_again: tuple[kinds.Uid, ...] = ()
     #: Deliveries from before this shutdown. Their pods may run again, so a lost status is written again only
     #: to an unchanged pod.
-    earlier: tuple[str, ...] = ()
+    earlier: tuple[kinds.Key, ...] = ()
     #: The last boot's end, until it is on the Node, and the order that puts it there.
     last_boot: LastBootEnded | None = None
     last_boot_key: str = ""

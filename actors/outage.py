@@ -50,6 +50,7 @@ from ebbtide.actors.outage_proof import POWER, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
 
@@ -141,12 +142,12 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: This leader has seen a heartbeat since the last one was missed.
     heard: bool = False
     #: Sources that report a running node, without those that only know the machine's power.
-    opposed: tuple[str, ...] = ()
+    opposed: tuple[kinds.ProofSource, ...] = ()
     # This outage.
-    proof: str = ""
+    proof: kinds.ProofSource = ""
     proof_until_ns: int = 0
     #: The proof that the taint was ordered for.
-    taint_proof: str = ""
+    taint_proof: kinds.ProofSource = ""
     #: The boot that was proved off.
     off_boot: str = ""
     #: No record names that boot: ``off_boot`` is the boot found with the taint.
@@ -154,7 +155,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     permit: bool = False
     #: The count that answers the open request for a permit.
     counted: o.NodesCounted | None = None
-    waits: str = ""
+    waits: kinds.OutageWait = ""
     returned: bool = False
     #: The boot that was proved off has given a sign of life.
     wrong: bool = False
@@ -166,12 +167,12 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ready_mark: str | None = None
     listed: bool = False
     #: What hangs: labels of pods by UID, of volumes by attachment.
-    pods: dict[str, str] = {}
-    attachments: dict[str, str] = {}
+    pods: dict[kinds.Uid, kinds.PodReference] = {}
+    attachments: dict[kinds.Uid, str] = {}
     #: UIDs of pods and names of attachments whose actors have failed.
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[kinds.Uid, ...] = ()
     #: All that was ever followed: a second list creates no actor twice.
-    followed: tuple[str, ...] = ()
+    followed: tuple[kinds.Uid, ...] = ()
     #: The ProofActor has failed: contradictions are not reported any more.
     blind: bool = False
     #: Since when this leader has seen the node down without a sign of life.

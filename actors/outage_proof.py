@@ -34,6 +34,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 
@@ -124,15 +125,15 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     #: The last one that this leader saw, or its start.
     heartbeat_ns: int = 0
     #: Answers that the machine is off and that fit, accepted or not yet, by source and name.
-    off: dict[str, Off] = {}
+    off: dict[kinds.ProofSource, Off] = {}
     #: Contradicting sources, and until when each counts.
-    on: dict[str, int] = {}
+    on: dict[kinds.ProofSource, int] = {}
     #: The accepted one, by source and name.
-    proof: str = ""
+    proof: kinds.ProofSource = ""
     #: By source and name, also those that do not count any more.
-    declared: dict[str, Declaration] = {}
+    declared: dict[kinds.ProofSource, Declaration] = {}
     #: Why a source was refused: recorded once for each reason.
-    refused: dict[str, str] = {}
+    refused: dict[kinds.ProofSource, kinds.Word] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS
     #: Since the last missed renewal.

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.actors.hang import TEXTS, pod_hang
+from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Event
 
@@ -41,11 +42,11 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     pod: o.LostPod | None = None
     place: int = 0
     #: The owner's pods that existed before: no successors.
-    elsewhere: tuple[str, ...] = ()
+    elsewhere: tuple[kinds.Uid, ...] = ()
     #: By UID.
-    successors: dict[str, Successor] = {}
+    successors: dict[kinds.Uid, Successor] = {}
     #: The taint's effect; empty: no taint yet.
-    effect: str = ""
+    effect: kinds.Word = ""
     since_ns: int = 0
 
 
@@ -187,14 +188,14 @@ TIMER_NS = (360 - 10) * NS_PER_SECOND
 
 class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: AttachmentPhase = "fresh"
-    name: str = ""
+    name: kinds.Uid = ""
     volume: str = ""
     unique_name: str = ""
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
     #: UIDs of its users that are not Terminating, and since when it has none.
-    users: tuple[str, ...] = ()
+    users: tuple[kinds.Uid, ...] = ()
     unused_ns: int = 0
     #: The six-minute timer may detach it; it has.
     timed: bool = False

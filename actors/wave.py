@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ebbtide.actors.actor import NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
 
 NAME = "WaveActor"
@@ -36,7 +37,7 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     of a dict, which keeps the cost of a shutdown linear.
     """
 
-    places: dict[str, int] = {}
+    places: dict[kinds.Uid, int] = {}
     ended: bytes = b""
 
     @classmethod
@@ -77,7 +78,7 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     roll: PodChecklist = PodChecklist()
     over: bool = False
     #: Pods with mounted volumes.
-    mounted: BoundedTuple[str] = ()
+    mounted: BoundedTuple[kinds.Uid] = ()
     unmount_key: str = ""
 
 

@@ -10,12 +10,12 @@ A `Record` adds the time, cause, actor and shutdown of an event.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
 
-from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, TextKind, plural
+from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, plural
 
 NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
@@ -47,10 +47,6 @@ class FrozenMeta(msgspec.StructMeta):
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
     """Base of events and of the values in them."""
-
-    #: By field: what its text names. `FIELD_REDACTION` has the fields that mean the same everywhere. The
-    #: logic derives decisions again from redacted facts, so they need none.
-    redaction: ClassVar[Mapping[str, TextKind]] = {}
 
 
 class Event(FrozenStruct):
@@ -116,14 +112,6 @@ class Event(FrozenStruct):
             pod = names.of(self.pod_uid)
             yield message._replace(text=self.log.format(text=message.text, since=since, pod=pod))
 
-
-#: Fields with one meaning in every event and value.
-FIELD_REDACTION: Mapping[str, TextKind] = {
-    "key": "key",
-    "uid": "uid",
-    "uids": "uid",
-    "container": "container",
-}
 
 #: The kinds of events, which are no types themselves.
 KINDS = ("Fact", "Decision", "Order", "Mark")

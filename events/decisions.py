@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ebbtide.events import values
+from ebbtide.events import kinds, values
 from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
 from ebbtide.events.facts import order_text
 from ebbtide.events.messages import (
@@ -85,12 +85,11 @@ class GrantAssessed(Decision):
     """Whether logind's limit covers request and reserve. A smaller limit degrades, never refuses."""
 
     log = PLAIN
-    redaction = {"overridden_by": "path"}
 
     needed_ns: int
     grant_ns: int
     sufficient: bool
-    overridden_by: str = ""
+    overridden_by: kinds.Path = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         grant, needed = span(self.grant_ns), span(self.needed_ns)
@@ -339,7 +338,6 @@ class LastBootEnded(Decision):
     """
 
     log = PLAIN
-    redaction = {"boot_id": "boot"}
 
     boot_id: str
     ending: values.BootEnding
@@ -638,13 +636,12 @@ class DeletePod(Order):
 
     span_role = "delete"
     level = INFO
-    redaction = {"namespace": "namespace", "name": "pod"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     uid: str
     namespace: str
-    name: str
+    name: kinds.PodName
     grace_seconds: int
     after_taint: bool = False
 
@@ -710,9 +707,7 @@ class CancelOrder(Order):
     ``waiting_only``: only if it still waits behind its barrier.
     """
 
-    redaction = {"target": "key"}
-
-    target: str
+    target: kinds.Key
     timed_out: bool = False
     waiting_only: bool = False
 
@@ -761,11 +756,10 @@ class SendSignal(Order):
     template = "{self.container}: {self.signal}"
     span_role = "stop"
     level = INFO
-    redaction = {"signal": "signal"}
 
     uid: str
     container: str
-    signal: str
+    signal: kinds.Signal
 
 
 class TakeAutopsy(Order):
@@ -847,19 +841,18 @@ class AnnounceNode(Order):
     beside = "announce"
     span_role = "announce"
     level = INFO
-    redaction = {"reason": "word", "message": "message", "conditions": "word"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     ready: bool
-    reason: str = ""
+    reason: kinds.Word = ""
     message: str = ""
     #: Set Ready to False, with reason and message; a living kubelet would only reset it.
     unready: bool = True
     #: Taint the node and make it unschedulable.
     cordon: bool = False
     #: These conditions become True (KEP-5683, KEP-6249), our others False.
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[kinds.Word, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         what = "the node is shown as it was" if self.ready else "the node is shown as going down"
@@ -869,18 +862,10 @@ class AnnounceNode(Order):
 class PostEvent(Order):
     """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
 
-    redaction = {
-        "kind": "workload kind",
-        "namespace": "namespace",
-        "name": "event subject",
-        "reason": "word",
-        "message": "message",
-    }
-
     barrier: ClassVar[Barrier] = "synced"
-    kind: str
-    name: str
-    reason: str
+    kind: kinds.WorkloadKind
+    name: kinds.EventSubject
+    reason: kinds.Word
     message: str
     namespace: str = ""
     warning: bool = False
@@ -965,14 +950,13 @@ class PublishCertificate(Order):
 
     beside = "certificate"
     span_role = "certify"
-    redaction = {"running": "uid", "mounted": "mount"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     safe: bool
     ended: int = 0
-    running: tuple[str, ...] = ()
-    mounted: tuple[tuple[str, str], ...] = ()
+    running: tuple[kinds.Uid, ...] = ()
+    mounted: tuple[kinds.Mount, ...] = ()
     restarts: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -983,7 +967,6 @@ class PublishLastBoot(Order):
     """Annotate the Node with the end of its last boot (`LastBootEnded`)."""
 
     template = "showing on the Node how its last boot ended"
-    redaction = {"boot_id": "boot"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
@@ -1046,11 +1029,10 @@ class DeliverStatuses(Order):
 
     beside = "statuses"
     span_role = "deliver"
-    redaction = {"statuses": "status"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
-    statuses: tuple[tuple[str, str, str, str], ...]
+    statuses: tuple[kinds.PodStatus, ...]
     #: Remove the objects afterwards: their containers have ended.
     remove: bool = False
     #: From an earlier boot: only for unchanged pods (resourceVersion, no container started).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from ebbtide.events import values
+from ebbtide.events import kinds, values
 from ebbtide.events.base import Fact, Stamp, parse_order_key
 from ebbtide.events.messages import (
     DEBUG,
@@ -127,17 +127,10 @@ class DaemonStarted(Fact):
     """A process began to write. ``preparing`` is logind's property, None: unreadable."""
 
     level = INFO
-    redaction = {
-        "version": "version",
-        "mode": "word",
-        "node": "node",
-        "boot_id": "boot",
-        "userspace_id": "boot",
-    }
 
-    version: str
+    version: kinds.Version
     pid: int
-    mode: str
+    mode: kinds.Word
     node: str
     boot_id: str
     #: Changes at a soft reboot, which keeps the boot id.
@@ -176,10 +169,9 @@ class SettingsLoaded(Fact):
 
     template = "configuration loaded"
     level = INFO
-    redaction = {"sources": "file position"}
 
     settings: values.Settings
-    sources: dict[str, str] = {}
+    sources: dict[kinds.Field, kinds.FilePosition] = {}
 
 
 class SettingsRejected(Fact):
@@ -189,7 +181,6 @@ class SettingsRejected(Fact):
     template = "configuration not reloaded, the old one stays: {self.error}"
     level = ERROR
     log = PLAIN
-    redaction = {"error": "message"}
 
     error: str
 
@@ -213,8 +204,6 @@ class ClockStepped(Fact):
 
 class OrderEnded(Fact):
     """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
-
-    redaction = {"reason": "message"}
 
     key: str
     result: Result
@@ -254,7 +243,6 @@ class EffectPanicked(Fact):
     notice = "effect-panicked"
     level = ERROR
     log = PLAIN
-    redaction = {"error": "message"}
 
     key: str
     error: str
@@ -270,7 +258,6 @@ class LastBootRead(Fact):
     """
 
     level = INFO
-    redaction = {"boot_id": "boot"}
 
     boot_id: str
     crash: values.CrashRecord = "none"
@@ -305,10 +292,9 @@ class DurabilityLate(Fact):
 
     level = WARNING
     log = PLAIN
-    redaction = {"barrier": "word"}
 
     key: str
-    barrier: str
+    barrier: kinds.Word
     waited_ns: int
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -323,9 +309,8 @@ class StorageFailed(Fact):
     template = "journal at {self.location} failed: {self.error}"
     level = ERROR
     log = PLAIN
-    redaction = {"location": "path", "error": "message"}
 
-    location: str
+    location: kinds.Path
     error: str
 
 
@@ -336,9 +321,8 @@ class StorageMoved(Fact):
     template = "journal continues at {self.location} from record {self.first_seq}"
     level = WARNING
     log = PLAIN
-    redaction = {"location": "path"}
 
-    location: str
+    location: kinds.Path
     first_seq: int
 
 
@@ -348,9 +332,7 @@ class StorageMoved(Fact):
 class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
-    redaction = {"owner": "bus name"}
-
-    owner: str
+    owner: kinds.BusName
     grant_ns: int
     preparing: bool
     kind: values.ShutdownKind = "unknown"
@@ -366,13 +348,12 @@ class PrepareForShutdown(Fact):
     """logind's signal, its sender checked. ``grant_ns``: the limit at that moment."""
 
     level = INFO
-    redaction = {"owner": "bus name"}
 
     active: bool
     kind: values.ShutdownKind = "unknown"
     grant_ns: int = 0
     lock_held: bool = False
-    owner: str = ""
+    owner: kinds.BusName = ""
     #: As last seen: another program called ``kubelet`` holds a delay lock on shutdown.
     kubelet_lock: bool = False
 
@@ -389,11 +370,10 @@ class SignalRejected(Fact):
 
     level = WARNING
     log = PLAIN
-    redaction = {"member": "word", "reason": "message", "sender": "bus name"}
 
-    member: str
+    member: kinds.Word
     reason: str
-    sender: str = ""
+    sender: kinds.BusName = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"signal {self.member} from {self.sender or 'an unknown sender'} ignored: {self.reason}"
@@ -403,10 +383,9 @@ class PreparingRead(Fact):
     """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
 
     level = INFO
-    redaction = {"owner": "bus name"}
 
     preparing: bool
-    owner: str = ""
+    owner: kinds.BusName = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"logind reports: {'a' if self.preparing else 'no'} shutdown is being prepared"
@@ -417,12 +396,11 @@ class ScheduleRead(Fact):
 
     level = NOTICE
     log = PLAIN
-    redaction = {"uid": "person", "tty": "tty", "wall_message": "message"}
 
     at_wall_ns: int = 0
     kind: values.ShutdownKind = "unknown"
-    uid: int | None = None
-    tty: str = ""
+    uid: kinds.Person | None = None
+    tty: kinds.Tty = ""
     wall_message: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -441,7 +419,6 @@ class BusLost(Fact):
     notice = "bus-lost"
     template = "connection to logind lost: {self.error}"
     level = WARNING
-    redaction = {"error": "message"}
 
     error: str
 
@@ -449,13 +426,11 @@ class BusLost(Fact):
 class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
 
-    redaction = {"others_path": "path", "overridden_by": "path"}
-
     others_ns: int = 0
-    others_path: str = ""
+    others_path: kinds.Path = ""
     ours_ns: int | None = None
     #: A foreign file that sorts after ours and sets the same key.
-    overridden_by: str = ""
+    overridden_by: kinds.Path = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         ours = "none" if self.ours_ns is None else span(self.ours_ns)
@@ -473,12 +448,11 @@ class InventoryTaken(Fact):
     """
 
     log = PLAIN
-    redaction = {"source": "word", "untold": "message"}
     log_level_max = WARNING
 
     key: str
     as_of_ns: int
-    source: str
+    source: kinds.Word
     part: int = 1
     parts: int = 1
     pods: tuple[values.Pod, ...] = ()
@@ -536,9 +510,8 @@ class ManifestRejected(Fact):
     template = "manifest {self.path}: {self.error}"
     level = ERROR
     log = PLAIN
-    redaction = {"path": "path", "error": "message"}
 
-    path: str
+    path: kinds.Path
     error: str
 
 
@@ -556,12 +529,11 @@ class ContainerExited(Fact):
     """
 
     level = INFO
-    redaction = {"signal": "signal"}
 
     uid: str
     container: str
     exit_code: int | None = None
-    signal: str = ""
+    signal: kinds.Signal = ""
     gone: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -582,12 +554,11 @@ class AutopsyTaken(Fact):
     """A straggler's processes just before SIGKILL."""
 
     level = WARNING
-    redaction = {"last_lines": "dropped"}
 
     uid: str
     container: str
     processes: tuple[values.ProcessReport, ...] = ()
-    last_lines: tuple[str, ...] = ()
+    last_lines: kinds.LastLines = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         found = "; ".join(map(process_text, self.processes)) or "no process is left"
@@ -615,9 +586,8 @@ class KubeletRead(Fact):
     """
 
     log = PLAIN
-    redaction = {"unit": "unit"}
 
-    unit: str
+    unit: kinds.Unit
     active: bool | None = None
     stoppable: bool = True
     healthy: bool | None = None
@@ -638,7 +608,6 @@ class RuntimeRead(Fact):
     """The container runtime began or ceased to answer."""
 
     log = PLAIN
-    redaction = {"error": "message"}
 
     reachable: bool
     error: str = ""
@@ -655,7 +624,6 @@ class ApiRead(Fact):
     """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
 
     log = PLAIN
-    redaction = {"error": "message"}
 
     reachable: bool
     error: str = ""
@@ -701,10 +669,9 @@ class MountsRead(Fact):
     """
 
     level = INFO
-    redaction = {"mounted": "mount"}
 
     key: str
-    mounted: tuple[tuple[str, str], ...] = ()
+    mounted: tuple[kinds.Mount, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.mounted:
@@ -717,10 +684,8 @@ class StatusesSeen(Fact):
     ``key``.
     """
 
-    redaction = {"missing": "uid"}
-
     key: str
-    missing: tuple[str, ...] = ()
+    missing: tuple[kinds.Uid, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if self.missing:
@@ -740,10 +705,9 @@ class HurryRequested(Fact):
 
     level = NOTICE
     log = PLAIN
-    redaction = {"pod": "pod reference", "asked_by": "person"}
 
-    pod: str
-    asked_by: int
+    pod: kinds.PodReference
+    asked_by: kinds.Person
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"uid {self.asked_by} asked to hurry {names.of(self.pod)}"
@@ -756,9 +720,8 @@ class ReleaseRequested(Fact):
     template = "uid {self.asked_by} asked to release the lock"
     level = NOTICE
     log = PLAIN
-    redaction = {"asked_by": "person"}
 
-    asked_by: int
+    asked_by: kinds.Person
 
 
 #: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.

@@ -1,13 +1,13 @@
 """Parts of event texts: levels, pod names, lists.
 
-Each event class has its own text, level, log form and redaction (`events.base.Event`) for the log, the
-timeline, the exported log records and the redacted journal.
+Each event class has its own text, level and log form (`events.base.Event`) for the log, the timeline and the
+exported log records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 #: As sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
@@ -24,46 +24,6 @@ class Message(NamedTuple):
 UNLOGGED = ""
 PLAIN, TIMED = "{text}", "{since} {text}"
 OF_POD, TIMED_OF_POD = "pod {pod} {text}", "{since} pod {pod} {text}"
-
-#: What a text names, which decides its pseudonym in a redacted journal (`replay.redact`). ``kept``: no text.
-#: The redaction keeps words, versions, signals, bus names, hashes and kernel symbols in their usual form.
-TextKind = Literal[
-    "kept",
-    "word",
-    "field",
-    "version",
-    "signal",
-    "bus name",
-    "revision",
-    "hash",
-    "kernel symbol",
-    "unit",
-    "workload kind",
-    "uid",
-    "namespace",
-    "pod",
-    "container",
-    "node",
-    "boot",
-    "boot pair",
-    "path",
-    "file position",
-    "command",
-    "hook",
-    "tty",
-    "message",
-    "key",
-    "source",
-    "outage waits",
-    "pod reference",
-    "status",
-    "mount",
-    "owner",
-    "namespaced owner",
-    "event subject",
-    "person",
-    "dropped",
-]
 
 
 class Names:

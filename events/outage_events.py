@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from ebbtide.events import kinds
 from ebbtide.events.base import Barrier, Decision, Fact, Order, Stamp
 from ebbtide.events.facts import NODE_CHANGED
 from ebbtide.events.messages import (
@@ -56,8 +57,6 @@ OutageOutcome = Literal[
 class OutageSettings(Value):
     """The part of the controller's configuration that an outage needs."""
 
-    redaction = {"resource": "message"}
-
     effect: Effect = "NoExecute"
     #: Decide and record, but change nothing in the cluster, also for outages that began before.
     dry_run: bool = False
@@ -75,21 +74,12 @@ class OutageSettings(Value):
 class LostPod(Value):
     """A pod bound to the node. ``owner_uid`` empty: a bare pod, which no controller makes again."""
 
-    redaction = {
-        "namespace": "namespace",
-        "name": "pod",
-        "owner_uid": "uid",
-        "owner": "owner",
-        "finalizers": "message",
-        "volumes": "message",
-    }
-
     uid: str
     namespace: str
-    name: str
+    name: kinds.PodName
     owner_uid: str = ""
     #: ``Kind/name``.
-    owner: str = ""
+    owner: kinds.Owner = ""
     #: A StatefulSet makes it again under the same name.
     same_name: bool = False
     #: Part of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
@@ -109,15 +99,7 @@ class LostPod(Value):
 class Attachment(Value):
     """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
 
-    redaction = {
-        "name": "uid",
-        "volume": "message",
-        "driver": "message",
-        "error": "message",
-        "unique_name": "message",
-    }
-
-    name: str
+    name: kinds.Uid
     volume: str = ""
     driver: str = ""
     deleting: bool = False
@@ -156,9 +138,8 @@ class LeaderStarted(Fact):
     template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
     level = INFO
     log = PLAIN
-    redaction = {"version": "version", "replica": "message", "node": "node", "node_uid": "uid"}
 
-    version: str
+    version: kinds.Version
     replica: str
     node: str
     node_uid: str
@@ -172,16 +153,6 @@ class NodeRead(Fact):
     """
 
     level = INFO
-    redaction = {
-        "boot_id": "boot",
-        "resource_version": "revision",
-        "system_uuid": "uid",
-        "provider_id": "uid",
-        "volumes_in_use": "message",
-        "lease_mark": "message",
-        "status_mark": "message",
-        "taint_boot": "boot",
-    }
 
     uid: str
     boot_id: str
@@ -227,16 +198,15 @@ class LastBootStated(Fact):
 
     level = INFO
     log = PLAIN
-    redaction = {"boot_id": "boot", "said_by": "boot", "journal_id": "hash", "trace_id": "hash"}
 
     boot_id: str
     ending: BootEnding
     why: BootEndReason = ""
     wave: int = -1
     alive_wall_ns: int = 0
-    journal_id: str = ""
-    trace_id: str = ""
-    said_by: str = ""
+    journal_id: kinds.Hash = ""
+    trace_id: kinds.Hash = ""
+    said_by: kinds.BootId = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"the node says of its boot {self.boot_id}: {boot_end_text(self.ending, self.why, self.wave)}"
@@ -247,7 +217,6 @@ class HeartbeatSeen(Fact):
 
     template = "the node's {self.source} was renewed"
     level = INFO
-    redaction = {"mark": "message"}
 
     #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, verbatim.
     mark: str
@@ -259,7 +228,6 @@ class HeartbeatMissed(Fact):
 
     level = NOTICE
     log = PLAIN
-    redaction = {"mark": "message"}
 
     silent_ns: int
     #: The current mark, seen to change or only found.
@@ -277,14 +245,6 @@ class EvidenceRead(Fact):
     """
 
     level = INFO
-    redaction = {
-        "name": "message",
-        "identity": "uid",
-        "boot_id": "boot",
-        "mark": "message",
-        "at": "message",
-        "error": "message",
-    }
 
     source: Source
     name: str
@@ -292,7 +252,7 @@ class EvidenceRead(Fact):
     begun_ns: int
     #: A UUID in lower case, here and in `NodeRead`: firmware and kubelet differ.
     identity_kind: IdentityKind = "none"
-    identity: str = ""
+    identity: kinds.Uid = ""
     #: The boot that it is about; empty: the running one.
     boot_id: str = ""
     #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: none.
@@ -340,13 +300,12 @@ class WorkListed(Fact):
     """The answer to `ListWork`: pods bound to the node, its attachments, and their owners' pods elsewhere."""
 
     level = INFO
-    redaction = {"elsewhere": "uid"}
 
     key: str
     pods: tuple[LostPod, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     #: By owner UID: UIDs of pods that ran elsewhere already, or that replaced other pods.
-    elsewhere: dict[str, tuple[str, ...]] = {}
+    elsewhere: dict[kinds.Uid, tuple[kinds.Uid, ...]] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"{plural(len(self.pods), 'pod')} and {plural(len(self.attachments), 'attachment')} here"
@@ -382,17 +341,10 @@ class ElsewhereRead(Fact):
     """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
 
     level = INFO
-    redaction = {
-        "namespace": "namespace",
-        "name": "pod",
-        "owner_uid": "uid",
-        "node": "node",
-        "waiting": "message",
-    }
 
     uid: str
     namespace: str
-    name: str
+    name: kinds.PodName
     owner_uid: str
     node: str = ""
     ready: bool = False
@@ -423,9 +375,8 @@ class AttachmentGone(Fact):
 
     template = "attachment {self.name} is gone"
     level = INFO
-    redaction = {"name": "uid"}
 
-    name: str
+    name: kinds.Uid
 
 
 # --- OutageActor ----------------------------------------------------------------------------------
@@ -470,7 +421,6 @@ class RequestPermit(Order):
 
     template = "asking the storm brake for a permit"
     span_role = "permit"
-    redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
     node: str
@@ -480,7 +430,6 @@ class ReturnPermit(Order):
     """Give the place back, or withdraw the request. A no-op where neither exists."""
 
     template = "giving the storm brake's permit back"
-    redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
     node: str
@@ -497,14 +446,6 @@ class SetTaint(Order):
     span_role = "taint"
     level = NOTICE
     log = TIMED
-    redaction = {
-        "node": "node",
-        "node_uid": "uid",
-        "boot_id": "boot",
-        "resource_version": "revision",
-        "lease_mark": "message",
-        "status_mark": "message",
-    }
 
     #: The taint outlives this process, and the next leader must find its order.
     barrier: ClassVar[Barrier] = "confirmed"
@@ -533,14 +474,6 @@ class PowerOff(Order):
     span_role = "power off"
     level = WARNING
     log = TIMED
-    redaction = {
-        "node": "node",
-        "node_uid": "uid",
-        "boot_id": "boot",
-        "system_uuid": "uid",
-        "lease_mark": "message",
-        "status_mark": "message",
-    }
 
     #: The machine's work is lost for good: the next leader must know that the order may have worked.
     barrier: ClassVar[Barrier] = "confirmed"
@@ -576,7 +509,6 @@ class RemoveTaint(Order):
     span_role = "untaint"
     level = NOTICE
     log = TIMED
-    redaction = {"node": "node", "node_uid": "uid"}
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -590,7 +522,6 @@ class SetQuarantine(Order):
     span_role = "quarantine"
     level = NOTICE
     log = TIMED
-    redaction = {"node": "node", "node_uid": "uid"}
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -604,7 +535,6 @@ class ListWork(Order):
     """
 
     template = "listing what hangs on {self.node}"
-    redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
     node: str
@@ -764,7 +694,6 @@ class ReadSources(Order):
     """Ask every source of this node once. Each makes an `EvidenceRead`, also without an answer."""
 
     template = "reading the sources of proof"
-    redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
     node: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from ebbtide.events import kinds
 from ebbtide.events.base import FrozenStruct
 
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
@@ -57,21 +58,17 @@ class Value(FrozenStruct):
 class Hook(Value):
     """A preStop handler. ``detail`` is for people only: a program's name, or a port and path."""
 
-    redaction = {"detail": "hook"}
-
     kind: HookKind
     sleep_seconds: int = 0
-    detail: str = ""
+    detail: kinds.HookDetail = ""
 
 
 class Container(Value):
     """One container. Only a running one gets a hook and a stop, as from the kubelet."""
 
-    redaction = {"name": "container", "stop_signal": "signal"}
-
-    name: str
+    name: kinds.Container
     hook: Hook | None = None
-    stop_signal: str = "SIGTERM"
+    stop_signal: kinds.Signal = "SIGTERM"
     #: An init container with ``restartPolicy: Always``: stopped last, in reverse order.
     sidecar: bool = False
     running: bool = True
@@ -80,11 +77,9 @@ class Container(Value):
 class Pod(Value):
     """What a shutdown needs to know of a pod. ``containers`` are in the manifest's order, sidecars first."""
 
-    redaction = {"namespace": "namespace", "name": "pod", "owner": "owner"}
-
     uid: str
     namespace: str
-    name: str
+    name: kinds.PodName
     priority: int | None = None
     grace_seconds: int | None = None
     containers: tuple[Container, ...] = ()
@@ -97,7 +92,7 @@ class Pod(Value):
     #: Has volumes that the kubelet must unmount before another node may use them.
     volumes: bool = False
     #: Its workload as ``Kind/name``, which gets an Event if the pod is killed.
-    owner: str = ""
+    owner: kinds.Owner = ""
 
     @property
     def label(self) -> str:
@@ -117,14 +112,12 @@ class Settings(Value):
     Keeps both the two-value form and the list: migration is a decision, not parsing.
     """
 
-    redaction = {"gates": "word", "means": "word", "resource": "message"}
-
     shutdown_grace_period_ns: int = 0
     shutdown_grace_period_critical_pods_ns: int = 0
     by_pod_priority: tuple[Period, ...] = ()
     #: Feature gates by name (GracefulNodeShutdown, GracefulNodeShutdownBasedOnPodPriority,
     #: PodLifecycleSleepAction, PodLifecycleSleepActionAllowZero); absent means on.
-    gates: dict[str, bool] = {}
+    gates: dict[kinds.Word, bool] = {}
     budget: Budget = "strict"
     reserve_seconds: int = 5
     #: Whether a drop-in may raise logind's limit.
@@ -134,7 +127,7 @@ class Settings(Value):
     #: How long it may wait for the delivery of the trace; 0: not at all.
     trace_flush_ns: int = 0
     #: Mode auto: ``api`` or ``cri`` by kind of shutdown; a missing kind has its default.
-    means: dict[str, str] = {}
+    means: dict[kinds.Word, kinds.Word] = {}
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
     #: How this program makes spans (`events.decisions.PROJECTION_VERSION`).
@@ -167,21 +160,13 @@ class PlannedWave(Value):
 class ProcessReport(Value):
     """One process of an autopsy, from ``/proc`` just before SIGKILL."""
 
-    redaction = {
-        "command": "command",
-        "state": "word",
-        "wait_channel": "kernel symbol",
-        "signals_caught": "signal",
-        "signals_ignored": "signal",
-    }
-
     pid: int
     parent_pid: int
-    command: str
-    state: str
-    wait_channel: str = ""
-    signals_caught: tuple[str, ...] = ()
-    signals_ignored: tuple[str, ...] = ()
+    command: kinds.Command
+    state: kinds.Word
+    wait_channel: kinds.KernelSymbol = ""
+    signals_caught: tuple[kinds.Signal, ...] = ()
+    signals_ignored: tuple[kinds.Signal, ...] = ()
     connections: int = 0
 
 

@@ -1,8 +1,8 @@
 """A journal without names: the facts under pseudonyms, and everything decided anew from them.
 
-No search and replace. Facts are typed, and each field declares what it names (`events.messages`); equal names
-get equal pseudonyms (`Pseudonyms`); then the logic runs again (`redact`), so that keys of orders and
-sentences have the pseudonyms too, and the result verifies.
+No search and replace. The type of each field says what its texts name (`events.kinds`). Equal names get equal
+pseudonyms (`Pseudonyms`). Then the logic runs again (`redact`), so that keys of orders and sentences have the
+pseudonyms too, and the result verifies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded
 from ebbtide.events import base
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
-from ebbtide.events.messages import TextKind
+from ebbtide.events.kinds import FIELD_NAMES
 from ebbtide.events.outage_events import CHANGED, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -119,7 +119,7 @@ def _identity(identity: Identity, names: Pseudonyms) -> Identity:
         node=names.of("node", identity.node),
         machine_id=names.of("machine", identity.machine_id),
         boot_id=names.of("boot", identity.boot_id),
-        code_version=names.pseudonymized(identity.code_version, "version"),
+        code_version=names.text("version", identity.code_version),
     )
 
 
@@ -293,7 +293,7 @@ _SIGNAL = re.compile(rf"|(SIG)?({_SIGNAL_NAMES})", re.IGNORECASE)
 
 #: The kept part of other texts, by kind: a unique bus name is a number, and a version's part behind the plus
 #: may name its builder.
-_KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
+_KEPT_FORMS: dict[str, re.Pattern[str]] = {
     "signal": _SIGNAL,
     "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
     "bus name": re.compile(r"|:\d+\.\d+|embedded|simulated"),
@@ -305,6 +305,11 @@ _KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
 }
 
 
+@cache
+def _type_info(cls: Any) -> inspect.Type:
+    return inspect.type_info(cls)
+
+
 class Pseudonyms:
     """``learning``: returns values unchanged, and remembers them."""
 
@@ -312,7 +317,7 @@ class Pseudonyms:
         self.learning = True
         self._made: dict[str, dict[str, str]] = {form: {} for form in _FORMS}
         self._persons: dict[int, int] = {}
-        self._special: dict[TextKind, Callable[[str], str]] = {
+        self._special: dict[str, Callable[[str], str]] = {
             "boot pair": lambda text: "/".join(self.of("boot", part) for part in text.split("/")),
             "file position": self._place,
             "key": self._key,
@@ -348,42 +353,51 @@ class Pseudonyms:
         """Every text that has a pseudonym."""
         return [text for made in self._made.values() for text in made]
 
-    def pseudonymized(self, value: Any, kind: TextKind = "kept") -> Any:
-        """A value with its texts replaced: a Struct's fields by their own kinds, else all by this one."""
-        if kind == "dropped":
-            return value if self.learning else ()
-        if isinstance(value, msgspec.Struct):
-            fields = text_kinds(type(value)).items()
-            return type(value)(**{name: self._field(value, name, kind) for name, kind in fields})
-        if isinstance(value, str):
-            if kind == "kept":
-                return value
-            special = self._special.get(kind)
-            return special(value) if special is not None else self.of(kind, value)
-        if kind == "status" and _is_texts(value, 4):
-            return (self.of("uid", value[0]), *(self.pseudonymized(each, "word") for each in value[1:]))
-        if kind == "mount" and _is_texts(value, 2):
-            return (self.of("uid", value[0]), self.of("volume" if value[0] else "path", value[1]))
-        if isinstance(value, tuple):
-            return tuple([self.pseudonymized(each, kind) for each in value])
-        if isinstance(value, dict):
-            key_kind: TextKind = "key" if kind == "status" else "field" if kind == "file position" else kind
-            return {
-                self.pseudonymized(key, key_kind): self.pseudonymized(each, kind)
-                for key, each in value.items()
-            }
-        if kind == "person" and isinstance(value, int) and value != ROOT_UID:
-            made = self._persons.setdefault(value, PERSONS_FROM + len(self._persons))
-            return value if self.learning else made
-        return value
+    def text(self, names: str, text: str) -> str:
+        """A text of this kind (`events.kinds`), with the names in it replaced."""
+        special = self._special.get(names)
+        return self.of(names, text) if special is None else special(text)
 
-    def _field(self, of: msgspec.Struct, name: str, kind: TextKind) -> Any:
-        value, key_kind = getattr(of, name), KEY_NAMES.get((type(of).__name__, name))
-        if key_kind is None:
-            return self.pseudonymized(value, kind)
-        return {
-            self.pseudonymized(key, key_kind): self.pseudonymized(each, kind) for key, each in value.items()
-        }
+    def pseudonymized(self, value: Any) -> Any:
+        """A Struct, with the texts in it replaced."""
+        kind: Any = type(value)
+        return self._replaced(value, _type_info(kind))
+
+    def _replaced(self, value: Any, kind: inspect.Type, names: str = "message") -> Any:
+        """``names``: what the texts of this type name, unless its parts say more."""
+        match kind:
+            case inspect.Metadata(inner, extra={"names": str(names)}):
+                if names == "dropped":
+                    return value if self.learning else ()
+                return self._replaced(value, inner, names)
+            case inspect.StructType(cls, fields):
+                return cls(
+                    **{
+                        field.name: self._replaced(
+                            getattr(value, field.name), field.type, names_of_field(field.name)
+                        )
+                        for field in fields
+                    }
+                )
+            case inspect.StrType():
+                return self.text(names, value)
+            case inspect.VarTupleType(item):
+                return tuple([self._replaced(each, item, names) for each in value])
+            case inspect.TupleType(items):
+                return tuple(
+                    [self._replaced(each, item, names) for each, item in zip(value, items, strict=True)]
+                )
+            case inspect.DictType(key, item):
+                return {
+                    self._replaced(name, key, names): self._replaced(each, item, names)
+                    for name, each in value.items()
+                }
+            case inspect.UnionType(types) if value is not None:
+                return self._replaced(value, types[0], names)
+            case inspect.IntType() if names == "person" and value != ROOT_UID:
+                made = self._persons.setdefault(value, PERSONS_FROM + len(self._persons))
+                return value if self.learning else made
+        return value
 
     def _kept_form(self, form: re.Pattern[str], text: str) -> str:
         return text if form.fullmatch(text) else self.of("message", text)
@@ -400,7 +414,7 @@ class Pseudonyms:
         source, space, name = text.partition(" ")
         if source not in get_args(Source):
             return self.of("message", text)
-        return f"{source}{space}{self.pseudonymized(name, 'message')}"
+        return f"{source}{space}{self.text('message', name)}"
 
     def _outage_waits(self, text: str) -> str:
         """The core's own sentences stay; an edge's error behind `BRAKE_SAYS` does not."""
@@ -444,148 +458,7 @@ class Pseudonyms:
         return f"{self.of('namespace', namespace)}{slash}{self.of('pod', name)}"
 
 
-def _is_texts(value: Any, count: int) -> bool:
-    """Whether it is one row of a field with a list of them."""
-    return isinstance(value, tuple) and len(value) == count and all(isinstance(each, str) for each in value)
-
-
-# The kind of pseudonym for each text in a fact, a state or an order.
-#
-# A test asks for every field with text, so that the author of a new field decides. Kept texts name no one:
-# words of this program, of the kernel, of Kubernetes.
-
-
-#: For actors' states in the first checkpoint, by class and field. A kind is for every text in the field, keys
-#: of maps included.
-STATE_NAMES: dict[tuple[str, str], TextKind] = {
-    ("ProofState", "node"): "node",
-    **{("ProofState", field): "uid" for field in ("node_uid", "system_uuid", "provider_id")},
-    ("ProofState", "boot_id"): "boot",
-    **{("ProofState", field): "message" for field in ("lease_mark", "status_mark")},
-    **{("ProofState", field): "kept" for field in ("off", "on", "declared")},
-    ("ProofState", "proof"): "source",
-    ("ProofState", "refused"): "word",
-    ("ProofState", "read_key"): "key",
-    ("Off", "name"): "message",
-    **{("Declaration", field): "message" for field in ("at", "mark")},
-    ("OutageState", "node"): "node",
-    ("OutageState", "node_uid"): "uid",
-    ("OutageState", "system_uuid"): "uid",
-    ("OutageState", "opposed"): "source",
-    ("OutageState", "boot_id"): "boot",
-    ("OutageState", "resource_version"): "revision",
-    ("OutageState", "resource"): "message",
-    **{
-        ("OutageState", field): "message"
-        for field in ("volumes_in_use", "lease_mark", "status_mark", "ready_mark", "attachments")
-    },
-    **{("OutageState", field): "boot" for field in ("off_boot", "taint_boot")},
-    ("OutageState", "proof"): "source",
-    ("OutageState", "taint_proof"): "source",
-    ("OutageState", "waits"): "outage waits",
-    ("OutageState", "pods"): "pod reference",
-    ("OutageState", "unknown"): "uid",
-    ("OutageState", "followed"): "uid",
-    ("OutageState", "key"): "key",
-    ("OutageFallbackState", "write_key"): "key",
-    ("StuckPodState", "elsewhere"): "uid",
-    ("StuckPodState", "effect"): "word",
-    ("StuckPodState", "successors"): "kept",
-    ("Successor", "node"): "node",
-    ("Successor", "waiting"): "message",
-    ("DetachState", "name"): "uid",
-    **{("DetachState", field): "message" for field in ("volume", "unique_name", "error")},
-    ("DetachState", "users"): "uid",
-    ("ConfigState", "order_open"): "key",
-    ("LogindState", "arm_key"): "key",
-    ("LogindState", "release_key"): "key",
-    ("KubeletState", "mode"): "word",
-    ("KubeletState", "home"): "boot pair",
-    ("KubeletState", "wanted"): "word",
-    ("KubeletState", "stop_key"): "key",
-    ("KubeletState", "start_key"): "key",
-    ("NodeStatusState", "late_statuses"): "status",
-    ("NodeStatusState", "held"): "status",
-    ("NodeStatusState", "held_deleted"): "status",
-    ("NodeStatusState", "held_before"): "uid",
-    ("NodeStatusState", "home"): "boot pair",
-    ("NodeStatusState", "withheld"): "uid",
-    ("NodeStatusState", "followed"): "status",
-    ("NodeStatusState", "orphaned"): "status",
-    ("NodeStatusState", "undeleted"): "uid",
-    ("NodeStatusState", "running"): "uid",
-    ("NodeStatusState", "told_owners"): "namespaced owner",
-    ("NodeStatusState", "await_key"): "key",
-    ("NodeStatusState", "check_key"): "key",
-    ("NodeStatusState", "certificate_key"): "key",
-    ("NodeStatusState", "look_key"): "key",
-    ("NodeStatusState", "given_again"): "uid",
-    ("NodeStatusState", "earlier"): "key",
-    ("NodeStatusState", "last_boot_key"): "key",
-    ("NodeStatusState", "mounted"): "mount",
-    ("NodeStatusState", "pending"): "status",
-    ("NodeStatusState", "deliveries"): "status",
-    ("EpisodeState", "boot_id"): "boot",
-    ("EpisodeState", "userspace_id"): "boot",
-    ("EndedBoot", "boot_id"): "boot",
-    ("EpisodeState", "listing_key"): "key",
-    ("EpisodeState", "resource"): "message",
-    ("EpisodeState", "refreshing"): "key",
-    ("EpisodeState", "overtaken"): "key",
-    ("EpisodeState", "pods"): "uid",
-    ("EpisodeState", "carried"): "uid",
-    ("PodChecklist", "places"): "uid",
-    ("KubeletState", "plain"): "uid",
-    ("FallbackState", "pods"): "uid",
-    ("FallbackState", "resource"): "message",
-    ("FallbackState", "listing_key"): "key",
-    ("FallbackState", "home"): "boot pair",
-    ("FallbackPod", "left"): "container",
-    ("WaveState", "mounted"): "uid",
-    ("WaveState", "unmount_key"): "key",
-    ("PodState", "delete_key"): "key",
-    ("PodState", "finding"): "message",
-    ("ContainerState", "uid"): "uid",
-    ("ContainerState", "hook_key"): "key",
-    ("ContainerState", "exit_signal"): "signal",
-    ("ContainerState", "hook_note"): "message",
-    ("ContainerState", "stop_note"): "message",
-    ("ContainerState", "error"): "message",
-}
-
-
-#: For maps in states whose keys name something else than their values: what the keys name.
-KEY_NAMES: dict[tuple[str, str], TextKind] = {
-    **{("ProofState", field): "source" for field in ("off", "on", "declared", "refused")},
-    ("OutageState", "pods"): "uid",
-    ("OutageState", "attachments"): "uid",
-    ("StuckPodState", "successors"): "uid",
-}
-
-
 @cache
-def text_kinds(cls: type) -> dict[str, TextKind]:
-    """Each field's kind. An undeclared text (a test finds it) is a message."""
-    info = inspect.type_info(cls)
-    assert isinstance(info, inspect.StructType)
-    return {
-        field.name: text_kind(cls, field.name) or ("message" if has_text(field.type) else "kept")
-        for field in info.fields
-    }
-
-
-def text_kind(cls: type, field: str) -> TextKind | None:
-    """From the class of an event or value, or `STATE_NAMES`; None: from neither."""
-    names: Mapping[str, TextKind] = getattr(cls, "redaction", {})
-    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or base.FIELD_REDACTION.get(field)
-
-
-def has_text(kind: Any) -> bool:
-    """Whether a value of this type may be free text."""
-    if isinstance(kind, inspect.StrType):
-        return True
-    parts = [getattr(kind, name, ()) for name in ("types", "item_types")]
-    parts.append(
-        [getattr(kind, name) for name in ("item_type", "key_type", "value_type") if hasattr(kind, name)]
-    )
-    return any(has_text(part) for group in parts for part in group)
+def names_of_field(name: str) -> str:
+    """What a text in a field of this name names, unless its type says more."""
+    return next((kind for kind, form in FIELD_NAMES.items() if form.fullmatch(name)), "message")

@@ -6,17 +6,13 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
-from msgspec import inspect
 
 from ebbtide.events import base
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.facts import ORDER_TEXTS, ORDER_TEXTS_BY_ACTOR, order_text
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
-from ebbtide.events.outage_events import Attachment, LostPod, OutageSettings
-from ebbtide.events.values import Container, Hook, Pod, ProcessReport, Settings
-from ebbtide.replay.redact import has_text
+from ebbtide.events.values import Pod
 from tests.events.vocabulary import EVERY
 
 NOW = base.Stamp(0, 0)
@@ -47,31 +43,6 @@ def test_only_classes_of_the_vocabulary_are_types() -> None:
         pass
 
     assert "Other" not in base.TYPES
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_a_row_says_what_each_text_of_its_event_names(name: str) -> None:
-    """Facts and orders stand in a redacted journal as they are, but for their names; the rest is derived
-    anew. A row says it of each field with text that has no common meaning, and of no other.
-    """
-    kind = OURS[name]
-    fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]
-    if not issubclass(kind, base.Fact | base.Order) and kind not in (d.GrantAssessed, d.LastBootEnded):
-        assert not kind.redaction
-        return
-    texts = {field.name for field in fields if has_text(field.type)} - set(base.FIELD_REDACTION)
-    numbers = {field for field, names in kind.redaction.items() if names == "person"}
-    assert set(kind.redaction) == texts | numbers
-
-
-@pytest.mark.parametrize(
-    "value", (Settings, Pod, Container, Hook, ProcessReport, OutageSettings, LostPod, Attachment)
-)
-def test_so_do_the_values_that_events_are_made_of(value: type[base.FrozenStruct]) -> None:
-    """By field."""
-    fields = inspect.type_info(value).fields  # type: ignore[attr-defined]
-    texts = {field.name for field in fields if has_text(field.type)} - set(base.FIELD_REDACTION)
-    assert set(value.redaction) == texts
 
 
 def levels(kind: type[base.Event]) -> set[int]:

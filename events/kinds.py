@@ -1,0 +1,71 @@
+"""What texts name, as types of fields: it decides their pseudonyms in a redacted journal (`replay.redact`).
+
+A plain ``str`` is a message, which may name anything; a field's name may say more (`FIELD_NAMES`). Redaction
+keeps words, versions, signals, bus names, hashes and kernel symbols in their usual form.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+
+def _names(kind: str) -> Meta:
+    return Meta(extra={"names": kind})
+
+
+Word = Annotated[str, _names("word")]
+Field = Annotated[str, _names("field")]
+Version = Annotated[str, _names("version")]
+Signal = Annotated[str, _names("signal")]
+BusName = Annotated[str, _names("bus name")]
+Hash = Annotated[str, _names("hash")]
+KernelSymbol = Annotated[str, _names("kernel symbol")]
+Unit = Annotated[str, _names("unit")]
+WorkloadKind = Annotated[str, _names("workload kind")]
+Uid = Annotated[str, _names("uid")]
+PodName = Annotated[str, _names("pod")]
+#: A UID, ``namespace/name``, or a name.
+PodReference = Annotated[str, _names("pod reference")]
+Container = Annotated[str, _names("container")]
+BootId = Annotated[str, _names("boot")]
+Path = Annotated[str, _names("path")]
+#: ``path:line``.
+FilePosition = Annotated[str, _names("file position")]
+Volume = Annotated[str, _names("volume")]
+Command = Annotated[str, _names("command")]
+HookDetail = Annotated[str, _names("hook")]
+Tty = Annotated[str, _names("tty")]
+#: An order's (`events.base.order_key`).
+Key = Annotated[str, _names("key")]
+#: A proof's source and its name.
+ProofSource = Annotated[str, _names("source")]
+OutageWait = Annotated[str, _names("outage waits")]
+#: ``Kind/name``; and ``namespace/Kind/name``.
+Owner = Annotated[str, _names("owner")]
+NamespacedOwner = Annotated[str, _names("namespaced owner")]
+#: The Node, or a workload.
+EventSubject = Annotated[str, _names("event subject")]
+#: A user's id.
+Person = Annotated[int, _names("person")]
+#: A process's output: no redacted journal has any of it.
+LastLines = Annotated[tuple[str, ...], _names("dropped")]
+
+#: A pod's UID and a volume, or "" and the path of a volume driver's mount.
+Mount = tuple[Uid, Volume]
+#: A pod's UID, and its phase, reason and message.
+PodStatus = tuple[Uid, Word, Word, Word]
+
+#: Names of fields that mean the same everywhere.
+FIELD_NAMES = {
+    "key": re.compile(r"(\w+_)?key"),
+    "uid": re.compile(r"(\w+_)?uids?|system_uuid|provider_id"),
+    "container": re.compile(r"container"),
+    "namespace": re.compile(r"namespace"),
+    "node": re.compile(r"node"),
+    "boot": re.compile(r"(boot|userspace)_id|\w+_boot"),
+    "boot pair": re.compile(r"home"),
+    "revision": re.compile(r"resource_version"),
+}
