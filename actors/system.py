@@ -178,7 +178,7 @@ class System:
                         # The closing record belongs to the episode, later records do not.
                         self._closing, self.episode = True, 0
             if at == 0 and starts:
-                self._give_up_on(fact, entries)
+                self._give_up_on(fact, entries, mono_ns)
         if self._digest_at or self._planned:
             self._digest(first, entries)
         # The whole step in which an episode begins belongs to it.
@@ -231,13 +231,13 @@ class System:
             with suppress(Exception):
                 if self.on_failure is not None:
                     self.on_failure(slot.label, error)
-            return (self._fail(slot, type(error).__name__),)
+            return (self._fail(slot, type(error).__name__, now_ns),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._deadlines.watch(slot, deadline_ns)
         return decisions
 
-    def _fail(self, slot: Slot, error: str) -> ActorFailed:
+    def _fail(self, slot: Slot, error: str, now_ns: int) -> ActorFailed:
         """In an episode an actor that ends pods takes the leader and all subjects along (`sets.Rescue`)."""
         failed, rescue = [slot], self.actors.rescue
         if rescue is not None and self._leader is not None and self._fallback is not None:
@@ -245,11 +245,13 @@ class System:
             if self.episode and ends_pods and not self._fallback.failed:
                 failed += [self._leader, *(each for each in self.slots.values() if each.subject)]
         for each in failed:
-            each.failed = not self.episode or rescue is None or each.kind not in rescue.go_on
+            each.failed = True
             each.deadline_ns = NEVER_NS
+        if self.episode and rescue is not None and slot.kind in rescue.go_on:
+            self._go_on(slot, now_ns)
         return ActorFailed(actor=slot.kind.name, subject=slot.subject, error=error)
 
-    def _give_up_on(self, fact: Event, made: list[BareRecord]) -> None:
+    def _give_up_on(self, fact: Event, made: list[BareRecord], now_ns: int) -> None:
         """After `FAILED_STARTS_MAX` starts that failed at the same place the fallback leads."""
         rescue, start, leader = self.actors.rescue, cast(Any, fact), self._leader
         if rescue is None or leader is None or leader.failed or not self.episode or rescue.over(start):
@@ -259,7 +261,7 @@ class System:
             and self._fallback is not None
             and not self._fallback.failed
         ):
-            made.append((self.next_seq, SYSTEM, self._fail(leader, LAST_STARTS_FAILED), self.episode))
+            made.append((self.next_seq, SYSTEM, self._fail(leader, LAST_STARTS_FAILED, now_ns), self.episode))
 
     def watch(self, slot: Slot) -> None:
         """Takes the deadline from a restored state."""
@@ -315,13 +317,17 @@ class System:
 
     def _revive(self, fact: Event, now_ns: int) -> None:
         """A failed singleton goes on with the next episode or process, outside of a shutdown at once."""
-        start = cast(Any, fact) if type(fact) is self.actors.start else None
+        start = fact if type(fact) is self.actors.start else None
         for slot in (self.slots[(kind.name, "")] for kind in self.actors.singletons):
-            state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start) if slot.failed else None
-            if state is not None:
-                slot.failed = False
-                slot.state = state
-                self.watch(slot)
+            if slot.failed:
+                self._go_on(slot, now_ns, start)
+
+    def _go_on(self, slot: Slot, now_ns: int, start: Event | None = None) -> None:
+        state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start)
+        if state is not None:
+            slot.failed = False
+            slot.state = state
+            self.watch(slot)
 
 
 class OpenedOrder(NamedTuple):
