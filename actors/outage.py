@@ -80,7 +80,7 @@ READ_RETRY_NS = 10 * NS_PER_SECOND
 RETRIES_NS = tuple(seconds * NS_PER_SECOND for seconds in (5, 10, 20, 40, 60))
 #: How often in a row a taint is decided anew at once because the Node has changed.
 CHANGES_AT_ONCE = 3
-#: How long an average node takes to be recovered elsewhere.
+#: Between two requests for a permit, and how long one allows the next command.
 PERMIT_RETRY_NS = 15 * NS_PER_SECOND
 #: A starting kubelet renews its lease and reports its boot id within some seconds of each other. After this
 #: time, a heartbeat without a new boot id belongs to the boot that was proved off.
@@ -153,6 +153,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: No record names that boot: ``off_boot`` is the boot found with the taint.
     doubt: bool = False
     permit: bool = False
+    #: When the brake granted it. An older one than `PERMIT_RETRY_NS` allows no command: the nodes are counted
+    #: anew.
+    permit_ns: int = 0
     #: The count that answers the open request for a permit.
     counted: o.NodesCounted | None = None
     waits: kinds.OutageWait = ""
@@ -370,7 +373,7 @@ def _consider(state: OutageState, now: int) -> Result:
         why = NO_CONDITION
     elif not state.proof or state.proof_until_ns <= now:
         if _switch_ns(state) <= now:
-            return _switch_off(state)
+            return _switch_off(state, now)
         why = NOT_PROVED
     elif state.ready == "True":
         why = IS_READY
@@ -381,7 +384,7 @@ def _consider(state: OutageState, now: int) -> Result:
         after, orders = (state, ()) if now < state.switch_ns else _permit_back(state)
         after, waits = _wait(after, why)
         return after, [*orders, *waits]
-    if not state.permit:
+    if not _is_permitted(state, now):
         return _ask(state)
     state, key = _key(state, "taint")
     order = o.SetTaint(
@@ -401,6 +404,10 @@ def _consider(state: OutageState, now: int) -> Result:
     return state, [order]
 
 
+def _is_permitted(state: OutageState, now: int) -> bool:
+    return state.permit and now < state.permit_ns + PERMIT_RETRY_NS
+
+
 def _ask(state: OutageState) -> Result:
     state, key = _key(state, "permit")
     return replace(state, phase="asking", key=key, counted=None), [o.RequestPermit(key=key, node=state.node)]
@@ -415,7 +422,7 @@ def _switch_ns(state: OutageState) -> int:
     return max(state.down_ns + state.power_off_ns, state.switch_ns)
 
 
-def _switch_off(state: OutageState) -> Result:
+def _switch_off(state: OutageState, now: int) -> Result:
     """Needs the machine's UUID, a permit, and less than `POWER_OFFS_MAX` commands so far."""
     why = "" if state.system_uuid else NO_MACHINE_UUID
     if state.switched >= POWER_OFFS_MAX:
@@ -426,7 +433,7 @@ def _switch_off(state: OutageState) -> Result:
         return after, [*orders, o.PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
     if state.dry_run:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
-    if not state.permit:
+    if not _is_permitted(state, now):
         return _ask(state)
     state, key = _key(state, "power-off")
     order = o.PowerOff(
@@ -495,9 +502,11 @@ def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
         return state, ()
     refused = refusal(state.counted) if state.counted else ""
     if state.counted and not refused and event.result == "done":
-        return _consider(replace(state, permit=True), now)
+        return _consider(replace(state, permit=True, permit_ns=now), now)
     reason = f"{BRAKE_SAYS}{refused or event.reason or event.result}"
-    return _wait(state, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+    # A refusal ends an earlier permit.
+    permit = state.permit and not refused
+    return _wait(state, reason, phase="suspected", permit=permit, wake_ns=now + PERMIT_RETRY_NS)
 
 
 def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
