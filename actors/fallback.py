@@ -123,7 +123,9 @@ def _transitions() -> Transitions:
         # The shutdown.
         Row("idle withdrawn cancelled", d.ShutdownDetected,
             lambda state, event, now: (replace(state, detected=event), ())),
-        ignored("watching leading ended", d.ShutdownDetected),
+        Row("leading", d.ShutdownDetected, _then_go_on(_shortened), "= ended", _STOPS),
+        Row("ended", d.ShutdownDetected, _shortened),
+        ignored("watching", d.ShutdownDetected),
         Row(_NOT_LEADING, d.ShutdownBegan, _began, "watching"),
         ignored("leading", d.ShutdownBegan),
         Row(EVERY, d.MeansChosen,
@@ -399,6 +401,18 @@ def _engage(state: FallbackState, event: d.ActorFailed, made: list[Event], now: 
     made = [*made, d.FallbackEngaged(pods=tuple(state.pods), reason=f"{event.actor} failed")]
     state, order = (state, []) if state.planned else _list_pods(state)
     return _go_on(replace(state, phase="leading", leading=True), [*made, *order], now)
+
+
+def _shortened(state: FallbackState, event: d.ShutdownDetected, now: int) -> Result:
+    """A restarted logind, or the service manager's stop, may leave less time, never more."""
+    release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
+    last_ns = max(now, release_by_ns - REAP_MARGIN_NS)
+    return replace(
+        state,
+        deadline_ns=min(state.deadline_ns, release_by_ns),
+        release_by_ns=release_by_ns,
+        pods={uid: replace(pod, kill_at_ns=min(pod.kill_at_ns, last_ns)) for uid, pod in state.pods.items()},
+    ), ()
 
 
 def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
