@@ -108,7 +108,7 @@ class Runtime:
         self._stirred, self._stirring = trio.open_memory_channel[None](1)
         self._looking = trio.Lock()
         self._sandboxes = SandboxCleanup(self._client, self.table, starts)
-        self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet)
+        self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet, lookup)
         self._listing = Listing(self._client, self.table, self._ends.follow, self._ends.miss, tell)
         self._inventory = Inventory(
             self.table,
@@ -643,12 +643,14 @@ class ContainerEnds:
         sandboxes: SandboxCleanup,
         start: Callable[..., None],
         outlet: Outlet,
+        lookup: PodStore | None = None,
     ) -> None:
         self._client = client
         self._table = table
         self._sandboxes = sandboxes
         self._start = start
         self._outlet = outlet
+        self._lookup = lookup
         self._quiet_at = 0.0
         #: The inventory of the daemon before, without ends so far.
         self.owed: list[InventoryContainer] = []
@@ -697,9 +699,25 @@ class ContainerEnds:
             return  # Nobody knows, such as of one whose shim the runtime has lost.
         # Else a new shutdown has its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
-            await self._outlet.put(found_gone(given.uid, given.container, end.exit_code))
+            code = (
+                await self._code_in_api(given.uid, given.container) if end.exit_code is None else end.exit_code
+            )
+            await self._outlet.put(found_gone(given.uid, given.container, code))
         self.owed.remove(given)
         self._table.followed.pop(given.id, None)
+
+    async def _code_in_api(self, uid: str, container: str) -> int | None:
+        """The exit code that the API server shows: a kubelet removes a deleted pod's container, and its
+        object, a moment after the end.
+        """
+        lookup, code = self._lookup, None
+        if lookup is not None:
+            with trio.move_on_after(bounds.now.exit_code_seconds):
+                while (code := lookup.exit_code(uid, container)) is None:
+                    if lookup.version and lookup.find(uid) is None:
+                        break
+                    await lookup.changed(lookup.version)
+        return code
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)

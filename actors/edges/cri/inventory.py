@@ -370,11 +370,7 @@ class ExpectedContainers:
         return ends
 
     def _exited(self, uid: str, container: str) -> ContainerExited:
-        known, code = self._known(uid), None
-        if known is not None:
-            code = known.ended.get(container)
-        elif self._lookup is not None:
-            code = self._lookup.last_ends(uid).get(container)
+        code = None if self._lookup is None else self._lookup.exit_code(uid, container)
         return found_gone(uid, container, code)
 
     def _known(self, uid: str) -> KnownPod | None:

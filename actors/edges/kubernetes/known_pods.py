@@ -12,7 +12,7 @@ Nothing here needs the client.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -199,9 +199,12 @@ class PodStore:
         believed = [each for each in self._pods.values() if self._by_uid[each.uid] is each]
         return [*believed, *unseen]
 
-    def last_ends(self, uid: str) -> Mapping[str, int]:
-        """By container, the exit codes of a pod whose object is gone."""
-        return self._last_ends.get(uid, {})
+    def exit_code(self, uid: str, container: str) -> int | None:
+        """As the API server has shown it since this start, for an object that is gone in its last state."""
+        if not self.version:
+            return None
+        known = self.find(uid)
+        return (self._last_ends.get(uid, {}) if known is None else known.ended).get(container)
 
     def watched(self) -> list[KnownPod]:
         """What the API has shown, to be kept over a restart."""

@@ -133,8 +133,9 @@ class Told:
     def pods(self) -> list[KnownPod]:
         return list(self.known)
 
-    def last_ends(self, uid: str) -> dict[str, int]:
-        return {}
+    def exit_code(self, uid: str, container: str) -> int | None:
+        known = self.find(uid)
+        return None if known is None else known.ended.get(container)
 
 
 @pytest.fixture

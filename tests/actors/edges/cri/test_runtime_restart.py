@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
-from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, method_of
+from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, NotFound, RuntimeReach, method_of
 from ebbtide.actors.edges.cri.cri_pods import (
     InventoryContainer,
     OperatorNotes,
@@ -27,6 +30,7 @@ from ebbtide.actors.edges.cri.orders import (
     ContainerStops,
     SandboxCleanup,
 )
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import ContainerExited
@@ -45,7 +49,9 @@ class Restart(Rig):
         super().__init__(shims)
         self.outbox, self.runtime = Outbox(), cast(CriClient, self.shims)
         self.cleanup = SandboxCleanup(self.runtime, self.table)
-        self.ends = ContainerEnds(self.runtime, self.table, self.cleanup, lambda *work: None, self.outbox)
+        self.told = cast(PodStore, Told(*told))
+        start: Callable[..., None] = lambda *work: None  # noqa: E731 - no test here goes through the runtime
+        self.ends = ContainerEnds(self.runtime, self.table, self.cleanup, start, self.outbox, self.told)
         before = [
             InventoryContainer(uid=f"u{n}", container="main", id=f"c{n}", stopping=True) for n in NUMBERS
         ]
@@ -58,7 +64,7 @@ class Restart(Rig):
         self.inventory = Inventory(
             self.table,
             inventory_file(folder / "cri", "boot"),
-            Told(*told),
+            self.told,
             self.reach,
             self.warm,
             self.look,
@@ -66,7 +72,6 @@ class Restart(Rig):
             lambda: False,
         )
         self.inventory.settled.set()
-        start = lambda *work: None  # noqa: E731 - nothing of these tests goes through the runtime
         self.orders = ContainerOrders(
             self.table,
             self.warm,
@@ -117,6 +122,24 @@ async def test_what_is_said_to_run_has_not_ended(tmp_path: Path) -> None:
     rig.shims.unsure.clear()
     assert await rig.orders.carry_out(stop("u2"), rig.outbox) == Ending()
     assert rig.ended() == [("u2", 5, False)]
+
+
+@pytest.mark.parametrize("shown", ["before", "after", "gone"])
+async def test_the_api_server_has_the_exit_code_of_a_removed_container(
+    shown: str, tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    """A kubelet has removed it while no daemon ran. With its object gone as well, no component knows it."""
+    rig = Restart(tmp_path)
+    told = cast(Told, rig.told)
+    runs, ended = KnownPod(uid="u2", api_uid="u2", namespace="ns", name="u2"), {"main": 3}
+    told.known = [] if shown == "gone" else [replace(runs, ended=ended if shown == "before" else {})]
+    rig.shims.ended, rig.shims.broken = {"c2": 3}, {"c2": NotFound("no such container")}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.look)
+        await trio.testing.wait_all_tasks_blocked()
+        if shown == "after":
+            told.tell(replace(runs, ended=ended))
+    assert rig.ended() == [("u2", None, True) if shown == "gone" else ("u2", 3, False)]
 
 
 class Mute(Shims):

@@ -65,13 +65,13 @@ def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
     real, claim = pod("web", api_uid="web"), mirror("web", "claim")
     store.replace([real, claim], "5")
     store.remove(msgspec.structs.replace(claim, ended={"main": 3}))
-    assert store.last_ends("web") == {}
+    assert store.exit_code("web", "main") is None
     store.remove(msgspec.structs.replace(real, ended={"main": 0}))
-    assert (store.find("web"), store.last_ends("web")) == (None, {"main": 0})
+    assert (store.find("web"), store.exit_code("web", "main")) == (None, 0)
     for number in range(LAST_ENDS_MAX):
         store.put(pod(str(number)))
         store.remove(pod(str(number), ended={"main": 1}))
-    assert (store.last_ends("web"), len(store.last_ends("0"))) == ({}, 1)
+    assert (store.exit_code("web", "main"), store.exit_code("0", "main")) == (None, 1)
 
 
 def test_of_two_mirrors_the_kubelets() -> None:
