@@ -700,7 +700,9 @@ class ContainerEnds:
         # Else a new shutdown has its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
             code = (
-                await self._code_in_api(given.uid, given.container) if end.exit_code is None else end.exit_code
+                await self._code_in_api(given.uid, given.container)
+                if end.exit_code is None
+                else end.exit_code
             )
             await self._outlet.put(found_gone(given.uid, given.container, code))
         self.owed.remove(given)
