@@ -50,21 +50,22 @@ class Permits:
             while self._view.sees_since == math.inf:
                 await self._view.of(node).news.wait()
 
-    def request(self, node: str, key: str = "") -> NodesCounted:
-        """Count, then take a place or queue for one."""
+    def request(self, node: str, key: str = "") -> tuple[NodesCounted, str]:
+        """Count, then take a place, or queue for one: the count, and the reason of a refusal."""
         now = trio.current_time()
         self._permits = {each: until for each, until in self._permits.items() if until > now}
         self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
         ahead = list(self._waiting).index(node) if node in self._waiting else len(self._waiting)
         # A node that has a permit is counted again, but queues behind no other node.
         counted = self.count(node, key, 0 if node in self._permits else ahead)
-        if refusal(counted):
+        refused = refusal(counted)
+        if refused:
             self._permits.pop(node, None)
             self._waiting[node] = now
         else:
             self._waiting.pop(node, None)
             self._permits[node] = math.inf
-        return counted
+        return counted, refused
 
     def give_back(self, node: str) -> None:
         """The permit, or the place in the queue. A no-op without either."""
@@ -121,9 +122,8 @@ class _PermitEdge(Edge):
         if returned != self._returned:
             return Ending("cancelled", "withdrawn")
         self._permits.asked[self._node] = self
-        counted = self._permits.request(self._node, order.key)
+        counted, refused = self._permits.request(self._node, order.key)
         await outlet.put(counted)
-        refused = refusal(counted)
         return Ending("failed", refused) if refused else Ending()
 
     def _give_back(self, order: ReturnPermit, outlet: Outlet) -> Ending:

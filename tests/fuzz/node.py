@@ -36,7 +36,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
 from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Listing
 from ebbtide.actors.edges.cri.orders import ContainerHooks, SandboxCleanup
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod, Unanswered
-from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, PodWatch, VersionExpired
+from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, VersionExpired, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CHANGED_ANNOTATION,
@@ -228,10 +228,10 @@ def cri_answers() -> Iterator[bytes]:
 def api_objects(data: bytes) -> None:
     """Lines of a watch; the same lines as a Node, and as a pod that a status is written to."""
     store = PodStore()
-    watch = PodWatch(cast(Any, None), "node-1", store, cast(Any, None))
+    watch = Watch(cast(Any, None), pods_of("node-1"), store, cast(Any, None))
     for line in data.split(b"\n"):
         with suppress(Unanswered, VersionExpired, ApiRefused):
-            watch._apply_event(line)
+            watch.apply_event(line)
         with suppress(ValueError, RecursionError):
             _write_node(msgspec.json.decode(line, type=ApiNode))
         with suppress(ValueError, RecursionError):

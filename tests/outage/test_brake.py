@@ -66,7 +66,7 @@ def dead(cluster: Cluster, *names: str) -> None:
 
 
 def refused(permits: Permits, node: str) -> str:
-    return refusal(permits.request(node))
+    return permits.request(node)[1]
 
 
 def counts(permits: Permits, asks: str) -> tuple[int, int, int]:

@@ -388,9 +388,12 @@ def node_path(node: str) -> str:
     return f"/api/v1/nodes/{quote(node, safe='')}"
 
 
+#: In whole seconds, as Kubernetes writes its times.
+TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+
 def rfc3339_now() -> str:
-    """In whole seconds, as Kubernetes writes its times."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime(TIME_FORM)
 
 
 def make_condition(

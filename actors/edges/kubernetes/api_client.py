@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-from weakref import WeakSet
 
 import trio
 
@@ -105,8 +102,6 @@ def _without_parents() -> Iterator[None]:
 CONNECTIONS_MAX = 128
 #: Two waves may be half a minute apart, and a new connection costs 2 ms of the processor.
 KEEPALIVE_SECONDS = 60.0
-#: The kernel closes once both directions are shut, mostly before the first look.
-END_POLL_SECONDS = 0.005
 #: Of an answer that was not read yet.
 READ_BUFFER_BYTES = 64 * 1024
 
@@ -168,7 +163,6 @@ class ApiSession:
         self._timeout = client.aiohttp.ClientTimeout(total=None)
         #: Open streams: closing ends these, while calls may finish.
         self._streams: set[Any] = set()
-        self._sockets: WeakSet[socket.socket] = WeakSet()
         try:
             made = client.aiohttp.TraceConfig()
             made.on_request_headers_sent.append(_note_sent)
@@ -189,8 +183,6 @@ class ApiSession:
             # Authorities of clusters often lack what Python 3.13 asks for, and other clients accept them.
             settings.disable_strict_ssl_verification = True
 
-            open_socket = self._socket
-
             class Connector(client.aiohttp.TCPConnector):  # type: ignore[misc,name-defined]  # loaded late
                 def _release(self, key: Any, protocol: Any, **fields: Any) -> None:
                     """Use the connection that was used last. aiohttp takes them in turn, which keeps all
@@ -207,7 +199,6 @@ class ApiSession:
                         limit=CONNECTIONS_MAX,
                         ssl=self.ssl_context,
                         keepalive_timeout=KEEPALIVE_SECONDS,
-                        socket_factory=open_socket,
                     )
 
             self._rest = Rest(settings)
@@ -230,13 +221,6 @@ class ApiSession:
             # Its text may quote the certificate.
             what = f"the certificates for {access.server} cannot be used: {type(error).__name__}"
             raise UnusableCredentials(what) from None
-
-    def _socket(self, address: Any) -> socket.socket:
-        """Remembered for `end`."""
-        family, kind, protocol, *_ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
 
     async def request(self, method: str, path: str, headers: dict[str, str], body: object) -> Any:
         """On asyncio. aiohttp's response, with its body unread."""
@@ -287,18 +271,6 @@ class ApiSession:
         self.hang_up()
         await self._rest.close()
 
-    async def end(self, seconds_max: float) -> None:
-        """On Trio, after `close`: wait until all connections have ended.
-
-        Both sides end TLS, and a silent one would be waited for, for 30 s.
-        """
-        for each in self._sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        with trio.move_on_after(seconds_max):
-            while any(each.fileno() >= 0 for each in self._sockets):
-                await trio.sleep(END_POLL_SECONDS)
-
     def hang_up(self) -> None:
         """On asyncio. End the streams: their readers open new ones."""
         for response in list(self._streams):
@@ -318,19 +290,12 @@ class SilentStream(api.Unanswered):
 
 
 class LineStream:
-    """``read`` returns the next piece, or nothing at the end, and raises Unanswered. ``hold``: whether data
-    waits in the kernel from now on.
-    """
+    """``read`` returns the next piece, or nothing at the end, and raises Unanswered."""
 
     def __init__(
-        self,
-        code: int,
-        read: Callable[[], Awaitable[bytes]],
-        retry_after_seconds: float = 0.0,
-        hold: Callable[[bool], None] = lambda holds: None,
+        self, code: int, read: Callable[[], Awaitable[bytes]], retry_after_seconds: float = 0.0
     ) -> None:
         self.code = code
-        self.hold = hold
         self.retry_after_seconds = retry_after_seconds
         self._read = read
         self._pieces: list[bytes] = []
@@ -372,29 +337,6 @@ class LineStream:
         return api.Answer(self.code, b"\n".join((*lines, *self._pieces)), self.retry_after_seconds)
 
 
-class UseCount:
-    def __init__(self) -> None:
-        self._users = 0
-        self._free = trio.Event()
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """One more user for the time of the block."""
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._free.set()
-                self._free = trio.Event()
-
-    async def wait(self) -> None:
-        """Return when there is no user."""
-        while self._users:
-            await self._free.wait()
-
-
 #: A session, and aiohttp's response with its body unread.
 BegunAnswer = tuple[ApiSession, Any]
 
@@ -411,9 +353,6 @@ ANSWER_BYTES_MAX = 24 * 1024 * 1024
 #: Of longer answers one is read at a time; the others wait in the kernel. Three large lists at once would
 #: exceed the daemon's memory.
 LARGE_BYTES = 4 * 1024 * 1024
-END_SECONDS_MAX = 1.0
-#: What other tasks still do when all are cancelled ends at once.
-IDLE_SECONDS_MAX = 1.0
 
 
 class ApiClient:
@@ -429,7 +368,6 @@ class ApiClient:
         self._loop: trio_asyncio.BaseTrioEventLoop | None = None
         self._nursery: trio.Nursery | None = None
         self._session: ApiSession | None = None
-        self._idle = UseCount()
         #: Held by the reader of an answer over LARGE_BYTES.
         self.large = asyncio.Lock()
         #: A call failed: the files may name another server now.
@@ -453,16 +391,9 @@ class ApiClient:
                     await self._renew()
             finally:
                 self._loop = None
-                with trio.CancelScope(shield=True):
-                    with trio.move_on_after(IDLE_SECONDS_MAX):
-                        await self._idle.wait()
-                    if self._session is not None:
-                        await self._end(loop, self._session)
-
-    @staticmethod
-    async def _end(loop: trio_asyncio.BaseTrioEventLoop, session: ApiSession) -> None:
-        await loop.run_aio_coroutine(session.close())
-        await session.end(END_SECONDS_MAX)
+                if self._session is not None:
+                    with trio.CancelScope(shield=True):
+                        await loop.run_aio_coroutine(self._session.close())
 
     # --- identity --------------------------------------------------------------------------------
 
@@ -490,15 +421,15 @@ class ApiClient:
         self._reported = ""
 
     async def _retire(self, old: ApiSession) -> None:
+        """Its streams are opened anew with valid credentials; its calls may finish."""
         loop = self._loop
         assert loop is not None
-        # Its streams are opened anew with valid credentials; its calls may finish.
         old.hang_up()
         try:
             await trio.sleep(OLD_SESSION_SECONDS)
         finally:
             with trio.CancelScope(shield=True):
-                await self._end(loop, old)
+                await loop.run_aio_coroutine(old.close())
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -551,23 +482,22 @@ class ApiClient:
         return answer
 
     async def _request(self, method: str, path: str, headers: dict[str, str], body: object) -> BegunAnswer:
+        session, bearer = self._connected()
+        return session, await session.request(method, path, headers | bearer, body)
+
+    def _connected(self) -> tuple[ApiSession, dict[str, str]]:
+        """The session, and the header with our token, if any. Raises Unanswered."""
         session, access = self._session, self._credentials.access
         if session is None or access is None:
             raise api.Unanswered(self._unusable)
-        bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
-        return session, await session.request(method, path, headers | bearer, body)
+        return session, {"Authorization": f"Bearer {access.token}"} if access.token else {}
 
     async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | api.Answer:
         """A command's output, by the path of a pod's ``exec``, or the server's refusal. Raises Unanswered."""
         with trio.move_on_after(seconds_max):
-            session, access = self._session, self._credentials.access
-            if session is None or access is None:
-                raise api.Unanswered(self._unusable)
-            bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
-            headers = {"User-Agent": USER_AGENT} | bearer
-            done: CommandResult | int = await self._run(
-                session.execute(path, headers, bytes_max), "GET", path
-            )
+            session, bearer = self._connected()
+            work = session.execute(path, {"User-Agent": USER_AGENT} | bearer, bytes_max)
+            done: CommandResult | int = await self._run(work, "GET", path)
             if not isinstance(done, int):
                 return done
             # A refused upgrade has only a code. A plain request gets the reason.
@@ -587,14 +517,13 @@ class ApiClient:
         if begun is None:
             raise self._silent(f"GET {_without_query(path)}", seconds_max)
         session, response = begun
-        with self._idle.busy(), session.holding(response):
+        with session.holding(response):
             if response.status == UNAUTHORIZED:
                 await self._renew(refused=True)
             yield LineStream(
                 response.status,
                 lambda: self._run(response.content.readany(), "GET", path),
                 _retry_after(response.headers),
-                partial(_hold, response),
             )
 
     def _silent(self, what: str, seconds: float) -> api.Unanswered:
@@ -606,8 +535,7 @@ class ApiClient:
             work.close()
             raise api.Unanswered("the connection to the API server is closed")
         try:
-            with self._idle.busy():
-                return await self._loop.run_aio_coroutine(work)
+            return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
             # Every exception of the client means no answer. When it closes it also cancels tasks that wait
             # for a connection. Trio's own cancelling passes.
@@ -621,21 +549,6 @@ def _request_headers(content_type: str, traceparent: str, accept: str = api.JSON
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})
-
-
-#: More than comes at once: the kernel takes half of its buffer instead.
-HELD_BYTES = 1 << 20
-
-
-def _hold(response: Any, holds: bool) -> None:
-    """Each arrival wakes two event loops; data that waits in the kernel wakes none. A paused TLS transport
-    would read on.
-    """
-    transport = response.connection.transport if response.connection is not None else None
-    held = transport.get_extra_info("socket") if transport is not None else None
-    if held is not None:
-        with suppress(OSError):
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELD_BYTES if holds else 1)
 
 
 def _without_query(path: str) -> str:

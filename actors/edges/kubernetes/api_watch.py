@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -87,12 +88,9 @@ class Watched(Generic[ItemT]):
 
 
 class Store(Protocol[ItemT]):
-    """``resource_version``: where a watch goes on; empty before the first list. ``why_no_list``: why no list
-    can be expected now.
-    """
+    """``resource_version``: where a watch goes on; empty before the first list."""
 
     resource_version: str
-    why_no_list: str
 
     def replace(self, items: list[ItemT], resource_version: str, /) -> None: ...
 
@@ -101,11 +99,46 @@ class Store(Protocol[ItemT]):
     def remove(self, item: ItemT, /) -> None: ...
 
 
+class Mirror(Generic[ItemT]):
+    """A `Store` of the whole cluster. ``key`` names the items' unique field. ``take(key, before, now)`` gets
+    each change; None: the item does not exist.
+    """
+
+    def __init__(self, key: str, take: Callable[[str, ItemT | None, ItemT | None], None]) -> None:
+        self.resource_version = ""
+        self.listed = trio.Event()
+        self.kept: dict[str, ItemT] = {}
+        self._key_of: Callable[[ItemT], str] = attrgetter(key)
+        self._take = take
+
+    def put(self, item: ItemT) -> None:
+        key = self._key_of(item)
+        before = self.kept.get(key)
+        if before != item:
+            self.kept[key] = item
+            self._take(key, before, item)
+
+    def remove(self, item: ItemT) -> None:
+        key = self._key_of(item)
+        before = self.kept.pop(key, None)
+        if before is not None:
+            self._take(key, before, None)
+
+    def replace(self, items: list[ItemT], resource_version: str) -> None:
+        self.resource_version = resource_version
+        for gone in sorted(self.kept.keys() - set(map(self._key_of, items))):
+            self.end(gone)
+        for item in items:
+            self.put(item)
+        self.listed.set()
+
+    def end(self, key: str) -> None:
+        """A list without this item."""
+        self.remove(self.kept[key])
+
+
 class Health(Protocol):
-    """Learns how the watch goes: `ApiHealth`."""
-
-    @property
-    def away(self) -> bool: ...
+    """Learns how a watch goes: `ApiHealth` for the daemon, `Sees` for the controller."""
 
     def heard(self) -> None: ...
 
@@ -114,19 +147,24 @@ class Health(Protocol):
     async def failed(self, error: str, since: float) -> None: ...
 
 
-class Unheeded:
-    """For a watch whose owner asks the server itself before it acts."""
+class _Silence:
+    """Since when a server gives no answer."""
 
-    away = False
+    def __init__(self) -> None:
+        self._failing_since = math.inf
 
-    def heard(self) -> None: ...
+    def is_away(self, since: float) -> bool:
+        """A call that began at ``since`` failed: is the server away? One failed call says little, since a
+        server may restart, or one of three may go.
+        """
+        self._failing_since = min(self._failing_since, since)
+        return trio.current_time() >= self._failing_since + bounds.now.api_away_seconds
 
-    async def answered(self) -> None: ...
+    def end(self) -> None:
+        self._failing_since = math.inf
 
-    async def failed(self, error: str, since: float) -> None: ...
 
-
-class Sees(Unheeded):
+class Sees:
     """``since``: since when the watch sees what happens; infinite: it does not. ``turned`` is called at each
     change; ``tell`` gets a line about ``name``, once.
     """
@@ -134,11 +172,13 @@ class Sees(Unheeded):
     def __init__(self, name: str, tell: Tell, turned: Callable[[], None]) -> None:
         self.since = math.inf
         self._name, self._tell, self._turned = name, tell, turned
-        self._failing_since = math.inf
-        self._is_told = False
+        self._silence, self._is_told = _Silence(), False
+
+    def heard(self) -> None:
+        """No-op: the owner asks the server itself before it acts."""
 
     async def answered(self) -> None:
-        self._failing_since = math.inf
+        self._silence.end()
         if self._is_told:
             self._tell(NOTICE, f"Kubernetes API: {self._name} are seen again")
             self._is_told = False
@@ -147,9 +187,7 @@ class Sees(Unheeded):
             self._turned()
 
     async def failed(self, error: str, since: float) -> None:
-        now = trio.current_time()
-        self._failing_since = min(self._failing_since, since)
-        if now >= self._failing_since + bounds.now.api_away_seconds and not self._is_told:
+        if self._silence.is_away(since) and not self._is_told:
             self._tell(WARNING, f"Kubernetes API: {self._name} are not seen: {error}")
             self._is_told = True
         if self.since != math.inf:
@@ -193,7 +231,7 @@ class Watch(Generic[ItemT]):
                     await self._health.answered()
                     self._since = None
                     while (line := await self._next(stream)) is not None:
-                        self._apply_event(line)
+                        self.apply_event(line)
                         self._pause, self._refusals = PAUSE_SECONDS_MIN, 0
                 if trio.current_time() < began + LIVED_SECONDS:
                     await self._wait(0.0)
@@ -203,7 +241,6 @@ class Watch(Generic[ItemT]):
             except api.Unanswered as error:
                 since = trio.current_time() if self._since is None else self._since
                 await self._health.failed(str(error), since)
-                self._store.why_no_list = NO_LIST if self._health.away else ""
                 asked_seconds = 0.0
                 if isinstance(error, ApiRefused):
                     asked_seconds = error.retry_after_seconds
@@ -212,7 +249,7 @@ class Watch(Generic[ItemT]):
                     self._listed = self._listed and self._refusals % REFUSALS_MAX != 0
                 await self._wait(asked_seconds)
 
-    def _apply_event(self, line: bytes) -> None:
+    def apply_event(self, line: bytes) -> None:
         try:
             event = _event_decoder.decode(line)
             if event.type == "ERROR":
@@ -242,11 +279,7 @@ class Watch(Generic[ItemT]):
         """A silent server may have no events, or be away: a small call shows which."""
         while True:
             if self._watched.gather_seconds and not stream.has_line:
-                stream.hold(True)
-                try:
-                    await trio.sleep(self._watched.gather_seconds)
-                finally:
-                    stream.hold(False)
+                await trio.sleep(self._watched.gather_seconds)
             try:
                 line = await stream.line(bounds.now.watch_silence_seconds)
                 self._health.heard()
@@ -260,13 +293,6 @@ class Watch(Generic[ItemT]):
 
 def pods_of(node: str) -> Watched[KnownPod]:
     return Watched(partial(api.pods_path, node), PodObject, project_pod, api.PART_PODS)
-
-
-class PodWatch(Watch[KnownPod]):
-    """Keeps ``store`` as the API server has the pods of ``node``."""
-
-    def __init__(self, link: ApiClient, node: str, store: PodStore, health: Health) -> None:
-        super().__init__(link, pods_of(node), store, health)
 
 
 async def ask_liveness(caller: api.ApiCaller) -> None:
@@ -305,10 +331,6 @@ async def list_watched(caller: api.ApiCaller, watched: Watched[ItemT]) -> tuple[
     return await api.list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
 
 
-# One failed call says little: an API server may restart, or one of three may go. The server is away after
-# some time without any answer, and back with the first answer.
-
-
 #: Of a client's text in the journal.
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
@@ -317,12 +339,12 @@ SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-class _UserInfo(msgspec.Struct):
+class _User(msgspec.Struct):
     username: str = ""
 
 
 class _ReviewStatus(msgspec.Struct, rename="camel"):
-    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+    user_info: _User = msgspec.field(default_factory=_User)
     allowed: bool = True
 
 
@@ -336,40 +358,34 @@ async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bo
     NodeRestriction refuses changed taints from the node's own identity, whatever RBAC allows
     (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
     """
+
+    async def review(path: str, group: str, kind: str, **spec: object) -> _ReviewStatus | None:
+        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, **spec}
+        answer = await caller.call("POST", path, body=body, seconds_max=bounds.now.api_review_seconds)
+        try:
+            return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else None
+        except (ValueError, RecursionError):
+            return None
+
     try:
-        who = await _review(caller, SELF_SUBJECT_REVIEWS, "authentication.k8s.io/v1", "SelfSubjectReview", {})
+        who = await review(SELF_SUBJECT_REVIEWS, "authentication", "SelfSubjectReview")
         if who is not None and who.user_info.username.startswith(NODE_USER):
             return False
-        spec = {"resourceAttributes": {"verb": "patch", "resource": "nodes", "name": node}}
-        may = await _review(
-            caller, SELF_SUBJECT_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SelfSubjectAccessReview", spec
+        asked = {"resourceAttributes": {"verb": "patch", "resource": "nodes", "name": node}}
+        may = await review(
+            SELF_SUBJECT_ACCESS_REVIEWS, "authorization", "SelfSubjectAccessReview", spec=asked
         )
     except api.Unanswered:
         return before
     return before if may is None else may.allowed
 
 
-async def _review(
-    caller: api.ApiCaller, path: str, version: str, kind: str, spec: object
-) -> _ReviewStatus | None:
-    body = (
-        {"apiVersion": version, "kind": kind, "spec": spec} if spec else {"apiVersion": version, "kind": kind}
-    )
-    answer = await caller.call("POST", path, body=body, seconds_max=bounds.now.api_review_seconds)
-    try:
-        return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else None
-    except (ValueError, RecursionError):
-        return None
-
-
 class ApiHealth:
-    """Learns how calls went, and reports changes as `ApiRead`."""
+    """Learns how calls went, and reports changes as `ApiRead`, also to ``store``."""
 
-    def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet) -> None:
-        self._caller = caller
-        self._node = node
-        self._outlet = outlet
-        self._failing_since: float | None = None
+    def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet, store: PodStore) -> None:
+        self._caller, self._node, self._outlet, self._store = caller, node, outlet, store
+        self._silence = _Silence()
         self._said: ApiRead | None = None
         self._taint = True
         #: Why a write got no answer, and when it began. Any answer clears it.
@@ -378,7 +394,8 @@ class ApiHealth:
 
     def heard(self) -> None:
         """The server answered."""
-        self._doubt = self._failing_since = None
+        self._doubt = None
+        self._silence.end()
         if self._said is not None and not self._said.reachable:
             self._news.set()
 
@@ -409,25 +426,19 @@ class ApiHealth:
                     await self.failed(error, since)
             self._doubt = None
 
-    @property
-    def away(self) -> bool:
-        return self._said is not None and not self._said.reachable
-
     async def answered(self) -> None:
         """The list or watch was answered. Checks our rights too, since they change."""
-        self._failing_since = None
+        self._silence.end()
         self._taint = await may_taint(self._caller, self._node, self._taint)
         await self._say(ApiRead(reachable=True, taint=self._taint))
 
     async def failed(self, error: str, since: float) -> None:
         """A call that began at ``since`` got no answer, or was refused."""
-        now = trio.current_time()
-        self._failing_since = since if self._failing_since is None else min(since, self._failing_since)
-        is_away = now >= self._failing_since + bounds.now.api_away_seconds
-        if is_away and (self._said is None or self._said.reachable):
+        if self._silence.is_away(since) and (self._said is None or self._said.reachable):
             await self._say(ApiRead(reachable=False, error=error[:ERROR_CHARS_MAX], taint=self._taint))
 
     async def _say(self, fact: ApiRead) -> None:
+        self._store.why_no_list = "" if fact.reachable else NO_LIST
         if fact != self._said:
             self._said = fact
             await self._outlet.put(fact)

@@ -17,7 +17,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, HeardCaller, PodWatch
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, HeardCaller, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import (
     PodCache,
     PodStore,
@@ -59,9 +59,9 @@ class Runtime:
         async with trio.open_nursery() as nursery:
             # Before the watch, which would begin with a failure and a pause.
             await nursery.start(self._link.run)
-            self._heard.health = health = ApiHealth(self._link, self._node, outlet)
+            self._heard.health = health = ApiHealth(self._link, self._node, outlet, self._store)
             nursery.start_soon(health.follow)
-            nursery.start_soon(PodWatch(self._link, self._node, self._store, health).run)
+            nursery.start_soon(Watch(self._link, pods_of(self._node), self._store, health).run)
             nursery.start_soon(self._cache.follow, self._store)
             task_status.started()
 

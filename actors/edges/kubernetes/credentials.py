@@ -1,28 +1,31 @@
 """The API server's address and our identity there, kept current: tokens and certificates rotate, servers
 move.
 
-The source is a kubeconfig, or a pod's own files. All are read into memory at once. A thread compares the
-files by their places on the disk, never during a call: a hung disk must not delay a shutdown. While a
-file cannot be read (it is being written) the last good access stays.
+The source is a kubeconfig, or a pod's own files, all read into memory at once. The library's loader cannot
+serve here: it writes private keys to temporary files, blocks on a hung disk, and runs plugins without a
+deadline. A thread compares the files by their places on the disk, never during a call: a hung disk must not
+delay a shutdown. While a file cannot be read (another process writes it) the last good access stays.
 
 Kubeconfigs of clouds name a program that prints credentials (client-go's exec plugins,
 client.authentication.k8s.io/v1 and v1beta1). It gets KUBERNETES_EXEC_INFO, prints an ExecCredential, and runs
 again in time.
 
-An error's text may quote the line with the token, a header, or a proxy's address with its password, and would
-stand in the journal and the system's log. So no such text is passed on.
+An error's text may quote the line with the token, a header, or a proxy's address with its password. It would
+get into the journal and the system's log. So no such text is passed on.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
 import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ from ebbtide.events.units import size_text, span_s
 #: A file's identity and age; None: no file.
 FileMark = tuple[int, int, int, int] | None
 
-#: Refusals come in bursts: a plugin is asked once for all of them.
+#: Refusals come in bursts, and one run of the plugin answers all of them.
 PLUGIN_AGAIN_SECONDS = 5.0
 
 
@@ -47,14 +50,12 @@ class Credentials:
 
     def __init__(self, kubeconfig: Path | None, context: str = "") -> None:
         self.access: Access | None = None
-        self._read: Callable[[], Access] = (
-            in_cluster if kubeconfig is None else lambda: read_kubeconfig(kubeconfig, context)
-        )
+        self._read = in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig, context)
         self._base: Access | None = None
         self._marks: tuple[FileMark, ...] = ()
-        self._granted: GrantedCredential | None = None
-        self._asked_at = -PLUGIN_AGAIN_SECONDS
-        self._failed: UnusableCredentials | None = None
+        #: The plugin's last answer.
+        self._granted: GrantedCredential | UnusableCredentials | None = None
+        self._asked_at = -math.inf
         self._one = trio.Lock()
 
     async def refresh(self, *, refused: bool = False) -> Access:
@@ -65,10 +66,21 @@ class Credentials:
         async with self._one:
             before = self._base
             # Abandoned on a hung disk: the daemon must be able to leave.
-            base = self._base = await trio.to_thread.run_sync(
+            fresh = base = self._base = await trio.to_thread.run_sync(
                 self._look, before, refused, abandon_on_cancel=True
             )
-            fresh = base if base.plugin is None else await self._ask_plugin(base, base != before, refused)
+            if base.plugin is not None:
+                rested = trio.current_time() >= self._asked_at + PLUGIN_AGAIN_SECONDS
+                holds = isinstance(self._granted, GrantedCredential) and self._granted.holds()
+                if base != before or (rested and (refused or not holds)):
+                    self._asked_at = trio.current_time()
+                    try:
+                        self._granted = await ask_plugin(base.plugin, base)
+                    except UnusableCredentials as error:
+                        self._granted = error
+                if not isinstance(self._granted, GrantedCredential):
+                    raise self._granted or UnusableCredentials(f"{base.plugin.command} was not asked yet")
+                fresh = self._granted.onto(base)
             if self.access is None or fresh != self.access:
                 self.access = fresh
             return self.access
@@ -78,25 +90,9 @@ class Credentials:
         if before is not None and marks == self._marks and not anew:
             return before
         base = self._read()
-        # Taken before the reading, so a change in between is seen next time.
+        # Taken before the reading, so the next look notices a change in between.
         self._marks = marks if before is not None and before.files == base.files else ()
         return base
-
-    async def _ask_plugin(self, base: Access, changed: bool, refused: bool) -> Access:
-        assert base.plugin is not None
-        rested = trio.current_time() >= self._asked_at + PLUGIN_AGAIN_SECONDS
-        granted = self._granted
-        if changed or granted is None or not granted.holds() or (refused and rested):
-            # A failed plugin rests before it runs again.
-            if self._failed is not None and not (rested or changed):
-                raise self._failed
-            self._asked_at, self._failed = trio.current_time(), None
-            try:
-                granted = self._granted = await ask_plugin(base.plugin, base)
-            except UnusableCredentials as error:
-                self._failed = error
-                raise
-        return granted.onto(base)
 
 
 def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
@@ -110,10 +106,6 @@ def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
         else:
             marks.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
     return tuple(marks)
-
-
-# All files are read into memory at once. An `Access` lists its ``files``, so that a change (rotation, another
-# server) can be seen.
 
 
 #: A kubeconfig has a few KiB. A larger file is something else.
@@ -143,7 +135,6 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     args: tuple[str, ...] | None = None
     env: tuple[ExecVariable, ...] | None = None
     api_version: str = "client.authentication.k8s.io/v1"
-    install_hint: str = ""
     provide_cluster_info: bool = False
 
 
@@ -197,26 +188,20 @@ class _Context(msgspec.Struct):
     user: str = ""
 
 
-class _NamedCluster(msgspec.Struct):
+class _Row(msgspec.Struct):
+    """A row of the clusters, the users or the contexts."""
+
     name: str
-    cluster: _Cluster
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
-    user: _User
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
-    context: _Context
+    cluster: _Cluster | None = None
+    user: _User | None = None
+    context: _Context | None = None
 
 
 class _Kubeconfig(msgspec.Struct, rename="kebab"):
     current_context: str = ""
-    clusters: list[_NamedCluster] | None = None
-    users: list[_NamedUser] | None = None
-    contexts: list[_NamedContext] | None = None
+    clusters: list[_Row] | None = None
+    users: list[_Row] | None = None
+    contexts: list[_Row] | None = None
 
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
@@ -283,9 +268,9 @@ class _KubeconfigReader:
             raise self._wrong(f"no kubeconfig: {error}") from None
         except UnicodeDecodeError:
             raise self._wrong("no kubeconfig: not UTF-8 text") from None
-        context = self._named("context", self._context or config.current_context, config.contexts, "context")
-        cluster = self._named("cluster", context.cluster, config.clusters, "cluster")
-        user = self._named("user", context.user, config.users, "user") if context.user else _User()
+        context = self._named("context", self._context or config.current_context, config.contexts)
+        cluster = self._named("cluster", context.cluster, config.clusters)
+        user = self._named("user", context.user, config.users) if context.user else _User()
         if not cluster.server.startswith(("https://", "http://")):
             raise self._wrong(f"the server of cluster {context.cluster!r} is no URL of http or https")
         # It would be in every message about the server.
@@ -316,15 +301,14 @@ class _KubeconfigReader:
             files=tuple(self.files),
         )
 
-    def _named(self, kind: str, name: str, rows: Any, field: str) -> Any:
+    def _named(self, kind: str, name: str, rows: list[_Row] | None) -> Any:
         if not name:
-            raise self._wrong(
-                "it has no current-context" if kind == "context" else f"its context has no {kind}"
-            )
-        for row in rows or ():
-            if row.name == name:
-                return getattr(row, field)
-        raise self._wrong(f"it has no {kind} {name!r}")
+            missing = "it has no current-context" if kind == "context" else f"its context has no {kind}"
+            raise self._wrong(missing)
+        found = next((getattr(row, kind) for row in rows or () if row.name == name), None)
+        if found is None:
+            raise self._wrong(f"it has no {kind} {name!r}")
+        return found
 
     def _pem(self, data: str, file: str) -> bytes:
         """Data goes before a file, as with kubectl."""
@@ -344,8 +328,6 @@ class _KubeconfigReader:
         return MalformedKubeconfig(f"kubeconfig {self.path}: {what}")
 
 
-#: A token and a certificate.
-OUTPUT_BYTES_MAX = 1024 * 1024
 #: So long before its end a credential is replaced.
 EXPIRY_MARGIN_SECONDS = 30.0
 
@@ -383,7 +365,6 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
     """Run the plugin once, for at most `plugin_seconds`. Raises UnusableCredentials, without a word of the
     plugin's: it may be secret.
     """
-    output = b""
     try:
         with trio.fail_after(bounds.now.plugin_seconds):
             environ = {each.name: each.value for each in plugin.env or ()}
@@ -404,19 +385,17 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
                 raise UnusableCredentials(
                     f"{plugin.command} ended with {done.returncode}: run it by hand to see what it says"
                 )
-            output = done.stdout[:OUTPUT_BYTES_MAX]
     except trio.TooSlowError:
         raise UnusableCredentials(
             f"{plugin.command} gave no credential in {span_s(bounds.now.plugin_seconds)}"
         ) from None
     except OSError as error:
-        hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
-        raise UnusableCredentials(f"{plugin.command}: {error.strerror}{hint}") from None
+        raise UnusableCredentials(f"{plugin.command}: {error.strerror}") from None
     except ValueError:
         what = "its arguments, or the names in its env, are none that a program can be given"
         raise UnusableCredentials(f"{plugin.command!r}: {what}") from None
     try:
-        credential = msgspec.json.decode(output, type=_ExecCredential)
+        credential = msgspec.json.decode(done.stdout, type=_ExecCredential)
     except (ValueError, RecursionError) as error:
         raise UnusableCredentials(f"{plugin.command} printed no ExecCredential: {error}") from None
     status = credential.status

@@ -94,6 +94,7 @@ class Annotations(msgspec.Struct, gc=False):
 class Owner(msgspec.Struct, gc=False):
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 

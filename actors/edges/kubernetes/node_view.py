@@ -14,16 +14,22 @@ from calendar import timegm
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import strptime
-from typing import Generic, NamedTuple, Protocol, TypeVar, get_args
+from typing import NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import quote
 
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.api_calls import TIME_FORM, ApiNode, JsonObject, find_condition
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import Sees, Watch, Watched, listed_path
-from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, LAST_BOOT_ANNOTATION
+from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.node_writes import (
+    CERTIFICATE_ANNOTATION,
+    LAST_BOOT_ANNOTATION,
+    CertificateNote,
+    LastBootNote,
+)
+from ebbtide.actors.edges.kubernetes.pod_object import Metadata
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
@@ -81,8 +87,6 @@ NOTED_BOOT_CHARACTERS_MAX = 64
 WAVE_MAX = 9999
 #: The year 2242: nanoseconds of later times do not fit a record.
 ALIVE_SECONDS_MAX = 2**33
-#: As the node's daemon writes it (`last_boot_text`).
-ALIVE_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -156,18 +160,13 @@ class LeaseView(NamedTuple):
     seconds: int
 
 
-class _LeaseMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    resource_version: str = ""
-
-
 class _LeaseSpec(msgspec.Struct, rename="camel"):
     renew_time: str | None = None
     lease_duration_seconds: int | None = None
 
 
 class ApiLease(msgspec.Struct):
-    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
 
@@ -194,12 +193,6 @@ def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
     return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
 
 
-class _CertificateText(msgspec.Struct, rename={"boot_id": "bootId"}):
-    boot_id: str = ""
-    safe: bool = False
-    restarts: bool = False
-
-
 class _DeclaredText(msgspec.Struct):
     uid: str = ""
     boot: str = ""
@@ -215,10 +208,10 @@ def read_certificate(node: ApiNode) -> Certificate | None:
     if not text or len(text) > STATEMENT_CHARACTERS_MAX:
         return None
     try:
-        said = msgspec.json.decode(text, type=_CertificateText)
+        said = msgspec.json.decode(text, type=CertificateNote)
     except (ValueError, RecursionError):
         return None
-    return Certificate(said.boot_id, said.safe and not said.restarts)
+    return Certificate(said.boot_id, bool(said.safe and not said.restarts))
 
 
 def read_declared(node: ApiNode) -> Declared | None:
@@ -249,25 +242,14 @@ def _read_statement(text: str, fields: str) -> Declared | None:
     return Declared(said.uid, said.boot, said.mark, said.by, said.seconds, at=said.at)
 
 
-class _LastBootText(msgspec.Struct, rename="camel"):
-    boot_id: str = ""
-    ending: str = ""
-    why: str = ""
-    wave: int = -1
-    alive_at: str = ""
-    journal: str = ""
-    trace: str = ""
-    said_by: str = ""
-
-
 def read_last_boot(node: ApiNode) -> LastBootStated | None:
     """One that the node's daemon did not write exactly so counts as none."""
     text = node.metadata.annotations.get(LAST_BOOT_ANNOTATION, "")
     if not text or len(text) > LAST_BOOT_CHARACTERS_MAX:
         return None
     try:
-        said = msgspec.json.decode(text, type=_LastBootText)
-        alive_seconds = timegm(strptime(said.alive_at, ALIVE_FORM)) if said.alive_at else 0
+        said = msgspec.json.decode(text, type=LastBootNote)
+        alive_seconds = timegm(strptime(said.alive_at, TIME_FORM)) if said.alive_at else 0
     except (ValueError, RecursionError):
         return None
     ending, why = ENDINGS.get(said.ending), END_REASONS.get(said.why)
@@ -362,40 +344,29 @@ class _Versioned(Protocol):
 VersionedT = TypeVar("VersionedT", bound=_Versioned)
 
 
-class NewestStore(Generic[VersionedT]):
-    """`api_watch.Store`. ``take(name, item)`` gets each newer state; None: it is gone."""
+class NewestStore(Mirror[VersionedT]):
+    """Takes only newer states: an answer about a single object may be older than the watch, or newer."""
 
-    def __init__(self, take: Callable[[str, VersionedT | None], None]) -> None:
-        self.resource_version = self.why_no_list = ""
-        self.listed = trio.Event()
-        self._take = take
+    def __init__(self, take: Callable[[str, VersionedT | None, VersionedT | None], None]) -> None:
+        super().__init__("name", take)
         #: Also of objects gone since the last list: an answer may be older than their end.
         self._versions: dict[str, int] = {}
-        self._there: set[str] = set()
 
     def put(self, item: VersionedT) -> None:
         if self._is_newer(item.name, item.version):
-            self._there.add(item.name)
-            self._take(item.name, item)
+            super().put(item)
 
     def remove(self, item: VersionedT) -> None:
         if self._is_newer(item.name, item.version):
-            self._gone(item.name)
+            super().remove(item)
 
     def replace(self, items: list[VersionedT], resource_version: str) -> None:
-        self.resource_version = resource_version
-        for item in items:
-            self.put(item)
-        listed = {item.name for item in items}
-        for name in sorted(self._there - listed):
-            if self._is_newer(name, resource_version):
-                self._gone(name)
-        self._versions = {name: at for name, at in self._versions.items() if name in self._there}
-        self.listed.set()
+        super().replace(items, resource_version)
+        self._versions = {name: at for name, at in self._versions.items() if name in self.kept}
 
-    def _gone(self, name: str) -> None:
-        self._there.discard(name)
-        self._take(name, None)
+    def end(self, key: str) -> None:
+        if self._is_newer(key, self.resource_version):
+            super().remove(self.kept[key])
 
     def _is_newer(self, name: str, version: str) -> bool:
         """Versions of one kind are growing numbers (guaranteed since Kubernetes 1.35, and always so). Any
@@ -464,12 +435,11 @@ class ClusterView:
         for observed in self._observed.values():
             observed.change()
 
-    def _take_node(self, name: str, node: NodeView | None) -> None:
+    def _take_node(self, name: str, before: NodeView | None, node: NodeView | None) -> None:
         observed = self.of(name)
-        before = observed.node.alive if observed.node is not None else None
         if node is None or node.alive is None:
             observed.alive_since = math.inf
-        elif node.alive != before:
+        elif before is None or node.alive != before.alive:
             observed.alive_since = trio.current_time()
         observed.node = node
         if node is None or not node.cloud_off:
@@ -479,9 +449,9 @@ class ClusterView:
             observed.spoke_under_it = observed.spoke_under_it or node.ready == "True"
         self._tell(name, observed)
 
-    def _take_lease(self, name: str, lease: LeaseView | None) -> None:
+    def _take_lease(self, name: str, before: LeaseView | None, lease: LeaseView | None) -> None:
         observed = self.of(name)
-        if lease is not None and (observed.lease is None or observed.lease.mark != lease.mark):
+        if lease is not None and (before is None or before.mark != lease.mark):
             observed.renewed_at = trio.current_time()
             # Not an old renewal that a returning watch reports with the taint.
             late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION

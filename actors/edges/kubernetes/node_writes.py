@@ -471,50 +471,65 @@ NAMED_MAX = 50
 NAME_CHARACTERS_MAX = 256
 
 
-def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:
-    """Compact JSON: ``bootId`` (of the boot that ended), ``ending``, ``why``, ``wave``, ``aliveAt`` (RFC
-    3339), ``journal``, ``trace``, and ``saidBy``, the writer's boot. Unknown fields are left out.
+class LastBootNote(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The annotation about the boot ``boot_id`` that ended. ``alive_at``: RFC 3339. ``said_by``: the boot of
+    the writer.
     """
+
+    boot_id: str = ""
+    ending: str = ""
+    why: str = ""
+    wave: int = -1
+    alive_at: str = ""
+    journal: str = ""
+    trace: str = ""
+    said_by: str = ""
+
+
+def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:
     alive = order.alive_wall_ns // NS_PER_SECOND
-    said: dict[str, Any] = {
+    note = LastBootNote(
         # As ``status.nodeInfo.bootID`` has it.
-        "bootId": str(uuid.UUID(order.boot_id)),
-        "ending": order.ending,
-        "why": order.why,
-        "wave": order.wave if order.wave >= 0 else None,
-        "aliveAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(alive)) if alive else None,
-        "journal": journal,
-        "trace": trace if order.recorded else "",
-        "saidBy": boot_id,
-    }
-    return msgspec.json.encode(
-        {name: value for name, value in said.items() if value not in ("", None)}
-    ).decode()
+        boot_id=str(uuid.UUID(order.boot_id)),
+        ending=order.ending,
+        why=order.why,
+        wave=order.wave,
+        alive_at=time.strftime(api.TIME_FORM, time.gmtime(alive)) if alive else "",
+        journal=journal,
+        trace=trace if order.recorded else "",
+        said_by=boot_id,
+    )
+    return msgspec.json.encode(note).decode()
+
+
+class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
+    """The annotation. ``safe`` is always written. ``at``: RFC 3339. ``ended``: a count. The obstacles:
+    ``running`` pods, ``mounted`` volumes, ``restarts``: the kubelet may have started pods again; ``more``:
+    the number of obstacles without a name.
+    """
+
+    safe: bool | None = None
+    at: str = ""
+    boot_id: str = ""
+    ended: int | None = None
+    running: list[str] = []
+    restarts: bool = False
+    mounted: list[tuple[str, ...]] = []
+    more: int = 0
 
 
 def certificate_text(order: PublishCertificate, boot_id: str) -> str:
-    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (a count), and the obstacles:
-    ``running``, ``mounted``, ``restarts`` (the kubelet may have started pods again).
-    """
-    said: dict[str, Any] = {
-        "safe": order.safe,
-        "at": api.rfc3339_now(),
-        "bootId": boot_id,
-        "ended": order.ended,
-    }
-    if order.running:
-        said["running"] = [_bounded_name(uid) for uid in order.running[:NAMED_MAX]]
-    if order.restarts:
-        said["restarts"] = True
-    if order.mounted:
-        said["mounted"] = [
-            [_bounded_name(uid), _bounded_name(volume)] for uid, volume in order.mounted[:NAMED_MAX]
-        ]
-    more = max(0, len(order.running) - NAMED_MAX) + max(0, len(order.mounted) - NAMED_MAX)
-    if more:
-        said["more"] = more
-    return msgspec.json.encode(said).decode()
+    def short(text: str) -> str:
+        return text[:NAME_CHARACTERS_MAX]
 
-
-def _bounded_name(text: str) -> str:
-    return text[:NAME_CHARACTERS_MAX]
+    note = CertificateNote(
+        safe=order.safe,
+        at=api.rfc3339_now(),
+        boot_id=boot_id,
+        ended=order.ended,
+        running=[short(uid) for uid in order.running[:NAMED_MAX]],
+        restarts=order.restarts,
+        mounted=[(short(uid), short(volume)) for uid, volume in order.mounted[:NAMED_MAX]],
+        more=max(0, len(order.running) - NAMED_MAX) + max(0, len(order.mounted) - NAMED_MAX),
+    )
+    return msgspec.json.encode(note).decode()

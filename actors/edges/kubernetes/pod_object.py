@@ -1,4 +1,4 @@
-"""Reduces a pod object to the stored fields, from the API server or a static pod's manifest.
+"""The fields of a pod object that daemon and controller read, and what the daemon stores of them.
 
 A pod object can be 1.5 MiB, most of it annotations, and a node may have 250. Decoding skips every field that
 is not named here: no environment, no image, no annotation but a mirror's.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
@@ -43,21 +44,24 @@ class _Labels(msgspec.Struct, gc=False):
     template: str = msgspec.field(default="", name="pod-template-hash")
 
 
-class _Metadata(msgspec.Struct, rename="camel", gc=False):
+class Metadata(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
     annotations: Annotations | None = None
     labels: _Labels | None = None
     owner_references: list[Owner] | None = None
 
 
-class _Toleration(msgspec.Struct, gc=False):
+class Toleration(msgspec.Struct, rename="camel", gc=False):
     key: str | None = None
     operator: str | None = None
+    value: str | None = None
     effect: str | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class _Container(msgspec.Struct, rename="camel", gc=False):
@@ -65,23 +69,34 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel", gc=False):
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str | None = None
     priority: Int64 | None = None
     priority_class_name: str | None = None
     termination_grace_period_seconds: Int64 | None = None
     host_network: bool | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
-    tolerations: list[_Toleration] | None = None
-    volumes: list[dict[str, object]] | None = None
+    tolerations: list[Toleration] | None = None
+    #: By the volume's kind, beside its name.
+    volumes: list[dict[str, Any]] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
 
 
 class _Phase(msgspec.Struct, rename="camel", gc=False):
     exit_code: Int64 = 0
     started_at: str | None = None
+    reason: str | None = None
 
 
 class _State(msgspec.Struct, gc=False):
+    waiting: _Phase | None = None
     running: _Phase | None = None
     terminated: _Phase | None = None
 
@@ -95,21 +110,27 @@ class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
 
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str | None = None
+    reason: str | None = None
+    conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
 
+    @property
+    def containers(self) -> tuple[_ContainerStatus, ...]:
+        """Init containers first."""
+        return (*(self.init_container_statuses or ()), *(self.container_statuses or ()))
+
 
 class PodObject(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
 def project_pod(pod: PodObject) -> KnownPod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
-    # A status names its runtime before the id: ``containerd://…``.
-    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    statuses = status.containers
     states = [state for each in statuses for state in (each.state, each.last_state) if state]
     phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
     return KnownPod(
@@ -132,42 +153,36 @@ def project_pod(pod: PodObject) -> KnownPod:
         ),
         host_network=bool(spec.host_network),
         owner=_workload(owner, metadata),
-        sidecars=tuple(each.name for each in spec.init_containers or () if (each.restart_policy == "Always")),
+        sidecars=tuple(each.name for each in spec.init_containers or () if each.restart_policy == "Always"),
         containers=tuple(each.name for each in spec.containers or ()),
-        ended=(
-            {
-                each.name: each.state.terminated.exit_code
-                for each in status.container_statuses or ()
-                if each.state and each.state.terminated
-            }
-        ),
-        running=(
-            {
-                each.name: key
-                for each in statuses
-                if (key := _container_id(each.identity)) and each.state and each.state.running
-            }
-        ),
+        ended={
+            each.name: each.state.terminated.exit_code
+            for each in status.container_statuses or ()
+            if each.state and each.state.terminated
+        },
+        # A status names its runtime before the id: ``containerd://…``. The id names processes of this
+        # machine, so any other text is left out.
+        running={
+            each.name: key
+            for each in statuses
+            if CONTAINER_ID.fullmatch(key := each.identity.rpartition("//")[2])
+            and each.state
+            and each.state.running
+        },
         # The API's times are all UTC and of one length, so text compares as time does.
         started_at=max((phase.started_at or "" for phase in phases), default=""),
         deleting=metadata.deletion_timestamp is not None,
     )
 
 
-def priority_of(spec: _Spec) -> int | None:
+def priority_of(spec: PodSpec) -> int | None:
     """The number, or the number of a class that every cluster has; None: only the cluster knows."""
-    return (
-        spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
-    )
+    if spec.priority is not None:
+        return spec.priority
+    return SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
 
 
-def _container_id(identity: str) -> str:
-    """Without the runtime's name. Empty for any other text, since the id names processes of this machine."""
-    key = identity.rpartition("//")[2]
-    return key if CONTAINER_ID.fullmatch(key) else ""
-
-
-def _workload(owner: Owner, metadata: _Metadata) -> str:
+def _workload(owner: Owner, metadata: Metadata) -> str:
     """``Kind/name`` of the workload: the Deployment where the owner is its ReplicaSet."""
     template = metadata.labels.template if metadata.labels else ""
     if not owner.name or owner.kind == "Node":

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import Sees, Watch, Watched, listed_path
-from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, Annotations
+from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, controller_of
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
+from ebbtide.actors.edges.kubernetes.pod_object import Metadata, PodObject, Toleration
 from ebbtide.actors.hang import TEXTS, detach_hang
 from ebbtide.actors.interfaces import Tell, known_text
 from ebbtide.events.outage_events import Effect
@@ -40,46 +41,10 @@ SHARED_MAX = 50_000
 # --- words ----------------------------------------------------------------------------------------
 # Other texts may be anything: an image's name, a driver's or plugin's own text.
 
-#: A kubelet's reasons why a container does not run. The first two say little: any other goes first.
+#: A reason by Kubernetes' conventions: one word in CamelCase.
+REASON = re.compile("(?=.*[a-z])[A-Z][A-Za-z]{1,39}")
+#: These reasons say little: any other goes first.
 CREATING = ("ContainerCreating", "PodInitializing")
-CONTAINER_REASONS = frozenset(
-    {
-        *CREATING,
-        "CrashLoopBackOff",
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "ErrImageNeverPull",
-        "ImageInspectError",
-        "InvalidImageName",
-        "RegistryUnavailable",
-        "SignatureValidationFailed",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "PreCreateHookError",
-        "PreStartHookError",
-        "PostStartHookError",
-        "RunInitContainerError",
-        "CreatePodSandboxError",
-    }
-)
-#: A kubelet's or controller's reasons for a failed pod.
-POD_REASONS = frozenset(
-    {
-        "DeadlineExceeded",
-        "Evicted",
-        "NodeAffinity",
-        "NodeLost",
-        "OutOfcpu",
-        "OutOfmemory",
-        "OutOfpods",
-        "Preempting",
-        "Terminated",
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-    }
-)
-SCHEDULING_REASONS = frozenset({"SchedulerError", "SchedulingGated", "Unschedulable"})
 #: The scheduler's texts about nodes.
 SCHEDULER_TEXTS = (
     # Of 1.34, then of earlier versions.
@@ -106,119 +71,30 @@ SCHEDULER_TEXTS = (
     "Insufficient ephemeral-storage",
     "Too many pods",
 )
-READY_REASONS = frozenset({"ContainersNotReady", "ReadinessGatesNotReady"})
 
-#: gRPC's codes as CSI writes them, by their names in Go, which attachers quote.
+#: gRPC's codes in the order of their numbers, as attachers quote them.
 GRPC_CODES = (
-    ("OK", "OK"),
-    ("Canceled", "CANCELLED"),
-    ("Unknown", "UNKNOWN"),
-    ("InvalidArgument", "INVALID_ARGUMENT"),
-    ("DeadlineExceeded", "DEADLINE_EXCEEDED"),
-    ("NotFound", "NOT_FOUND"),
-    ("AlreadyExists", "ALREADY_EXISTS"),
-    ("PermissionDenied", "PERMISSION_DENIED"),
-    ("ResourceExhausted", "RESOURCE_EXHAUSTED"),
-    ("FailedPrecondition", "FAILED_PRECONDITION"),
-    ("Aborted", "ABORTED"),
-    ("OutOfRange", "OUT_OF_RANGE"),
-    ("Unimplemented", "UNIMPLEMENTED"),
-    ("Internal", "INTERNAL"),
-    ("Unavailable", "UNAVAILABLE"),
-    ("DataLoss", "DATA_LOSS"),
-    ("Unauthenticated", "UNAUTHENTICATED"),
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
 )
-_GRPC_NAMES = dict(GRPC_CODES)
 _GRPC_TEXT = re.compile(r"\bcode = (\w+)")
 
 # --- the objects, as far as they are read -----------------------------------------------------------
-
-
-class _OwnerReference(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _PodMeta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
-    annotations: Annotations | None = None
-    owner_references: list[_OwnerReference] | None = None
-
-
-class _Toleration(msgspec.Struct, rename="camel", gc=False):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-    toleration_seconds: int | None = None
-
-
-class _PvcSource(msgspec.Struct, rename="camel", gc=False):
-    claim_name: str = ""
-
-
-class _Ephemeral(msgspec.Struct, gc=False):
-    """Its presence is enough."""
-
-
-class _PodVolume(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    persistent_volume_claim: _PvcSource | None = None
-    ephemeral: _Ephemeral | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel", gc=False):
-    node_name: str | None = None
-    tolerations: list[_Toleration] | None = None
-    volumes: list[_PodVolume] | None = None
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
-class _Waiting(msgspec.Struct, gc=False):
-    reason: str | None = None
-
-
-class _State(msgspec.Struct, gc=False):
-    waiting: _Waiting | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False):
-    state: _State | None = None
-
-
-class _PodStatus(msgspec.Struct, rename="camel", gc=False):
-    phase: str | None = None
-    reason: str | None = None
-    conditions: list[_Condition] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-
-
-class BoundPod(msgspec.Struct, gc=False):
-    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-
-class _AttachmentMeta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
 
 
 class _AttachmentSource(msgspec.Struct, rename="camel", gc=False):
@@ -241,14 +117,9 @@ class _AttachmentStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class AttachmentObject(msgspec.Struct, gc=False):
-    metadata: _AttachmentMeta = msgspec.field(default_factory=_AttachmentMeta)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _AttachmentSpec = msgspec.field(default_factory=_AttachmentSpec)
     status: _AttachmentStatus = msgspec.field(default_factory=_AttachmentStatus)
-
-
-class _VolumeMeta(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    resource_version: str = ""
 
 
 class _PvcReference(msgspec.Struct, gc=False):
@@ -271,7 +142,7 @@ class _VolumePhase(msgspec.Struct, gc=False):
 
 
 class VolumeObject(msgspec.Struct, gc=False):
-    metadata: _VolumeMeta = msgspec.field(default_factory=_VolumeMeta)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _VolumeSpec = msgspec.field(default_factory=_VolumeSpec)
     status: _VolumePhase = msgspec.field(default_factory=_VolumePhase)
 
@@ -303,10 +174,6 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     waiting: str = ""
     claims: tuple[str, ...] = ()
 
-    @property
-    def key(self) -> str:
-        return self.uid
-
 
 class VolumeView(msgspec.Struct, kw_only=True, gc=False):
     """``claim``: ``namespace/name`` of its bound claim. ``unique_name``: the kubelet's name for a CSI
@@ -316,10 +183,6 @@ class VolumeView(msgspec.Struct, kw_only=True, gc=False):
     name: str
     claim: str = ""
     unique_name: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.name
 
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
@@ -336,16 +199,20 @@ class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
     error: str = ""
     unheard: bool = False
 
-    @property
-    def key(self) -> str:
-        return self.uid
 
-
-def tolerated_effects(tolerations: Iterable[_Toleration]) -> tuple[Effect, ...]:
+def tolerated_effects(tolerations: Iterable[Toleration]) -> tuple[Effect, ...]:
     """The effects with which the out-of-service taint is tolerated for good. The first matching toleration
     counts, as for the taint eviction controller; a limited one only delays the delete.
     """
-    ours = [each for each in tolerations if _is_for_taint(each)]
+    ours = []
+    for each in tolerations:
+        key, value = each.key or "", each.value
+        equals = each.operator in (None, "", "Equal") and (key, value) == (
+            OUT_OF_SERVICE,
+            OUT_OF_SERVICE_VALUE,
+        )
+        if equals or (each.operator == "Exists" and key in ("", OUT_OF_SERVICE)):
+            ours.append(each)
     found: list[Effect] = []
     effects: tuple[Effect, ...] = ("NoExecute", "NoSchedule")
     for effect in effects:
@@ -355,21 +222,15 @@ def tolerated_effects(tolerations: Iterable[_Toleration]) -> tuple[Effect, ...]:
     return tuple(found)
 
 
-def _is_for_taint(toleration: _Toleration) -> bool:
-    if toleration.operator == "Exists":
-        return (toleration.key or OUT_OF_SERVICE) == OUT_OF_SERVICE
-    is_equal = toleration.operator in (None, "", "Equal")
-    return is_equal and toleration.key == OUT_OF_SERVICE and toleration.value == OUT_OF_SERVICE_VALUE
-
-
-def claims_of(pod: BoundPod) -> tuple[str, ...]:
+def claims_of(pod: PodObject) -> tuple[str, ...]:
     """The claim of a generic ephemeral volume is named after the pod and the volume."""
     meta, found = pod.metadata, list[str]()
     for volume in pod.spec.volumes or ():
-        if volume.persistent_volume_claim is not None:
-            found.append(f"{meta.namespace}/{volume.persistent_volume_claim.claim_name}")
-        elif volume.ephemeral is not None:
-            found.append(f"{meta.namespace}/{meta.name}-{volume.name}")
+        claim = volume.get("persistentVolumeClaim")
+        if isinstance(claim, dict):
+            found.append(f"{meta.namespace}/{claim.get('claimName')}")
+        elif "ephemeral" in volume:
+            found.append(f"{meta.namespace}/{meta.name}-{volume.get('name')}")
     return tuple(found)
 
 
@@ -384,78 +245,42 @@ def project_volume(volume: VolumeObject) -> VolumeView:
     )
 
 
-def waiting_text(pod: BoundPod) -> str:
+def waiting_text(pod: PodObject) -> str:
     """Why the pod is not Ready, in known words of its object."""
     status = pod.status
     conditions = {each.type: each for each in status.conditions or ()}
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     if status.phase == "Failed":
-        return f"Failed {status.reason}" if status.reason in POD_REASONS else "Failed"
+        return f"Failed {_known_reason(status.reason)}".rstrip()
     scheduled = conditions.get("PodScheduled")
-    if scheduled is not None and scheduled.status == "False" and scheduled.reason in SCHEDULING_REASONS:
+    if scheduled is not None and scheduled.status == "False" and (reason := _known_reason(scheduled.reason)):
         why = known_text(scheduled.message or "", SCHEDULER_TEXTS)
-        return f"{scheduled.reason}: {why}" if why else str(scheduled.reason)
-    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    if not statuses and status.phase == "Pending":
+        return f"{reason}: {why}" if why else reason
+    if not status.containers and status.phase == "Pending":
         return "nothing from its kubelet yet" if pod.spec.node_name else "no node yet"
-    states = (each.state for each in statuses if each.state is not None)
-    reasons = [state.waiting.reason for state in states if state.waiting is not None]
-    known = [each for each in reasons if each in CONTAINER_REASONS]
-    words = [each for each in known if each not in CREATING] or known
-    if words:
-        return str(words[0])
+    states = (each.state for each in status.containers if each.state is not None)
+    reasons = [_known_reason(state.waiting.reason) for state in states if state.waiting is not None]
+    known = [each for each in reasons if each]
+    if known:
+        return next((each for each in known if each not in CREATING), known[0])
     ready = conditions.get("Ready")
-    return str(ready.reason) if ready is not None and ready.reason in READY_REASONS else ""
+    return _known_reason(ready.reason) if ready is not None else ""
+
+
+def _known_reason(reason: str | None) -> str:
+    return reason if reason and REASON.fullmatch(reason) else ""
 
 
 def refusal_text(error: _VolumeError) -> str:
     """The gRPC code of a driver's answer: the rest is its own text."""
-    if error.error_code is not None and 0 < error.error_code < len(GRPC_CODES):
-        code = GRPC_CODES[error.error_code][1]
-    else:
-        said = _GRPC_TEXT.search(error.message or "")
-        code = _GRPC_NAMES.get(said[1], "") if said else ""
-    return TEXTS["driver-refuses"].format(error=f": {code}" if code else "")
+    number, said = error.error_code or 0, _GRPC_TEXT.search(error.message or "")
+    code = GRPC_CODES[number] if 0 < number < len(GRPC_CODES) else said[1] if said else ""
+    known = re.sub("(?<=[a-z])(?=[A-Z])", "_", code).upper() if code in GRPC_CODES else ""
+    return TEXTS["driver-refuses"].format(error=f": {known}" if known else "")
 
 
 HashableT = TypeVar("HashableT", bound=Hashable)
-KeptT = TypeVar("KeptT", bound="_Kept")
-
-
-class _Kept(Protocol):
-    @property
-    def key(self) -> str: ...
-
-
-class Mirror(Generic[KeptT]):
-    """`api_watch.Store`. ``take(before, now)`` gets each change; None: it does not exist."""
-
-    def __init__(self, take: Callable[[KeptT | None, KeptT | None], None]) -> None:
-        self.resource_version = self.why_no_list = ""
-        self.listed = trio.Event()
-        self.kept: dict[str, KeptT] = {}
-        self._take = take
-
-    def put(self, item: KeptT) -> None:
-        before = self.kept.get(item.key)
-        if before != item:
-            self.kept[item.key] = item
-            self._take(before, item)
-
-    def remove(self, item: KeptT) -> None:
-        before = self.kept.pop(item.key, None)
-        if before is not None:
-            self._take(before, None)
-
-    def replace(self, items: list[KeptT], resource_version: str) -> None:
-        self.resource_version = resource_version
-        listed = {item.key for item in items}
-        for gone in [each for key, each in self.kept.items() if key not in listed]:
-            self.remove(gone)
-        for item in items:
-            self.put(item)
-        self.listed.set()
 
 
 class Changes:
@@ -501,9 +326,9 @@ class WorkView:
     """One for all nodes; `run` fills it."""
 
     def __init__(self, tell: Tell = lambda level, line: None) -> None:
-        self.pods = Mirror[PodView](self._take_pod)
-        self.attachments = Mirror[AttachmentView](self._take_attachment)
-        self.volumes = Mirror[VolumeView](self._take_volume)
+        self.pods = Mirror[PodView]("uid", self._take_pod)
+        self.attachments = Mirror[AttachmentView]("uid", self._take_attachment)
+        self.volumes = Mirror[VolumeView]("name", self._take_volume)
         self._nodes: dict[str, _Group] = {}
         self._owners: dict[str, _Group] = {}
         self._attached: dict[str, set[str]] = {}
@@ -516,7 +341,7 @@ class WorkView:
 
     async def run(self, link: ApiClient) -> None:
         """Until cancelled; never fails."""
-        pods = Watched(partial(listed_path, PODS_PATH), BoundPod, self.project_pod, PART_PODS)
+        pods = Watched(partial(listed_path, PODS_PATH), PodObject, self.project_pod, PART_PODS)
         attachments = Watched(
             partial(listed_path, ATTACHMENTS_PATH),
             AttachmentObject,
@@ -605,11 +430,11 @@ class WorkView:
 
     # --- what is learned -------------------------------------------------------------------------------
 
-    def project_pod(self, pod: BoundPod) -> PodView:
+    def project_pod(self, pod: PodObject) -> PodView:
         share, meta, status = self._share, pod.metadata, pod.status
-        owner = next((each for each in meta.owner_references or () if each.controller), None)
-        kind = owner.kind if owner is not None else ""
-        terminating = meta.deletion_timestamp is not None
+        owner = controller_of(meta.owner_references)
+        kind = owner.kind
+        terminating, ended = meta.deletion_timestamp is not None, status.phase in FINAL_PHASES
         is_mirror = meta.annotations is not None and meta.annotations.mirror is not None
         is_true = any(each.type == "Ready" and each.status == "True" for each in status.conditions or ())
         ready = status.phase == "Succeeded" or (is_true and not terminating)
@@ -618,18 +443,18 @@ class WorkView:
             namespace=share(meta.namespace),
             name=meta.name,
             node=share(pod.spec.node_name or ""),
-            owner_uid=share(owner.uid) if owner is not None else "",
-            owner=share(f"{kind}/{owner.name}") if owner is not None else "",
+            owner_uid=share(owner.uid),
+            owner=share(f"{kind}/{owner.name}") if kind else "",
             same_name=kind == "StatefulSet",
             daemon=is_mirror or kind in ("DaemonSet", "Node"),
             tolerates=share(tolerated_effects(pod.spec.tolerations or ())),
             terminating=terminating,
             finalizers=share(meta.finalizers or ()),
-            over=status.phase in FINAL_PHASES and not terminating and kind != "StatefulSet",
-            ended=status.phase in FINAL_PHASES,
+            over=ended and not terminating and kind != "StatefulSet",
+            ended=ended,
             ready=ready,
             waiting="" if ready else share(waiting_text(pod)),
-            claims=() if status.phase in FINAL_PHASES else claims_of(pod),
+            claims=() if ended else claims_of(pod),
         )
 
     def project_attachment(self, attachment: AttachmentObject) -> AttachmentView:
@@ -658,44 +483,37 @@ class WorkView:
             self._shared.clear()
         return self._shared.setdefault(word, word)  # type: ignore[return-value]  # an equal one
 
-    def _take_pod(self, before: PodView | None, now: PodView | None) -> None:
-        pod = now or before
-        assert pod is not None
+    def _take_pod(self, uid: str, before: PodView | None, now: PodView | None) -> None:
         for groups, was, name in (
-            (self._nodes, before.node if before is not None else "", now.node if now is not None else ""),
-            (
-                self._owners,
-                before.owner_uid if before is not None else "",
-                now.owner_uid if now is not None else "",
-            ),
+            (self._nodes, before.node if before else "", now.node if now else ""),
+            (self._owners, before.owner_uid if before else "", now.owner_uid if now else ""),
         ):
             if was and was != name:
-                _tell(groups[was], pod.uid)
-                groups[was].pods.discard(pod.uid)
+                _tell(groups[was], uid)
+                groups[was].pods.discard(uid)
                 _drop_empty(groups, was)
             if name:
-                group = groups.get(name)
-                if group is None:
-                    group = groups[name] = _Group()
-                group.pods.add(pod.uid)
-                _tell(group, pod.uid)
+                group = groups.setdefault(name, _Group())
+                group.pods.add(uid)
+                _tell(group, uid)
 
-    def _take_attachment(self, before: AttachmentView | None, now: AttachmentView | None) -> None:
+    def _take_attachment(self, uid: str, before: AttachmentView | None, now: AttachmentView | None) -> None:
         attachment = now or before
         assert attachment is not None
-        # An attachment's node never changes: its spec is immutable.
-        uids = self._attached.setdefault(attachment.node, set())
+        # It never changes: an attachment's spec is immutable.
+        node = attachment.node
+        uids = self._attached.setdefault(node, set())
         if now is not None:
-            uids.add(attachment.uid)
+            uids.add(uid)
         else:
-            uids.discard(attachment.uid)
+            uids.discard(uid)
         if not uids:
-            del self._attached[attachment.node]
-        group = self._nodes.get(attachment.node)
+            del self._attached[node]
+        group = self._nodes.get(node)
         for changes in group.followers if group is not None else ():
-            changes.attachment(attachment.uid)
+            changes.attachment(uid)
 
-    def _take_volume(self, before: VolumeView | None, now: VolumeView | None) -> None:
+    def _take_volume(self, name: str, before: VolumeView | None, now: VolumeView | None) -> None:
         # No follower needs it: a volume is bound before its pod starts, and stays bound.
         if before is not None and self._volume_of.get(before.claim) == before.name:
             del self._volume_of[before.claim]

@@ -113,7 +113,8 @@ async def gather(
     """Raises Refused if even the Nodes cannot be listed."""
     from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
     from ebbtide.actors.edges.kubernetes.node_view import NODES_PATH
-    from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, BoundPod, WorkView
+    from ebbtide.actors.edges.kubernetes.pod_object import PodObject
+    from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
 
     look = _Look(cluster)
@@ -125,7 +126,7 @@ async def gather(
     # Without a readable CSINode there is no finding.
     is_known = not look.unseen
     checks = await _nodes(nodes, configuration, drivers if is_known else None)
-    pods = await look.may(lambda: cluster.some(PODS_PATH, BoundPod)) or []
+    pods = await look.may(lambda: cluster.some(PODS_PATH, PodObject)) or []
     views = map(WorkView().project_pod, pods)
     tolerating = tuple(
         f"{pod.namespace}/{pod.name}"

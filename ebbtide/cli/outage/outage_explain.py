@@ -74,9 +74,10 @@ def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
     """Raises ValueError for what is no pod."""
     import msgspec
 
-    from ebbtide.actors.edges.kubernetes.work_view import BoundPod, WorkView
+    from ebbtide.actors.edges.kubernetes.pod_object import PodObject
+    from ebbtide.actors.edges.kubernetes.work_view import WorkView
 
-    view = WorkView().project_pod(msgspec.convert(pod, BoundPod))
+    view = WorkView().project_pod(msgspec.convert(pod, PodObject))
     deleted = pod["metadata"].get("deletionTimestamp")
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return PodScene(

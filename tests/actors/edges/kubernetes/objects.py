@@ -68,7 +68,7 @@ pods: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     optional={
         "status": st.fixed_dictionaries(
             {"phase": st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])},
-            optional={"containerStatuses": st.lists(statuses, max_size=3), "conditions": anything},
+            optional={"containerStatuses": st.lists(statuses, max_size=3), "qosClass": anything},
         )
     },
 )

@@ -22,7 +22,7 @@ from ebbtide.actors.edges.kubernetes import api_client as session
 from ebbtide.actors.edges.kubernetes import api_edge as keeping
 from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, PodWatch, list_watched, pods_of
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
@@ -251,7 +251,7 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
 
     async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
         store.resource_version = "1"
-        nursery.start_soon(PodWatch(made, "n", store, ApiHealth(made, "n", outbox)).run)
+        nursery.start_soon(Watch(made, pods_of("n"), store, ApiHealth(made, "n", outbox, store)).run)
         (said,) = await outbox.wait_for(ApiRead, reachable=False)
         nursery.cancel_scope.cancel()
     assert said.error

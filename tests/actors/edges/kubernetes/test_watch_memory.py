@@ -19,7 +19,7 @@ from ebbtide.actors.edges.kubernetes.api_watch import (
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
-    PodWatch,
+    Watch,
     list_watched,
     pods_of,
 )
@@ -105,9 +105,9 @@ async def _forever() -> bytes:
 async def watched(server: Server, clock: MockClock) -> tuple[PodStore, Outbox]:
     """What is known after an hour."""
     store, outbox = PodStore(), Outbox()
-    health = ApiHealth(server, "node-1", outbox)
+    health = ApiHealth(server, "node-1", outbox, PodStore())
     with trio.CancelScope(deadline=clock.current_time() + HOUR):
-        await PodWatch(server, "node-1", store, health).run()
+        await Watch(server, pods_of("node-1"), store, health).run()
     return store, outbox
 
 
@@ -133,7 +133,7 @@ class Moody:
 async def writing(server: Moody) -> AsyncIterator[tuple[HeardCaller, Outbox]]:
     """A writer's caller, and what is said of the server's health; at first that it answers."""
     outbox, heard = Outbox(), HeardCaller(server)
-    heard.health = health = ApiHealth(server, "node-1", outbox)
+    heard.health = health = ApiHealth(server, "node-1", outbox, PodStore())
     await health.answered()
     server.asked.clear()
     async with trio.open_nursery() as nursery:

@@ -12,13 +12,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     PODS_PATH,
     AttachmentObject,
     AttachmentView,
-    BoundPod,
     PodView,
     VolumeObject,
     WorkView,
@@ -47,7 +47,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def seen(made: Object) -> PodView:
-    return WorkView().project_pod(msgspec.convert(made, BoundPod))
+    return WorkView().project_pod(msgspec.convert(made, PodObject))
 
 
 def seen_attachment(made: Object) -> AttachmentView:
