@@ -28,8 +28,10 @@ from ebbtide.actors.edges.documents import (
     read_file,
 )
 from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, ContainerSpec, ProcessSpec, hook_of
-from ebbtide.actors.policy.planning import first_names, short_name
+from ebbtide.actors.policy.grace_periods import effective_periods
+from ebbtide.actors.policy.planning import Plan, first_names, make_plan, short_name
 from ebbtide.config.fields import DocumentErrors, RuleError, describe, read, rule_error
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import size_text
 from ebbtide.events.values import Container, Pod, Settings
 from ebbtide.manifest_objects import (
@@ -348,6 +350,18 @@ def load_pods(paths: Sequence[str | Path], settings: Settings) -> tuple[Pod, ...
     """The pods of these files that would run under these settings. Raises ManifestError."""
     manifests = load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
     return tuple(manifest.pod for manifest in manifests if not manifest.finished)
+
+
+def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None) -> Plan:
+    """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit."""
+    return make_plan(
+        effective_periods(settings),
+        grant_ns,
+        settings.reserve_seconds * NS_PER_SECOND,
+        [manifest.pod for manifest in manifests if not manifest.finished],
+        settings.budget,
+        sleep_action=settings.gate("PodLifecycleSleepAction"),
+    )
 
 
 def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +165,7 @@ def print_findings(
     from rich.table import Table
     from rich.text import Text
 
-    from ebbtide.cli.common.output import STYLES, show
+    from ebbtide.cli.common.output import STYLES, first_of_each, show
     from ebbtide.events.record.format import visible
 
     if not findings:
@@ -177,24 +175,10 @@ def print_findings(
     grid.add_column(no_wrap=True)
     grid.add_column()
     # Two columns, the cure below its finding: in one line with it, a narrow terminal would mix both.
-    for each, alike in shortened(findings):
+    for each, alike in first_of_each(findings, lambda each: each.code):
         level = Text(each.level, style=STYLES.get(each.level, ""))
         grid.add_row(level, Text.assemble(f"{visible(each.message)} ", (f"[{each.code}]", "dim")))
         grid.add_row("", Text.assemble(("cure: ", "bold"), visible(each.cure)))
         if alike:
             grid.add_row("", Text(f"and {alike} more [{each.code}]: see them all with -o json", style="dim"))
     show(grid)
-
-
-def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
-    """The first few of each code; the last of them with how many more there are, else 0."""
-    from ebbtide.plan_view import ALIKE_MAX
-
-    # First, because the last one that is shown says how many more there are, before they have been seen.
-    totals = Counter(each.code for each in findings)
-    shown: Counter[str] = Counter()
-    for each in findings:
-        shown[each.code] += 1
-        if shown[each.code] <= ALIKE_MAX:
-            is_last = shown[each.code] == ALIKE_MAX
-            yield each, totals[each.code] - ALIKE_MAX if is_last else 0

@@ -46,11 +46,10 @@ from ebbtide.events.messages import Names
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.host import host_name
-from ebbtide.manifests import Manifest
+from ebbtide.manifests import Manifest, plan_of
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing, given_node_name
 from ebbtide.node import LocalNode
 from ebbtide.options import MODES, PROCESS, RunOptions
-from ebbtide.plan_view import build_plan
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.cri.cri_pods import PodEntry
@@ -86,7 +85,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else build_plan(loaded.settings, pods.manifests, grant_ns),
+        plan=None if loaded is None else plan_of(loaded.settings, pods.manifests, grant_ns),
         status=status,
         status_error=status_error,
         bus=bus,

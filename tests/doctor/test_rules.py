@@ -15,7 +15,6 @@ from ebbtide import manifests as manifest_pods
 from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.policy import planning as explain
 from ebbtide.actors.policy.planning import Plan
-from ebbtide.cli.doctor import shortened
 from ebbtide.doctor.rules import (
     CURES,
     FREE_BYTES_MIN,
@@ -489,21 +488,6 @@ def test_a_cut_that_no_priority_would_spare_is_told_once() -> None:
     sight = WELL._replace(pods=(pod("c", 60),), plan=msgspec.structs.replace(WELL.plan, warnings=cuts))
     assert [each.code for each in found(sight)] == ["grace-cut", "grace-beyond"]
     assert found(sight)[0].message.startswith("e asks for")
-
-
-def test_findings_that_are_alike_are_told_three_times() -> None:
-    """A node has a hundred pods, often from one template: people see some and a number, scripts see all."""
-    cuts = tuple(("grace-cut", f"web-{at} is cut") for at in range(8))
-    naps = tuple(("sleep-cut", f"nap-{at} is cut") for at in range(3))
-    assert WELL.plan is not None
-    all_of_them = found(WELL._replace(plan=msgspec.structs.replace(WELL.plan, warnings=cuts + naps)))
-    assert len(all_of_them) == 11
-    told = list(shortened(all_of_them))
-    assert [each.message for each, _ in told] == [
-        *("web-0 is cut", "web-1 is cut", "web-2 is cut"),
-        *("nap-0 is cut", "nap-1 is cut", "nap-2 is cut"),
-    ]
-    assert [more for _, more in told] == [0, 0, 5, 0, 0, 0]
 
 
 def test_a_priority_that_nobody_told_has_another_cure_on_a_node() -> None:

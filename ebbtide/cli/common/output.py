@@ -8,8 +8,9 @@ Only results go to standard output; progress and remarks go to standard error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ebbtide.events.record.format import visible, visible_json
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ebbtide.events.record.severity import Severity
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
+T = TypeVar("T")
+#: A text with its own style, or a plain text.
+Cell: TypeAlias = "str | Text"
 
 #: A line in a pipe is a whole row.
 PIPE_WIDTH = 4096
@@ -81,7 +85,7 @@ def show(renderable: RenderableType) -> None:
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+    headings: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: Sequence[str] = ()
 ) -> RenderableType:
     """A table; outcomes get their colour. Columns in ``right`` are numbers."""
     from rich.table import Table
@@ -91,8 +95,27 @@ def table(
     for heading in headings:
         made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(visible(cell), style=STYLES.get(cell, "")) for cell in row))
+        made.add_row(
+            *(
+                Text(visible(cell), style=STYLES.get(cell, "")) if isinstance(cell, str) else cell
+                for cell in row
+            )
+        )
     return made
+
+
+#: So many messages of one code are shown.
+ALIKE_MAX = 3
+
+
+def first_of_each(items: Iterable[T], code: Callable[[T], str]) -> Iterator[tuple[T, int]]:
+    """The first `ALIKE_MAX` items of each code; the last of them with the number of further ones, else 0."""
+    listed, shown = list(items), Counter[str]()
+    totals = Counter(map(code, listed))
+    for item in listed:
+        shown[code(item)] += 1
+        if shown[code(item)] <= ALIKE_MAX:
+            yield item, totals[code(item)] - ALIKE_MAX if shown[code(item)] == ALIKE_MAX else 0
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:

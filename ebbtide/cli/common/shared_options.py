@@ -15,8 +15,6 @@ from ebbtide.cli.common.guard import Refused
 from ebbtide.options import JOURNAL_PATH, MODES, PROCESS, RUNTIME_PATH, RunOptions
 
 if TYPE_CHECKING:
-    from ebbtide.doctor.snapshot import NodeSnapshot
-
     Parameter = click.ParamType[int]
 else:
     # Older versions of click have no type arguments.
@@ -236,17 +234,16 @@ def journals_option(command: F) -> F:
     )(command)
 
 
-def pooled_option(option: str, name: str) -> Callable[[F], F]:
-    """``--journal``: each place may have another node's (`JournalPool`)."""
-    default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
-    return click.option(
-        option,
-        name,
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help=f"A node's journal, or a folder of such; repeatable, for a fleet.{default}",
-    )
+#: Each place may have another node's journal (`JournalPool`).
+pooled_journals_option = click.option(
+    "--journal",
+    "journals",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A node's journal, or a folder of such; repeatable, for a fleet."
+    f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
+)
 
 
 def run_options(
@@ -263,19 +260,7 @@ def run_options(
 
 def refuse_node_options(cri: Path | None, kubeconfig: str | None, node_name: str | None) -> None:
     """Mode process has no Kubernetes node. Raises Refused with the first given option."""
-    from ebbtide.cli.common.guard import Refused
-
     # Ignored options would mislead their author.
     for option, value in (("--cri", cri), ("--kubeconfig", kubeconfig), ("--node-name", node_name)):
         if value is not None:
             raise Refused(f"{option} is for a Kubernetes node: leave it out, or choose another --mode")
-
-
-def refuse_unfit(seen: NodeSnapshot | None, *, looked: bool) -> None:
-    """Refuses a node that ``run`` would refuse. ``looked``: continue anyway, because only a strict mode
-    refuses it. Raises Refused.
-    """
-    from ebbtide.cli.common.guard import Refused
-
-    if seen is not None and seen.unfit and not looked:
-        raise Refused(seen.unfit)

@@ -19,7 +19,12 @@ from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journ
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
-from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, pooled_option
+from ebbtide.cli.common.shared_options import (
+    EpisodeCommand,
+    episode_argument,
+    journals_option,
+    pooled_journals_option,
+)
 from ebbtide.cli.fleet.fleet_common import Engine, answers, jobs_option
 from ebbtide.events.messages import plural
 from ebbtide.extras import require
@@ -74,7 +79,7 @@ What the tables hold, and ten questions for them: docs/fleet.md.
 
 
 @click.command(epilog=PARQUET_EPILOG)
-@pooled_option("--journal", "journals")
+@pooled_journals_option
 @click.option(
     "-o",
     "--output",

@@ -21,7 +21,7 @@ from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     optional_episode_argument,
     output_option,
-    pooled_option,
+    pooled_journals_option,
 )
 from ebbtide.cli.replay.advice_view import advice_document, advice_tables
 from ebbtide.events.messages import plural
@@ -67,7 +67,7 @@ margin_option = click.option(
 
 @click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
 @optional_episode_argument
-@pooled_option("--journal", "journals")
+@pooled_journals_option
 @margin_option
 @output_option("table", "json", "yaml")
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
