@@ -18,7 +18,6 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +28,6 @@ STORED_MAX = 4
 #: systemd's limits: a message is at most a page, with at most so many descriptors (SCM_MAX_FD).
 MESSAGE_BYTES_MAX = 4096
 DESCRIPTORS_MAX = 253
-NAME_CHARACTERS_MAX = 255
 #: Messages in one turn: a flood must not hide the child's end.
 MESSAGES_A_TURN = 256
 #: `DESCRIPTOR_PREFIX` of `actors.edges.service_manager`.
@@ -51,13 +49,6 @@ START_SECONDS_MAX = 30.0
 #: have been too. Three looks make a silence.
 LOOK_SECONDS = 2.0
 
-#: The wait for room in the socket of the service manager above us, which any local user may fill: sixteen
-#: users made us wait for half of it. The child waits meanwhile, so the wait is short, and not every turn
-#: sends a sign of life.
-SAY_SECONDS_MAX = 0.2
-LIFE_SECONDS = 1.0
-#: Forwarded messages; the others stay here. EXTEND_TIMEOUT_USEC: the manager above us must allow the time.
-PASSED_ON = ("READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
 WAKE_BYTES_MAX = 64
@@ -109,21 +100,14 @@ class DescriptorStore:
         self.kept: list[tuple[str, int]] = []
 
     def keep(self, name: str, descriptor: int) -> None:
-        """Owns the descriptor from now on; closes a duplicate, or one beyond the limit.
+        """Owns the descriptor from now on; closes one beyond the limit.
 
         Never polled, as with FDPOLL=0: a lock polls an error while logind is down.
         """
-        if not name.isascii() or not name.isprintable() or ":" in name or len(name) > NAME_CHARACTERS_MAX:
-            log_to_stderr(WARNING, "a descriptor was not kept: its name cannot stand in LISTEN_FDNAMES")
-        # A daemon stores its inherited descriptors again. This check comes before the limit, so that a
-        # repetition causes no warning.
-        elif any(kept == name and _same(descriptor, other) for kept, other in self.kept):
-            pass
-        elif len(self.kept) >= STORED_MAX:
-            log_to_stderr(WARNING, f"a descriptor was not kept: {STORED_MAX} are kept already")
-        else:
+        if len(self.kept) < STORED_MAX:
             self.kept.append((name, descriptor))
             return
+        log_to_stderr(WARNING, f"a descriptor was not kept: {STORED_MAX} are kept already")
         os.close(descriptor)
 
     def remove(self, name: str) -> None:
@@ -131,54 +115,6 @@ class DescriptorStore:
             if kept == name:
                 os.close(descriptor)
         self.kept = [entry for entry in self.kept if entry[0] != name]
-
-
-def _same(one: int, other: int) -> bool:
-    """Both are one end of one pipe, like a lock, or one socket: a child stores inherited ones again."""
-    left, right = os.fstat(one), os.fstat(other)
-    kind = stat.S_IFMT(left.st_mode)
-    same = (left.st_dev, left.st_ino, kind) == (right.st_dev, right.st_ino, stat.S_IFMT(right.st_mode))
-    return same and kind in (stat.S_IFIFO, stat.S_IFSOCK) and _access(one) == _access(other)
-
-
-def _access(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-
-
-class ServiceManagerAbove:
-    """The service manager above us, or none. ``expects_life``: it has a watchdog."""
-
-    def __init__(self) -> None:
-        address = os.environ.pop("NOTIFY_SOCKET", "")
-        self._address = "\0" + address[1:] if address.startswith("@") else address
-        pid = os.environ.pop("WATCHDOG_PID", "")
-        self.expects_life = bool(os.environ.pop("WATCHDOG_USEC", "")) and pid in ("", str(os.getpid()))
-
-    def say(self, text: str) -> None:
-        """Waits for `SAY_SECONDS_MAX` at most, never raises."""
-        if not self._address or not text:
-            return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.settimeout(SAY_SECONDS_MAX)
-                # A connected socket is woken by room; otherwise every waiting sender competes.
-                sender.connect(self._address)
-                sender.send(text.encode(errors="replace"), socket.MSG_NOSIGNAL)
-        except OSError:
-            pass
-
-    def take_over(self, store: DescriptorStore) -> None:
-        """From now on only we hold the descriptors that it kept for a daemon without a supervisor."""
-        pid, count, names = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
-        os.environ.pop("LISTEN_PIDFDID", None)
-        if pid != str(os.getpid()) or not count.isdigit():
-            return
-        for index, name in zip(range(int(count)), names.split(":"), strict=False):
-            os.set_inheritable(FIRST_INHERITED + index, False)
-            store.keep(name, FIRST_INHERITED + index)
-            # Keep it here first: for a moment the lock has two holders, never none. A copy left there would
-            # make logind wait even after the daemon closed its lock.
-            self.say(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
 class Supervisor:
@@ -194,9 +130,7 @@ class Supervisor:
         self._silent_seconds = silent_seconds
         self._now = now
         self._store = DescriptorStore()
-        self._above = ServiceManagerAbove()
         self._deaths: list[float] = []
-        self._life_due = 0.0
         self._child = 0
         self._code: int | None = None
         self._patience_seconds = self._waited_seconds = 0.0
@@ -218,7 +152,6 @@ class Supervisor:
 
     def run(self) -> int:
         """Until the child ends on purpose; its exit code, 128 + N for a signal."""
-        self._above.take_over(self._store)
         while True:
             code = self._live()
             # Every other end is a crash, also a wrong request that was right before (a broken
@@ -282,7 +215,6 @@ class Supervisor:
             f"the daemon ended ({how}): starting it again {when}; descriptors kept: {len(self._store.kept)}"
         )
         log_to_stderr(WARNING, line)
-        self._above.say(f"STATUS={line}")
         # Turns continue: they reap the dead child's children and see a stop at once.
         while not self._stop_asked and (left := now + seconds - self._now()) > 0:
             self._turn(min(left, LOOK_SECONDS))
@@ -291,9 +223,6 @@ class Supervisor:
         """Wait, and handle events."""
         # Rounded up: the last fraction of a millisecond would be a busy loop.
         self._poll.poll(int(seconds * 1000) + 1)
-        if self._above.expects_life and self._now() >= self._life_due:
-            self._life_due = self._now() + LIFE_SECONDS
-            self._above.say("WATCHDOG=1")
         try:
             numbers = os.read(self._wake, WAKE_BYTES_MAX)
         except BlockingIOError:
@@ -362,7 +291,6 @@ class Supervisor:
         self._was_ready |= self._ready
         self._heard |= fields.get("WATCHDOG") == "1"
         self._forward_reload()
-        self._above.say("\n".join(f"{name}={fields[name]}" for name in PASSED_ON if name in fields))
 
 
 def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silent_seconds: float) -> None:

@@ -92,9 +92,7 @@ def _host(value: str) -> str:
 def _listen_address(value: str) -> str:
     """Only addresses, no names: a lookup may need a network that is not there."""
     host, _, port = value.rpartition(":")
-    if value.startswith("unix:"):
-        absolute_path(value.removeprefix("unix:"))
-    elif value and not (
+    if value and not (
         _is_address(host) and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
     ):
         raise ValueError
@@ -122,9 +120,7 @@ ANY_DURATION = Kind("a duration such as 30s or 1m30s", _nanoseconds, format_dura
 PATH = Kind("an absolute path", absolute_path)
 DROP_IN_FOLDER = Kind("one of logind's folders, an absolute path", _drop_in_folder)
 NODE_NAME = Kind("a Node's name in the API: lower-case letters, digits, '-' and '.', in quotes", node_name)
-LISTEN_ADDRESS = Kind(
-    "an address and a port (127.0.0.1:9464, [::1]:9464), unix:PATH, or empty", _listen_address
-)
+LISTEN_ADDRESS = Kind("an address and a port (127.0.0.1:9464, [::1]:9464), or empty", _listen_address)
 
 #: Names by which metrics may be requested.
 Hosts = Annotated[

@@ -49,11 +49,6 @@ class Kept:
         self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), descriptor)
         os.close(descriptor)
 
-    def do_again(self, _: str) -> None:
-        """Store what was handed back, as a careful daemon may."""
-        for index, name in enumerate(os.environ["LISTEN_FDNAMES"].split(":")):
-            self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), 3 + index)
-
     def do_remove(self, name: str) -> None:
         self.send(f"FDSTOREREMOVE=1\nFDNAME={name}".encode())
 
@@ -77,17 +72,6 @@ class Kept:
 
     def do_patience(self, _: str) -> None:
         self.note(f"patience {os.environ['WATCHDOG_USEC']}")
-
-    def do_note(self, what: str) -> None:
-        self.note(what)
-
-    def do_orphan(self, _: str) -> None:
-        if middle := os.fork():
-            os.waitpid(middle, 0)
-            return
-        if not os.fork():
-            self.note(f"orphan {os.getpid()}")
-        os._exit(0)
 
     def do_await(self, name: str) -> None:
         """Until the test has made ``FOLDER/NAME``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -13,17 +14,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide.events.decisions import ReleaseLock
 from ebbtide.otel.meters import METERS_FILE_NAME
+from tests.beds.bmc import free_port
 from tests.daemon.rig import Rig
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def scrape(rig: Rig) -> dict[str, float]:
-    """As Prometheus does, over the socket that the configuration names; name and labels as one text."""
-    async with await trio.open_unix_socket(rig.folder / "metrics.sock") as stream:
+async def scrape(port: int) -> dict[str, float]:
+    """As Prometheus does; name and labels as one text."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(REQUEST)
         answer = b"".join([chunk async for chunk in stream])
     return {
@@ -40,18 +42,19 @@ async def asked(rig: Rig) -> dict[str, Any]:
 
 async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
     """Armed before, sums after; a killed daemon's next one goes on with them, also without the side file."""
-    rig.configure({0: 2}, metricsListen=f"unix:{rig.folder / 'metrics.sock'}")
+    port = free_port(socket.SOCK_STREAM)
+    rig.configure({0: 2}, metricsListen=f"127.0.0.1:{port}")
     rig.pod("web", "after=0.1")
     rig.pod("stuck", "ignore")
     await rig.start()
     await rig.granted()
     await rig.up("web", "stuck")
-    before = await scrape(rig)
+    before = await scrape(port)
     assert before["ebbtide_armed"] == before["ebbtide_lock_held"] == 1
     assert before["ebbtide_pods_at_risk"] == before["graceful_shutdown_start_time_seconds"] == 0
     await rig.bed.power_off()
     await rig.recorded(ReleaseLock)
-    after = await scrape(rig)
+    after = await scrape(port)
     assert (after["ebbtide_pods_total graceful"], after["ebbtide_pods_total killed"]) == (1, 1)
     assert after["graceful_shutdown_end_time_seconds"] > after["graceful_shutdown_start_time_seconds"] > 0
     for left in (None, METERS_FILE_NAME):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import socket
-import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,63 +113,3 @@ async def test_a_failure_costs_its_answer_only() -> None:
             assert await ask(dial, GOOD) == b""
         assert (await ask(dial, GOOD)).endswith(b"up 1\n")
         nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("when", ["bind", "listen"])
-async def test_no_other_file_gets_the_sockets_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    """Whoever may write to the folder puts a link in the socket's place, as soon as it stands there."""
-    path, secret = tmp_path / "metrics.sock", tmp_path / "secret"
-    secret.write_text("")
-    secret.chmod(0o600)
-    real = getattr(socket.socket, when)
-
-    def hostile(self: socket.socket, *arguments: Any) -> None:
-        real(self, *arguments)
-        path.unlink(missing_ok=True)
-        path.symlink_to(secret)
-
-    monkeypatch.setattr(socket.socket, when, hostile)
-    async with trio.open_nursery() as nursery:
-        with suppress(OSError):
-            await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
-        nursery.cancel_scope.cancel()
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-async def test_everybody_may_ask_the_unix_socket(tmp_path: Path, umask: int) -> None:
-    """Whatever the umask is, and nothing else is left in the folder."""
-    path = tmp_path / "metrics.sock"
-    before = os.umask(umask)
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
-            assert stat.S_IMODE(path.stat().st_mode) == 0o666
-            assert os.listdir(tmp_path) == ["metrics.sock"]
-            nursery.cancel_scope.cancel()
-    finally:
-        os.umask(before)
-    assert os.listdir(tmp_path) == []
-
-
-async def test_a_link_that_stands_there_is_not_followed(tmp_path: Path) -> None:
-    """A link to another program's socket is no dead daemon's: an error, and both stay."""
-    path, other = tmp_path / "metrics.sock", tmp_path / "other.sock"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(other))
-        path.symlink_to(other)
-        with pytest.raises(OSError, match="in use"):
-            await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
-    assert path.is_symlink()
-    assert other.is_socket()
-
-
-async def test_what_stands_there_is_not_removed(tmp_path: Path) -> None:
-    """A file that is not a socket is an error, and stays."""
-    path = tmp_path / "metrics.sock"
-    path.write_text("mine")
-    with pytest.raises(OSError, match="in use"):
-        await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
-    assert path.read_text() == "mine"

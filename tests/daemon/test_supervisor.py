@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,17 +25,12 @@ from tests.beds.notify import drain, full_socket
 from tests.daemon.rig import EBBTIDE
 from tests.waiting import WATCHDOG_SECONDS, until_sync
 
-#: One descriptor as systemd passes it: at 3, with the process's own number.
-AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
-
-
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
 KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
 KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
 #: Of a row of /proc/net/unix, whose last column is a name.
 UNNAMED = ("slot", "references", "protocol", "flags", "type", "state", "inode")
-PR_SET_CHILD_SUBREAPER = 36
 
 
 class Bench:
@@ -47,18 +40,10 @@ class Bench:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
 
-    def start(
-        self, words: str, *before: str, fds: tuple[int, ...] = (), subreaper: bool = False, **environ: str
-    ) -> None:
-        """``before`` stands before the supervisor's own command line."""
-        self.process = subprocess.Popen(
-            [*before, *KEEPER, *KEPT, str(self.folder), *words.split()],
-            env=os.environ | environ,
-            pass_fds=fds,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=_adopt_orphans if subreaper else None,
-        )
+    def start(self, words: str, **environ: str) -> None:
+        command = [*KEEPER, *KEPT, str(self.folder), *words.split()]
+        environment = os.environ | environ
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def run(self, words: str, **environ: str) -> tuple[int, str]:
         """To the end: the exit code, and standard error."""
@@ -100,10 +85,6 @@ def held(pipe: int) -> bool:
         return os.read(pipe, 1) != b""
     except BlockingIOError:
         return True
-
-
-def _adopt_orphans() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 @contextmanager
@@ -155,18 +136,6 @@ def test_patience_is_widened_as_other_bounds(bench: Bench) -> None:
     code, said = bench.run("patience exit=0", EBBTIDE_BOUNDS_FACTOR="10")
     assert code == 0, said
     assert bench.log() == ["life", f"patience {int(SILENT_SECONDS_MAX * 10 * 1e6)}"]
-
-
-def test_the_manager_above_hears_that_we_live(bench: Bench) -> None:
-    """Under a unit with WatchdogSec the supervisor speaks for itself, whatever its child does."""
-    address = bench.folder / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
-        above.bind(str(address))
-        above.settimeout(WATCHDOG_SECONDS)
-        bench.start("await=seen", NOTIFY_SOCKET=str(address), WATCHDOG_USEC="6000000")
-        assert above.recv(4096) == b"WATCHDOG=1"
-        (bench.folder / "seen").touch()
-        assert bench.end()[0] == 0
 
 
 @pytest.mark.proof
@@ -287,47 +256,6 @@ def test_nobody_else_can_speak_to_it(bench: Bench) -> None:
     assert {len(row) for row in rows if row[6] in sockets[0] + sockets[1]} == {len(UNNAMED)}
     (bench.folder / "seen").touch()
     assert bench.end()[0] == 0
-
-
-def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
-    """READY, STATUS, STOPPING and overtime are passed on as the supervisor's own; the store is our affair."""
-    lock = bench.pipe("lock")
-    address = bench.folder / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
-        above.bind(str(address))
-        words = "say=READY=1 store=lock barrier crash / say=EXTEND_TIMEOUT_USEC=9 say=STOPPING=1"
-        bench.run(words, NOTIFY_SOCKET=str(address))
-        above.setblocking(False)
-        heard = []
-        while True:
-            try:
-                heard.append(above.recv(4096).decode())
-            except BlockingIOError:
-                break
-    assert [text for text in heard if "STATUS" not in text] == [
-        "READY=1",
-        "EXTEND_TIMEOUT_USEC=9",
-        "STOPPING=1",
-    ]
-    assert [text for text in heard if text.startswith("STATUS=the daemon ended (Killed)")]
-    os.close(lock)
-
-
-def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
-    """A unit that changes to --keep-lock: its store's duplicate goes, or a release would wait for it."""
-    lock = bench.pipe("lock")
-    address = bench.folder / "notify"
-    ours = os.open(bench.folder / "lock", os.O_WRONLY)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
-        above.bind(str(address))
-        environ = {"NOTIFY_SOCKET": str(address), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "lock"}
-        bench.start("fds remove=lock", "bash", "-c", AT_THREE, str(ours), fds=(ours,), **environ)
-        os.close(ours)
-        assert bench.end()[0] == 0
-        assert above.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=lock"
-    assert bench.log() == ["life", "fds lock mine"]
-    assert not held(lock)
-    os.close(lock)
 
 
 def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:

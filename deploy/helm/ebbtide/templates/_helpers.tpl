@@ -12,7 +12,7 @@
 {{- /* The port of a configuration's metricsListen; empty where nothing listens, or only for the node itself. */ -}}
 {{- define "ebbtide.metricsPort" -}}
 {{- $listen := .metricsListen | default "" -}}
-{{- if not (regexMatch "^(unix:|127\\.|\\[::1\\])" $listen) -}}
+{{- if not (regexMatch "^(127\\.|\\[::1\\])" $listen) -}}
 {{ regexFind "[0-9]+$" $listen }}
 {{- end -}}
 {{- end -}}
