@@ -26,9 +26,8 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.known_pods import (
-    Annotations,
     KnownPod,
-    Owner,
+    Metadata,
     PodStore,
     by_runtime_uid,
     mirrored_uid,
@@ -265,10 +264,18 @@ class CallSlots:
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Hold a place for the block. Exceptions come in a group."""
+
+        async def make_room() -> None:
+            """Return the quick place when the work is done (which cancels this) or slow."""
+            try:
+                await trio.sleep(QUICK_SECONDS)
+            finally:
+                self._quick.release()
+
         async with self._all:
             await self._quick.acquire()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._make_room)
+                nursery.start_soon(make_room)
                 yield
                 nursery.cancel_scope.cancel()
 
@@ -279,13 +286,6 @@ class CallSlots:
                 for _ in range(WIDE_MAX):
                     each.release()
         self._wide = True
-
-    async def _make_room(self) -> None:
-        """Return the quick place when the work is done (which cancels this) or slow."""
-        try:
-            await trio.sleep(QUICK_SECONDS)
-        finally:
-            self._quick.release()
 
 
 async def for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[ResultT]]) -> list[ResultT]:
@@ -311,16 +311,6 @@ DISRUPTION_REASON = "TerminationByKubelet"
 DISRUPTION_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 
 
-class PodMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    annotations: Annotations = msgspec.field(default_factory=Annotations)
-    owner_references: list[Owner] = []
-
-
 class PodState(msgspec.Struct, rename="camel"):
     phase: str = ""
     observed_generation: int = 0
@@ -330,14 +320,20 @@ class PodState(msgspec.Struct, rename="camel"):
 
 
 class ApiPod(msgspec.Struct):
-    metadata: PodMeta
+    """With the parts of the status that a writer passes on."""
+
+    metadata: Metadata
     status: PodState = msgspec.field(default_factory=PodState)
 
 
-class NodeMeta(msgspec.Struct, rename="camel"):
+class ObjectMeta(msgspec.Struct, rename="camel"):
+    """Of any object but a pod, whose annotations can be large."""
+
     name: str = ""
     uid: str = ""
     resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
 
@@ -375,7 +371,7 @@ class NodeState(msgspec.Struct, rename="camel"):
 
 
 class ApiNode(msgspec.Struct):
-    metadata: NodeMeta
+    metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeState = msgspec.field(default_factory=NodeState)
 
@@ -444,10 +440,14 @@ class ListDenied(Exception):
     """The API server refuses to list this node's pods."""
 
 
+def listed_path(path: str, **fields: object) -> str:
+    """Of a list or watch, with these fields as its query."""
+    return f"{path}?{urlencode(fields, quote_via=quote)}"
+
+
 def pods_path(node: str, **fields: object) -> str:
     """Of a list or watch of this node's pods: all that the node's own identity may ask for."""
-    query = {"fieldSelector": f"spec.nodeName={node}", **fields}
-    return f"/api/v1/pods?{urlencode(query, quote_via=quote)}"
+    return listed_path("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **fields)
 
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
@@ -484,9 +484,6 @@ async def _ask_for_list(call: ApiCall, path: str) -> Answer:
     return answer
 
 
-# A pod object can be 1.5 MiB. So lists are asked for in parts, and after a large part the next ones are
-# smaller.
-
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
 #: After a larger part the next ones ask for fewer pods.
@@ -505,7 +502,8 @@ async def list_in_parts(
     limit: int,
 ) -> tuple[list[ResultT], str]:
     """The projected objects and their resource version. ``path`` makes the list's path from the
-    fields of its query. ``limit``: the size of the first part. Raises Unanswered, and what ``ask`` raises.
+    fields of its query. ``limit``: the size of the first part; after a large part the next ones are smaller,
+    since a pod object can be 1.5 MiB. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -551,7 +549,7 @@ def _known_of_object(pod: ApiPod) -> KnownPod:
         name=meta.name,
         resource_version=meta.resource_version,
         phase=pod.status.phase,
-        static=meta.annotations.mirror is not None,
+        static=meta.annotations is not None and meta.annotations.mirror is not None,
     )
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import quote, urlencode
 
 import msgspec
 import trio
@@ -59,11 +58,6 @@ _event_decoder = msgspec.json.Decoder(_WatchEvent)
 _status_decoder = msgspec.json.Decoder(_StatusObject)
 
 ItemT = TypeVar("ItemT")
-
-
-def listed_path(path: str, **fields: object) -> str:
-    """Of a list or watch of all objects."""
-    return f"{path}?{urlencode(fields, quote_via=quote)}"
 
 
 class Watched(Generic[ItemT]):

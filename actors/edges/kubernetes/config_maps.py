@@ -23,9 +23,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 import trio
@@ -76,21 +77,11 @@ UNSYNCED_SECONDS = 30.0
 #: was stored before.
 GATHER_SECONDS = 2.0
 
-#: Reading needs a processor.
-READ_AT_ONCE_MAX = 4
-#: Their own threads: the shared ones may hang with a name server or a disk.
-_threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("ebbtide-journals")
+#: Reading needs a processor. Its own threads: the shared ones may hang with a name server or a disk.
+READING = trio.CapacityLimiter(4)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-def _limiter() -> trio.CapacityLimiter:
-    try:
-        return _threads.get()
-    except LookupError:
-        _threads.set(limiter := trio.CapacityLimiter(READ_AT_ONCE_MAX))
-        return limiter
 
 
 class Fenced(OSError):
@@ -112,16 +103,8 @@ class Piece(NamedTuple):
     modified_ns: int
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    uid: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    creation_timestamp: str = ""
-
-
 class _ConfigMap(msgspec.Struct, rename="camel"):
-    metadata: _Meta
+    metadata: api.ObjectMeta
     binary_data: dict[str, bytes] = {}
 
 
@@ -138,6 +121,10 @@ def _piece_of(found: _ConfigMap) -> Piece:
     is_ours = numbered and len(names) == 1 and parse_segment_file_name(names[0])
     segment = names[0] if is_ours else ""
     number = int(digits) if _DIGITS.fullmatch(digits) else 0
+    try:
+        modified_ns = int(datetime.fromisoformat(meta.creation_timestamp).timestamp()) * NS_PER_SECOND
+    except (ValueError, OverflowError):
+        modified_ns = 0
     return Piece(
         number=number,
         first=min(int(first), number) if is_ours else 0,
@@ -146,19 +133,16 @@ def _piece_of(found: _ConfigMap) -> Piece:
         offset=int(offset) if is_ours else 0,
         data=found.binary_data[segment] if is_ours else b"",
         writer=meta.annotations.get(WRITER_ANNOTATION, ""),
-        modified_ns=_to_ns(meta.creation_timestamp),
+        modified_ns=modified_ns,
     )
-
-
-def _to_ns(text: str) -> int:
-    try:
-        return int(datetime.fromisoformat(text).timestamp()) * NS_PER_SECOND
-    except (ValueError, OverflowError):
-        return 0
 
 
 def _location(namespace: str, node_uid: str) -> str:
     return f"configmaps {namespace}/{PREFIX}-{node_uid}"
+
+
+def _maps_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
 
 
 class ConfigMapSource:
@@ -173,8 +157,18 @@ class ConfigMapSource:
         return self._files is not None
 
     def load(self, pieces: Sequence[Piece]) -> None:
-        """In the order of their numbers."""
-        self._files = _files_of(pieces)
+        """``pieces`` in the order of their numbers."""
+        data: dict[str, bytearray] = {}
+        modified: dict[str, int] = {}
+        for piece in pieces:
+            if piece.segment:
+                found = data.setdefault(piece.segment, bytearray())
+                # Missing bytes read as zeros: the pieces behind show that they were durable. A piece further
+                # away was made up.
+                missing = max(0, piece.offset - len(found))
+                found += bytes(missing if missing <= HOLE_BYTES_MAX else 0) + piece.data
+                modified[piece.segment] = piece.modified_ns
+        self._files = {name: (bytes(found), modified[name]) for name, found in data.items()}
 
     def forget(self) -> None:
         self._files = None
@@ -199,23 +193,6 @@ def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
     """Without pieces below the journal's first, as far as it is known."""
     first = max((first, *(piece.first for piece in pieces)))
     return [piece for piece in pieces if piece.number >= first]
-
-
-def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
-    """Each segment's bytes, and the time of its last write."""
-    found: dict[str, bytearray] = {}
-    modified: dict[str, int] = {}
-    for piece in pieces:
-        if not piece.segment:
-            continue
-        data = found.setdefault(piece.segment, bytearray())
-        # Missing bytes read as zeros: the pieces behind show that they were durable. A piece further away was
-        # made up.
-        missing = max(0, piece.offset - len(data))
-        data += bytes(missing if missing <= HOLE_BYTES_MAX else 0)
-        data += piece.data
-        modified[piece.segment] = piece.modified_ns
-    return {name: (bytes(data), modified[name]) for name, data in found.items()}
 
 
 class ConfigMapFile:
@@ -264,7 +241,7 @@ class ConfigMapStorage:
         self.at_rest = False
         #: Another leader goes on with it.
         self.fenced = False
-        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
+        self._path = _maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
         #: The segment of each known piece by its number.
         self._index: dict[int, str] = {}
@@ -327,7 +304,7 @@ class ConfigMapStorage:
         if read:
             self._load(await self._read())
         try:
-            return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=_limiter())
+            return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=READING)
         finally:
             if read:
                 self._source.forget()
@@ -443,28 +420,24 @@ class ConfigMapStorage:
 
     async def _read(self) -> list[Piece]:
         """All pieces of one moment, in the order of their numbers."""
+
+        async def ask(path: str) -> api.Answer:
+            answer = await self._ask("GET", path)
+            if answer.code == api.HTTP_GONE:
+                raise _Expired
+            if not answer.ok:
+                raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
+            return answer
+
+        path = partial(api.listed_path, self._path, labelSelector=f"{NODE_LABEL}={self._node_uid}")
         while True:
             try:
-                found, _ = await api.list_in_parts(
-                    self._ask_for_part, self._list_path, _part_decoder, _piece_of, PART_PIECES
-                )
+                found, _ = await api.list_in_parts(ask, path, _part_decoder, _piece_of, PART_PIECES)
             except _Expired:
                 continue
             except api.Unanswered as error:
                 raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
             return sorted(found, key=lambda piece: piece.number)
-
-    def _list_path(self, **fields: Any) -> str:
-        query = urlencode({"labelSelector": f"{NODE_LABEL}={self._node_uid}", **fields}, quote_via=quote)
-        return f"{self._path}?{query}"
-
-    async def _ask_for_part(self, path: str) -> api.Answer:
-        answer = await self._ask("GET", path)
-        if answer.code == api.HTTP_GONE:
-            raise _Expired
-        if not answer.ok:
-            raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
-        return answer
 
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
         """The server's answer, however long it is away or refuses."""
@@ -497,7 +470,7 @@ class StoredJournal(NamedTuple):
 
 async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJournal]:
     """By UID, from metadata alone. Raises OSError."""
-    found: list[tuple[int, _Meta]] = []
+    found: list[tuple[int, api.ObjectMeta]] = []
 
     def take(part: Sequence[_ConfigMap]) -> None:
         found.extend((_piece_of(each).number, each.metadata) for each in part)
@@ -556,10 +529,7 @@ async def _list_all(
             raise OSError(errno.EIO, f"the journals cannot be listed: {api.answer_text(answer)}")
         return answer
 
-    def path(**fields: Any) -> str:
-        query = urlencode({"labelSelector": NODE_LABEL, **fields}, quote_via=quote)
-        return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?{query}"
-
+    path = partial(api.listed_path, _maps_path(namespace), labelSelector=NODE_LABEL)
     try:
         await api.take_parts(ask, path, _part_decoder, take, limit)
     except api.Unanswered as error:

@@ -98,6 +98,25 @@ class Owner(msgspec.Struct, gc=False):
     controller: bool | None = None
 
 
+class _Labels(msgspec.Struct, gc=False):
+    template: str = msgspec.field(default="", name="pod-template-hash")
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """Of a pod, and of other objects whose annotations are not read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+    annotations: Annotations | None = None
+    labels: _Labels | None = None
+    owner_references: list[Owner] | None = None
+
+
 #: Where a kubelet has a static pod from.
 STATIC_SOURCES = ("file", "http")
 

@@ -16,7 +16,6 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -119,37 +118,27 @@ class Leadership:
                     break
         self._tried = False
 
-    # --- waiting for it --------------------------------------------------------------------------
-
     async def _acquired_at(self) -> float:
         """When the request that acquired it began."""
         while True:
-            began = trio.current_time()
+            began, led = trio.current_time(), self.holder
             try:
-                if await self._try_it():
-                    self._mended()
+                if not await self._read():
+                    ours = await self._swap("POST", self._leases_path, self._new())
+                elif self.holder in ("", self._identity):
+                    ours = await self._write(self._identity)
+                else:
+                    if self.holder != led:
+                        self._tell(NOTICE, f"{self.holder} leads, and this replica waits")
+                    ours = trio.current_time() >= self._free_at and await self._write(self._identity)
+                self._mended()
+                if ours:
                     self._tell(NOTICE, f"{self._label} is ours: this replica leads")
                     return began
-                self._mended()
             except (api.Unanswered, _NotAllowed) as error:
                 self._trouble(error)
-            pause = self._pause()
-            free_in = self._free_at - trio.current_time()
+            pause, free_in = self._pause(), self._free_at - trio.current_time()
             await trio.sleep(min(pause, free_in) if free_in > 0 else pause)
-
-    async def _try_it(self) -> bool:
-        """Raises Unanswered, _NotAllowed."""
-        led = self.holder
-        if not await self._read():
-            return await self._create()
-        if self.holder not in ("", self._identity):
-            if self.holder != led:
-                self._tell(NOTICE, f"{self.holder} leads, and this replica waits")
-            if trio.current_time() < self._free_at:
-                return False
-        return await self._write(self._identity)
-
-    # --- holding it ------------------------------------------------------------------------------
 
     async def _hold(self, lead: Callable[[], Awaitable[None]], began: float) -> bool:
         """Has ``lead`` returned by itself?"""
@@ -204,14 +193,13 @@ class Leadership:
             self.holder = ""
             return False
         if not answer.ok:
-            self._refuse(answer)
+            raise _NotAllowed(f"the API server answered {api.answer_text(answer)}")
         self._take(answer)
         return True
 
-    async def _create(self) -> bool:
-        meta = {"name": self._name}
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
-        return await self._swap("POST", self._leases_path, {**body, "spec": self._spec(self._identity)})
+    def _new(self) -> api.JsonObject:
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
+        return {**body, "spec": self._spec(self._identity)}
 
     async def _write(self, holder: str) -> bool:
         """Compare and swap. Raises Unanswered, _NotAllowed."""
@@ -241,7 +229,7 @@ class Leadership:
             self._take(answer)
             return True
         if answer.code != api.HTTP_CONFLICT and not (method == "PUT" and answer.code == api.HTTP_NOT_FOUND):
-            self._refuse(answer)
+            raise _NotAllowed(f"the API server answered {api.answer_text(answer)}")
         return False
 
     async def _ask(self, method: str, path: str, body: api.JsonObject | None = None) -> api.Answer:
@@ -261,11 +249,6 @@ class Leadership:
             promised = min(record.lease_duration_seconds or 0, LEASE_SECONDS_MAX)
             self._free_at = trio.current_time() + max(LEASE_SECONDS, promised)
         self._record, self.holder = record, record.holder
-
-    def _refuse(self, answer: api.Answer) -> NoReturn:
-        raise _NotAllowed(f"the API server answered {api.answer_text(answer)}")
-
-    # --- telling ---------------------------------------------------------------------------------
 
     def _trouble(self, error: Exception) -> None:
         """Once, however long it lasts."""

@@ -11,9 +11,9 @@ the Node until that version is over (`NodeWriter.change`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -44,6 +44,8 @@ QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSche
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
 ANOTHER_NODE = "another Node has its name"
+
+EndingT = TypeVar("EndingT", Ending, Ending | None)
 
 
 class _AnotherNode(Exception):
@@ -222,23 +224,35 @@ class NodeEdge(Edge):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _read_node(self, order: outage_events.ReadNode, outlet: Outlet) -> Ending:
-        async with self._writer.hold(HOLD, ()) as hold:
-            call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
+    async def _holding(
+        self,
+        order: Order,
+        seconds_max: float,
+        work: Callable[[api.ApiCall], Awaitable[EndingT]],
+        overtakes: tuple[str, ...] = (),
+    ) -> EndingT | Ending:
+        """Hold the Node for ``work``, which may raise Unanswered."""
+        async with self._writer.hold(HOLD, overtakes) as hold:
             try:
-                problem = ""
-                if self._writer.in_doubt:
-                    with suppress(_AnotherNode):
-                        problem = await self._writer.change(call, self._patch(lambda node: None))
-                # A Node that is gone is an answer.
-                problem = (await self._get(call))[1] or problem
+                return await work(api.ApiCall(hold, seconds_max, self._context(order.key)))
             except api.Unanswered as error:
                 return api.unanswered_ending(error)
+        return Ending("cancelled", OVERTAKEN)
+
+    async def _read_node(self, order: outage_events.ReadNode, outlet: Outlet) -> Ending:
+        async def read(call: api.ApiCall) -> Ending:
+            problem = ""
+            if self._writer.in_doubt:
+                with suppress(_AnotherNode):
+                    problem = await self._writer.change(call, self._patch(lambda node: None))
+            # A Node that is gone is an answer.
+            problem = (await self._get(call))[1] or problem
             if problem and not self._gone:
                 return Ending("failed", problem)
             await self._tell(outlet, asked=True)
             return Ending()
-        return Ending("cancelled", OVERTAKEN)
+
+        return await self._holding(order, bounds.now.api_try_seconds, read)
 
     async def _get(self, call: api.ApiCall) -> tuple[api.ApiNode | None, str]:
         """Read the Node, then its lease, into the view; or why not. Raises Unanswered."""
@@ -274,12 +288,9 @@ class NodeEdge(Edge):
         """Read Node and lease again and report them; None: they are as when the power-off was decided, and
         the lease was watched all the time.
         """
-        async with self._writer.hold(HOLD, ()) as hold:
-            call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
-            try:
-                node, problem = await self._get(call)
-            except api.Unanswered as error:
-                return api.unanswered_ending(error)
+
+        async def compare(call: api.ApiCall) -> Ending | None:
+            node, problem = await self._get(call)
             await self._tell_if_known(outlet)
             if node is None:
                 return Ending("failed", problem)
@@ -287,52 +298,40 @@ class NodeEdge(Edge):
             silent = silent_ns >= order.silent_ns or not order.silent_ns
             same = silent and is_as_ordered(order, project_node(node), self._look().lease_mark)
             return None if same else Ending("failed", outage_events.CHANGED)
-        return Ending("cancelled", OVERTAKEN)
+
+        return await self._holding(order, bounds.now.api_try_seconds, compare)
 
     # --- writing ---------------------------------------------------------------------------------
 
     async def _set_taint(self, order: outage_events.SetTaint, outlet: Outlet) -> Ending:
-        async with self._writer.hold(HOLD, (HOLD,)) as hold:
-            call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
-            try:
-                return await self._compare_and_swap(call, order, outlet)
-            except api.Unanswered as error:
-                return api.unanswered_ending(error)
-        return Ending("cancelled", OVERTAKEN)
-
-    async def _compare_and_swap(
-        self, call: api.ApiCall, order: outage_events.SetTaint, outlet: Outlet
-    ) -> Ending:
-        """Raises Unanswered."""
-        again = api.AGAIN_SECONDS
-        while True:
-            node, problem = await self._get(call)
-            await self._tell_if_known(outlet)
-            if node is None:
-                return Ending("failed", problem)
-            now = project_node(node)
-            # An earlier try of this order whose answer was lost.
-            if now.taint == "ours" and read_note(node).order == order.key:
-                return Ending()
-            if not is_as_ordered(order, now, self._look().lease_mark):
-                return Ending("failed", outage_events.CHANGED)
-            # One try: before the next both are read again.
-            with suppress(api.Unanswered):
-                answer = await call.once(
-                    "PATCH", api.node_path(self._node), taint_patch(node, order), api.MERGE_PATCH
-                )
-                if answer.ok:
-                    self._take(answer)
-                    await self._tell(outlet)
+        async def compare_and_swap(call: api.ApiCall) -> Ending:
+            again = api.AGAIN_SECONDS
+            while True:
+                node, problem = await self._get(call)
+                await self._tell_if_known(outlet)
+                if node is None:
+                    return Ending("failed", problem)
+                now = project_node(node)
+                # An earlier try of this order whose answer was lost.
+                if now.taint == "ours" and read_note(node).order == order.key:
                     return Ending()
-                if (
-                    answer.code != api.HTTP_CONFLICT
-                    and answer.code != api.HTTP_TOO_MANY
-                    and answer.code < 500
-                ):
-                    return Ending("failed", f"the node cannot be changed: {api.answer_text(answer)}")
-            await trio.sleep(min(again, call.left_seconds))
-            again = min(again * 2, api.AGAIN_SECONDS_MAX)
+                if not is_as_ordered(order, now, self._look().lease_mark):
+                    return Ending("failed", outage_events.CHANGED)
+                # One try: before the next both are read again.
+                with suppress(api.Unanswered):
+                    answer = await call.once(
+                        "PATCH", api.node_path(self._node), taint_patch(node, order), api.MERGE_PATCH
+                    )
+                    if answer.ok:
+                        self._take(answer)
+                        await self._tell(outlet)
+                        return Ending()
+                    if answer.code not in (api.HTTP_CONFLICT, api.HTTP_TOO_MANY) and answer.code < 500:
+                        return Ending("failed", f"the node cannot be changed: {api.answer_text(answer)}")
+                await trio.sleep(min(again, call.left_seconds))
+                again = min(again * 2, api.AGAIN_SECONDS_MAX)
+
+        return await self._holding(order, bounds.now.api_unhurried_seconds, compare_and_swap, (HOLD,))
 
     async def _change(
         self,
@@ -341,19 +340,18 @@ class NodeEdge(Edge):
         change: Callable[[api.ApiNode], api.JsonObject | None],
     ) -> Ending:
         """A change that depends only on the Node's identity."""
-        async with self._writer.hold(HOLD, (HOLD,)) as hold:
-            call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
+
+        async def write(call: api.ApiCall) -> Ending:
             try:
                 problem = await self._writer.change(call, self._patch(change))
             except _AnotherNode:
                 problem = ANOTHER_NODE
-            except api.Unanswered as error:
-                return api.unanswered_ending(error)
             with suppress(api.Unanswered):
                 await self._get(call)
             await self._tell_if_known(outlet)
             return Ending("failed", problem) if problem else Ending()
-        return Ending("cancelled", OVERTAKEN)
+
+        return await self._holding(order, bounds.now.api_unhurried_seconds, write, (HOLD,))
 
     def _patch(self, change: Callable[[api.ApiNode], api.JsonObject | None]) -> NodePatch:
         """Raises _AnotherNode for another Node of its name."""

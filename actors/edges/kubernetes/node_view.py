@@ -20,16 +20,22 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import TIME_FORM, ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    TIME_FORM,
+    ApiNode,
+    JsonObject,
+    find_condition,
+    listed_path,
+)
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
+from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CERTIFICATE_ANNOTATION,
     LAST_BOOT_ANNOTATION,
     CertificateNote,
     LastBootNote,
 )
-from ebbtide.actors.edges.kubernetes.pod_object import Metadata
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner

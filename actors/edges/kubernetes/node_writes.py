@@ -195,13 +195,16 @@ class NodePatch(NamedTuple):
 
 
 class NodeHold:
-    """One order's time with the Node. ``kind`` decides which orders overtake it."""
+    """One order's time with the Node, and its caller: a write ends before another order takes over. ``kind``
+    decides which orders overtake it.
+    """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, writer: NodeWriter, caller: api.ApiCaller, kind: str) -> None:
         self.kind = kind
         #: Of its turn, and of the wait before.
         self.scope, self.waiting = trio.CancelScope(), trio.CancelScope()
         self.over = trio.Event()
+        self._writer, self._caller = writer, caller
         self._is_writing = self._is_unwanted = False
 
     def give_up(self) -> None:
@@ -211,15 +214,26 @@ class NodeHold:
         if not self._is_writing:
             self.scope.cancel()
 
-    async def write(self, work: Callable[[], Any]) -> api.Answer:
-        self._is_writing = True
+    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
+        """Raises Unanswered."""
+        if method == "GET":
+            return await self._caller.call(method, path, **fields)
+        writer, before = self._writer, self._writer.in_doubt
+        self._is_writing = writer.in_doubt = True
         try:
-            answer: api.Answer = await work()
-            return answer
+            answer = await self._caller.call(method, path, **fields)
+        except api.Unanswered as error:
+            writer.in_doubt = before or error.sent
+            raise
         finally:
             self._is_writing = False
             if self._is_unwanted:
                 self.scope.cancel()
+        # A write that was taken makes all writes from the same or an older version fail. A refusal because
+        # the Node has changed does the same.
+        is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
+        writer.in_doubt = not is_over and (before or api.is_doubtful(answer))
+        return answer
 
 
 class NodeWriter:
@@ -228,22 +242,18 @@ class NodeWriter:
     def __init__(self, caller: api.ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
         self._caller, self._path, self._note = caller, api.node_path(node), note
         self._holds: list[NodeHold] = []
-        self._in_doubt = False
-
-    @property
-    def in_doubt(self) -> bool:
-        """The server may still carry out an earlier write. `change` rules that out."""
-        return self._in_doubt
+        #: The server may still carry out an earlier write. `change` rules that out.
+        self.in_doubt = False
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
         """Hold the Node for the block, after the earlier holders of the kinds that this overtakes. Overtaken
-        itself, the block is cancelled: ask ``scope.cancelled_caught``.
+        itself, the block is cancelled.
         """
         earlier = [each for each in self._holds if each.kind in overtakes]
         for each in earlier:
             each.give_up()
-        mine = NodeHold(kind)
+        mine = NodeHold(self, self._caller, kind)
         self._holds.append(mine)
         try:
             # A context manager has to yield: if it is overtaken here, its block is cancelled already.
@@ -255,9 +265,6 @@ class NodeWriter:
         finally:
             self._holds.remove(mine)
             mine.over.set()
-
-    def call(self, hold: NodeHold, seconds_max: float, traceparent: str) -> api.ApiCall:
-        return api.ApiCall(_HoldingCaller(self, self._caller, hold), seconds_max, traceparent)
 
     async def change(self, call: api.ApiCall, patch: NodePatch) -> str:
         """Read, change, and write unless another component wrote in between. Returns why it failed. Raises
@@ -274,39 +281,12 @@ class NodeWriter:
             body = patch.change(node)
             # While an earlier write is in doubt, a reading without need for change proves nothing. The fence
             # makes a new version, so that write fails.
-            if body is None and not self._in_doubt:
+            if body is None and not self.in_doubt:
                 return ""
             body = body or fence_patch(node, self._note)
             answer = await call.until_answered("PATCH", self._path + patch.part, body, patch.content_type)
             if answer.code != api.HTTP_CONFLICT:
                 return "" if answer.ok else f"the node cannot be changed: {api.answer_text(answer)}"
-
-    async def noting(self, work: Callable[[], Any]) -> api.Answer:
-        """A write that was taken makes all writes from the same or an older version fail."""
-        before, self._in_doubt = self._in_doubt, True
-        try:
-            answer: api.Answer = await work()
-        except api.Unanswered as error:
-            self._in_doubt = before or error.sent
-            raise
-        # A refusal because the Node has changed does the same.
-        is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
-        self._in_doubt = not is_over and (before or api.is_doubtful(answer))
-        return answer
-
-
-class _HoldingCaller:
-    """Its writes end before another order takes over."""
-
-    def __init__(self, writes: NodeWriter, caller: api.ApiCaller, hold: NodeHold) -> None:
-        self._writes, self._caller, self._hold = writes, caller, hold
-
-    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
-        if method == "GET":
-            return await self._caller.call(method, path, **fields)
-        return await self._hold.write(
-            lambda: self._writes.noting(lambda: self._caller.call(method, path, **fields))
-        )
 
 
 # Taint, ``unschedulable``, then conditions: deletes wait for the taint. A newer announcement overtakes an
@@ -359,7 +339,7 @@ class NodeEffects:
     # --- going down ------------------------------------------------------------------------------
 
     async def _show(self, order: AnnounceNode, hold: NodeHold) -> Ending:
-        call = self._writes.call(hold, ANNOUNCE_SECONDS_MAX, self._context(order.key))
+        call = api.ApiCall(hold, ANNOUNCE_SECONDS_MAX, self._context(order.key))
         ready = {"reason": order.reason, "message": order.message} if order.unready else None
         problems = []
         try:
@@ -408,7 +388,7 @@ class NodeEffects:
         patch = NodePatch("", api.MERGE_PATCH, lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
         async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
-            call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
+            call = api.ApiCall(hold, until - trio.current_time(), self._context(order.key))
             try:
                 problem = await self._writes.change(call, patch)
             except api.Unanswered as error:
@@ -450,7 +430,7 @@ async def change_until_done(
     """Try all patches until they succeed. ``failed`` takes the first reason."""
     until, said = trio.current_time() + seconds_max, False
     while True:
-        call = writes.call(hold, bounds.now.api_unhurried_seconds, traceparent)
+        call = api.ApiCall(hold, bounds.now.api_unhurried_seconds, traceparent)
         try:
             problems = [await writes.change(call, patch) for patch in patches]
             problem = "; ".join(filter(None, problems))

@@ -19,8 +19,8 @@ import trio
 
 from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.kubernetes.known_pods import (
-    Annotations,
     KnownPod,
+    Metadata,
     Owner,
     controller_of,
     mirrored_uid,
@@ -38,22 +38,6 @@ TOLERATED_EFFECTS = ("", "NoSchedule")
 
 # Names and nesting of a pod object (core/v1). The API server leaves out what is empty; manifests may say
 # null.
-
-
-class _Labels(msgspec.Struct, gc=False):
-    template: str = msgspec.field(default="", name="pod-template-hash")
-
-
-class Metadata(msgspec.Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
-    annotations: Annotations | None = None
-    labels: _Labels | None = None
-    owner_references: list[Owner] | None = None
 
 
 class Toleration(msgspec.Struct, rename="camel", gc=False):

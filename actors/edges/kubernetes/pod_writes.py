@@ -51,12 +51,6 @@ TURN_SECONDS_MIN = 0.05
 GRACE_SECONDS_MIN = 1
 
 
-def forget_gone(uids: set[str], lookup: PodStore) -> None:
-    """Keep the API's UIDs of known pods: pods come and go for months. An empty lookup has not listed yet."""
-    if there := {pod.api_uid for pod in lookup.pods()}:
-        uids &= there
-
-
 class PodDeletes:
     """``tainted`` returns when the node is tainted, cannot be, or its time is over."""
 
@@ -73,8 +67,6 @@ class PodDeletes:
         began = trio.current_time()
         if not self._open:
             self._slots = api.CallSlots()
-            forget_gone(self._marked, self._lookup)
-            forget_gone(self._taken, self._lookup)
         self._open += 1
         try:
             ended = await self._delete_in_turn(order, began)
@@ -247,7 +239,6 @@ class StatusDelivery:
 
         # Before the first write: a later withdrawal would overwrite the final status.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
-        forget_gone(self.final, self._lookup)
         self.final |= begun
         # One call for many objects, by the API's UID. The rest is read one by one.
         read: dict[str, api.ApiPod] = {}
@@ -284,12 +275,14 @@ class StatusDelivery:
         count = Counter(result.what for result in results)
         if not count[FAILED] and not count[STALE]:
             return Ending()
+
+        def named(what: str) -> str:
+            return "; ".join([each.why for each in results if each.what == what][:NAMED_PODS_MAX])
+
         self.final -= begun
         if count[FAILED]:
-            names = _named_pods(results, FAILED)
-            return Ending("failed", f"{count[FAILED]} of {len(results)} not delivered: {names}")
-        names = _named_pods(results, STALE)
-        return Ending("cancelled", f"stale: {count[STALE]} of {len(results)}: {names}")
+            return Ending("failed", f"{count[FAILED]} of {len(results)} not delivered: {named(FAILED)}")
+        return Ending("cancelled", f"stale: {count[STALE]} of {len(results)}: {named(STALE)}")
 
     def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> api.ApiCall:
         seconds = min(bounds.now.status_seconds, left_seconds)
@@ -347,12 +340,6 @@ def _stale_reason(pod: api.ApiPod, then: KnownThen | None) -> str:
     if started_this_boot(newest) or (then.started_at and newest > then.started_at):
         return "has been started again"
     return ""
-
-
-def _named_pods(results: list[DeliveryResult], what: str) -> str:
-    those = [result.why for result in results if result.what == what]
-    more = [f"and {len(those) - NAMED_PODS_MAX} more"] if len(those) > NAMED_PODS_MAX else []
-    return "; ".join([*those[:NAMED_PODS_MAX], *more])
 
 
 # Phase, reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers without
@@ -477,27 +464,32 @@ class LateStatuses:
     def __init__(self, folder: Path | None, tell: Tell) -> None:
         self._path = None if folder is None else folder / LATE_FILE_NAME
         self._tell = tell
-        self._pods: dict[str, KnownThen] | None = None
-        #: Counts changes, and those that the file has.
-        self._version = self._stored = 0
+        self._pods: dict[str, KnownThen] | None = {} if folder is None else None
         #: A thread on a hung disk outlives its task. So there is one, apart from the threads that all share.
         self._threads = trio.CapacityLimiter(1)
 
     async def known(self) -> Mapping[str, KnownThen]:
         """By the runtime's UID, of this boot and earlier ones."""
+
+        def read(path: Path) -> dict[str, KnownThen]:
+            try:
+                found = msgspec.json.decode(read_own(path, LATE_BYTES_MAX), type=_LateFile)
+            except (OSError, ValueError, RecursionError):
+                return {}
+            return found.pods if found.version == LATE_FILE_VERSION else {}
+
         if self._pods is None:
-            found: dict[str, KnownThen] = {}
-            if self._path is not None:
-                found = await trio.to_thread.run_sync(
-                    _read_late_file, self._path, abandon_on_cancel=True, limiter=self._threads
-                )
+            assert self._path is not None
+            found = await trio.to_thread.run_sync(
+                read, self._path, abandon_on_cancel=True, limiter=self._threads
+            )
             # Another task may have read it meanwhile.
             self._pods = found if self._pods is None else self._pods
         return self._pods
 
     async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
         """Keep how these pods are known now, and forget unknown ones. Bounded; raises nothing."""
-        now = {uid: find(uid) for uid in uids}
+        now, path = {uid: find(uid) for uid in uids}, self._path
         with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())
             for uid, pod in now.items():
@@ -505,40 +497,24 @@ class LateStatuses:
                 if pod is not None and pod.resource_version:
                     pods[uid] = KnownThen(pod.resource_version, pod.started_at)
             self._pods = dict(list(pods.items())[-LATE_PODS_MAX:])
-            self._version += 1
-            if self._path is None:
+            if path is None:
                 return
+            data = msgspec.json.encode(_LateFile(LATE_FILE_VERSION, self._pods))
+
+            def write() -> None:
+                os.makedirs(path.parent, mode=0o700, exist_ok=True)
+                write_atomically(path, data, sync=True)
+
             try:
-                await trio.to_thread.run_sync(
-                    self._write, self._path, abandon_on_cancel=True, limiter=self._threads
-                )
+                await trio.to_thread.run_sync(write, abandon_on_cancel=True, limiter=self._threads)
             except OSError as error:
-                line = (
-                    f"{self._path}: {error.strerror}; statuses that are late are not delivered after a reboot"
-                )
-                self._tell(WARNING, f"Kubernetes API: {line}")
+                why = f"{error.strerror}; statuses that are late are not delivered after a reboot"
+                self._tell(WARNING, f"Kubernetes API: {path}: {why}")
 
     def forget(self, uids: Iterable[str]) -> None:
         """These are delivered. The file learns it with its next write."""
-        pods = self._pods or {}
         for uid in uids:
-            pods.pop(uid, None)
-
-    def _write(self, path: Path) -> None:
-        """Write again while changes come: other tasks have not waited for their turn."""
-        while (version := self._version) != self._stored:
-            os.makedirs(path.parent, mode=0o700, exist_ok=True)
-            data = msgspec.json.encode(_LateFile(LATE_FILE_VERSION, self._pods or {}))
-            write_atomically(path, data, sync=True)
-            self._stored = version
-
-
-def _read_late_file(path: Path) -> dict[str, KnownThen]:
-    try:
-        found = msgspec.json.decode(read_own(path, LATE_BYTES_MAX), type=_LateFile)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found.pods if found.version == LATE_FILE_VERSION else {}
+            (self._pods or {}).pop(uid, None)
 
 
 # The watch usually knows first, and costs nothing. Else one list for all pods is asked for, less often where

@@ -19,11 +19,12 @@ from typing import TypeVar
 import msgspec
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import listed_path
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched, listed_path
-from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, controller_of
+from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, Metadata, controller_of
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
-from ebbtide.actors.edges.kubernetes.pod_object import Metadata, PodObject, Toleration
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, Toleration
 from ebbtide.actors.hang import TEXTS, detach_hang
 from ebbtide.actors.interfaces import Tell, known_text
 from ebbtide.events.outage_events import Effect

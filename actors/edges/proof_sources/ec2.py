@@ -26,7 +26,6 @@ import msgspec
 from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.edges.http_request import Answer, Service
 from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, Said, Unread
-from ebbtide.actors.interfaces import known_text
 from ebbtide.events.outage_events import Source, Verdict
 
 #: A request: each instance takes some 7 KiB of an answer of at most 512 KiB.
@@ -41,21 +40,9 @@ FILE_BYTES_MAX = 64 * 1024
 _PROVIDER_ID = re.compile(r"aws://[^/]*/(?P<zone>[a-z0-9-]*)/(?P<id>i-[0-9a-f]{8,17})")
 
 _VERDICTS: dict[str, Verdict] = {"stopped": "off", "terminated": "off", "running": "on", "pending": "on"}
-#: Only known states and error codes go on record.
 _BETWEEN = ("stopping", "shutting-down")
-_CODES = (
-    "AccessDenied",
-    "AuthFailure",
-    "ExpiredToken",
-    "IDPCommunicationError",
-    "InvalidClientTokenId",
-    "InvalidIdentityToken",
-    "OptInRequired",
-    "RequestExpired",
-    "RequestLimitExceeded",
-    "SignatureDoesNotMatch",
-    "UnauthorizedOperation",
-)
+#: An error code of AWS. Other texts go on no record.
+_CODE = re.compile("[A-Z][A-Za-z]{1,60}")
 #: A hibernated instance is "stopped", and returns with all its processes under the same boot id.
 _HIBERNATES = "Hibernate"
 
@@ -224,7 +211,7 @@ def signed(
 
 
 def _element(answer: Answer) -> ElementTree.Element:
-    """Raises Unread, with known error codes only."""
+    """Raises Unread, which quotes only an error's code."""
     try:
         # The services send no document type; entities in one could grow without an end.
         if b"<!DOCTYPE" in answer.body:
@@ -233,8 +220,8 @@ def _element(answer: Answer) -> ElementTree.Element:
     except (ElementTree.ParseError, ValueError):
         raise Unread(NO_USE if answer.status == 200 else f"it answers {answer.status}") from None
     if answer.status != 200:
-        code = known_text(found.findtext(".//{*}Code") or "", _CODES)
-        raise Unread(f"it answers {answer.status} {code}".rstrip())
+        code = _CODE.fullmatch(found.findtext(".//{*}Code") or "")
+        raise Unread(f"it answers {answer.status} {code[0] if code else ''}".rstrip())
     return found
 
 

@@ -47,9 +47,8 @@ REASONS = {
     "RAKP 2 HMAC is invalid": "the password is not the one that it has",
     "unauthorized name": "it has no such user",
     "unauthorized role or privilege level": "the user has not the privilege that is configured",
-    "invalid authentication algorithm": "it does not take the cipher suite that is configured",
-    "invalid integrity algorithm": "it does not take the cipher suite that is configured",
-    "invalid confidentiality algorithm": "it does not take the cipher suite that is configured",
+    # For authentication, integrity, confidentiality.
+    " algorithm": "it does not take the cipher suite that is configured",
     "no cipher suite match": "it does not take the cipher suite that is configured",
     "insufficient resources to create a session": "it has no session left",
     "failed: Insufficient privilege level": "the user has not the privilege that is configured",

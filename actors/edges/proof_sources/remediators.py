@@ -28,6 +28,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     ApiCaller,
     JsonObject,
     NodeInfo,
+    ObjectMeta,
     Unanswered,
     answer_text,
     find_condition,
@@ -49,10 +50,8 @@ LIST_EVERY_SECONDS = 1.0
 #: A Machine takes a request of its own. This is a fifth of the requests that the controller allows itself:
 #: of a hundred nodes that are out each is read every 25 s, and a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
-#: A node may take its turn so early, so that a few nodes are read at each of their readings.
-TURNS_AHEAD_SECONDS = 5.0
-#: The longest pause between two readings of a node. After it the node has lost its turn.
-TURN_KEPT_SECONDS = 300.0
+#: A node that was not read for so long is back, or gone.
+FORGOTTEN_SECONDS = 300.0
 #: Until the controller looks again for a kind that is not installed.
 NOT_INSTALLED_SECONDS = 60.0
 
@@ -82,20 +81,22 @@ class Remediator(Protocol):
         """None: not installed, or no statement about this node now. Raises Unread."""
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    uid: str = ""
-    annotations: dict[str, str] = {}
-    deletion_timestamp: str | None = None
+class _Spec(msgspec.Struct):
+    provider_id: str = msgspec.field(default="", name="providerID")
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, rename="camel"):
     conditions: list[JsonObject] = []
     phase: str | None = None
+    #: Cluster API's copy of the Node's.
+    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
 
 
 class _Object(msgspec.Struct):
-    metadata: _Meta
+    """A remediator's object, or a Machine."""
+
+    metadata: ObjectMeta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -201,51 +202,10 @@ OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
 ELSEWHERE = f"{NOTED} is not here: this cluster has no Cluster API of 1.11 or newer (clusterApi.kubeconfig)"
 
 
-class _MachineSpec(msgspec.Struct):
-    provider_id: str = msgspec.field(default="", name="providerID")
-
-
-class _MachineStatus(msgspec.Struct, rename="camel"):
-    conditions: list[JsonObject] = []
-    #: Cluster API's copy of the Node's.
-    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
-
-
-class _Machine(msgspec.Struct):
-    metadata: _Meta
-    spec: _MachineSpec = msgspec.field(default_factory=_MachineSpec)
-    status: _MachineStatus = msgspec.field(default_factory=_MachineStatus)
-
-
-def _is_gone(status: _MachineStatus) -> bool:
+def _is_gone(status: _Status) -> bool:
     """``ObjectDoesNotExist`` is about a machine that never existed."""
     found = find_condition(status.conditions, "InfrastructureReady") or {}
     return (found.get("status"), found.get("reason")) == ("False", OBJECT_DELETED)
-
-
-class _Turns:
-    """`MACHINES_PER_SECOND` in all, each node in its turn."""
-
-    def __init__(self) -> None:
-        #: By node, when its turn begins.
-        self._turns: dict[str, float] = {}
-        self._last_at = -math.inf
-
-    def takes(self, node: str) -> bool:
-        """False: it is not the node's turn yet. A turn that is taken is over."""
-        now = trio.current_time()
-        if node not in self._turns:
-            self._turns = {each: at for each, at in self._turns.items() if now - at < TURN_KEPT_SECONDS}
-            self._turns[node] = self._following(now)
-        if now < self._turns[node] - TURNS_AHEAD_SECONDS:
-            return False
-        self._turns[node] = self._following(now)
-        return True
-
-    def _following(self, now: float) -> float:
-        """After the turns of all other nodes."""
-        self._last_at = max(now, self._last_at + 1 / MACHINES_PER_SECOND)
-        return self._last_at
 
 
 class Machines:
@@ -257,7 +217,8 @@ class Machines:
 
     def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
-        self._turns = _Turns()
+        #: By node, when its Machine was last read.
+        self._read_at: dict[str, float] = {}
         self._missing_until = -math.inf
 
     async def of(self, node: str) -> list[Remediation] | None:
@@ -267,11 +228,11 @@ class Machines:
             return None
         if trio.current_time() < self._missing_until:
             raise Unread(ELSEWHERE)
-        if not self._turns.takes(node):
+        if not self._is_turn(node):
             return None
         namespace, name = (quote(each, safe="") for each in found.machine)
         path = f"{MACHINES}/namespaces/{namespace}/machines/{name}"
-        machine = await _get(self._caller, path, _Machine, NOTED, "read")
+        machine = await _get(self._caller, path, _Object, NOTED, "read")
         if machine is None:
             self._missing_until = trio.current_time() + NOT_INSTALLED_SECONDS
             raise Unread(ELSEWHERE)
@@ -281,6 +242,17 @@ class Machines:
         done = _is_gone(machine.status)
         said = Remediation(machine.metadata.uid, node, done, "providerID", provider_id, info.boot_id)
         return [said]
+
+    def _is_turn(self, node: str) -> bool:
+        """`MACHINES_PER_SECOND` in all: the more nodes there are, the longer is the time between two reads of
+        each.
+        """
+        now = trio.current_time()
+        self._read_at = {each: at for each, at in self._read_at.items() if now - at < FORGOTTEN_SECONDS}
+        if now < self._read_at.get(node, -math.inf) + len(self._read_at) / MACHINES_PER_SECOND:
+            return False
+        self._read_at[node] = now
+        return True
 
 
 class RemediatorSource:

@@ -130,8 +130,13 @@ class Cluster:
         """A complete list; empty for a kind that the server lacks. Raises Refused."""
         import msgspec
 
-        from ebbtide.actors.edges.kubernetes.api_calls import Answer, ListPart, Unanswered, list_in_parts
-        from ebbtide.actors.edges.kubernetes.api_watch import listed_path
+        from ebbtide.actors.edges.kubernetes.api_calls import (
+            Answer,
+            ListPart,
+            Unanswered,
+            list_in_parts,
+            listed_path,
+        )
 
         async def ask(asked: str) -> Answer:
             answer = await self.caller.call("GET", asked, seconds_max=ANSWER_SECONDS_MAX)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
 from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
-from tests.waiting import until
+from tests.waiting import WATCHDOG_SECONDS, until
 
 
 def found(uid: str) -> KnownPod:
@@ -38,32 +37,17 @@ async def is_kept(folder: Path, *uids: str) -> bool:
     return dict(known) == {uid: KnownThen(f"v-{uid}") for uid in uids}
 
 
-async def test_a_writer_that_the_disk_holds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that nobody waits for any longer does not bring back what was known before."""
-    free, held = threading.Event(), threading.Event()
+async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many reports give it up: those that everybody shares are left to the others. Once it is back,
+    the next report is kept with all that were given up.
+    """
+    free = threading.Event()
 
     def slow(*arguments: Any, **more: Any) -> None:
-        if not held.is_set():
-            held.set()
-            free.wait()
+        free.wait()
         write_atomically(*arguments, **more)
 
     monkeypatch.setattr(late, "write_atomically", slow)
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.05))
-    made = LateStatuses(tmp_path, lambda level, line: None)
-    await made.keep(["a"], found)
-    await until(held.is_set, "the disk has it")
-    await made.keep(["b"], found)
-    free.set()
-    await until(partial(is_kept, tmp_path, "a", "b"), "both are kept")
-
-
-async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many reports give it up: those that everybody shares are left to the others. Once it is back,
-    the last report is kept, with nobody to ask for it.
-    """
-    free = threading.Event()
-    monkeypatch.setattr(late, "write_atomically", waiting_for(free))
     monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.01))
     made = LateStatuses(tmp_path, lambda level, line: None)
     uids = [f"u{number}" for number in range(20)]
@@ -75,15 +59,9 @@ async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: p
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
         free.set()
-    await until(partial(is_kept, tmp_path, *uids), "all are kept")
-
-
-def waiting_for(free: threading.Event, work: Callable[..., Any] = write_atomically) -> Callable[..., Any]:
-    def slow(*arguments: Any, **more: Any) -> Any:
-        free.wait()
-        return work(*arguments, **more)
-
-    return slow
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=WATCHDOG_SECONDS))
+    await made.keep(["last"], found)
+    await until(partial(is_kept, tmp_path, *uids, "last"), "all are kept")
 
 
 # --- a final status on its way needs no withdrawal beside it -----------------------------------
@@ -146,6 +124,3 @@ async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> 
     server.behaviour = behave
     assert await do(writes, WITHDRAW) == Ending()
     assert sorted(withdrawn(server)) == ["a", "b"]
-
-
-# --- what has gone is forgotten ----------------------------------------------------------------
