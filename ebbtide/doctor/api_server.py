@@ -6,16 +6,13 @@ server makes each of them slow.
 
 from __future__ import annotations
 
-import binascii
-import calendar
 import json
-import re
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import (
@@ -27,9 +24,10 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 )
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
 from ebbtide.actors.edges.linux.bus import side_by_side
 from ebbtide.doctor import snapshot
-from ebbtide.doctor.node_looks import ListedPods, pods_of_list
 
 #: For a shutdown, a server that needs longer is away.
 API_SECONDS_MAX = 5.0
@@ -40,31 +38,30 @@ TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, INVALID = 401, 403, 404, 422
+TERMINAL_PHASES = ("Succeeded", "Failed")
 #: A node has at most some hundred pods: one list is enough.
 PODS_MAX = 1000
 
 
 async def look_at_api_server(
     kubeconfig: Path | None, node: str
-) -> tuple[snapshot.ApiServerState, ListedPods]:
+) -> tuple[snapshot.ApiServerState, tuple[KnownPod, ...]]:
     """``kubeconfig`` None: the service account of our own pod. Does not raise."""
     source = "in-cluster" if kubeconfig is None else str(kubeconfig)
     found = snapshot.ApiServerState(source=source)
     try:
-        access = await trio.to_thread.run_sync(
+        await trio.to_thread.run_sync(
             in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig)
         )
     except UnusableCredentials as error:
-        return found._replace(problem=str(error)), ListedPods()
-    if access.certificate and (times := certificate_validity(access.certificate)):
-        found = found._replace(certificate=snapshot.CertificateValidity(source, *times))
+        return found._replace(problem=str(error)), ()
     # The daemon's own client, as in a shutdown.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(link.run)
         except ClientMissing as error:
-            return found._replace(problem=str(error)), ListedPods()
+            return found._replace(problem=str(error)), ()
         try:
             return await examine_api_server(link, found, node)
         finally:
@@ -73,7 +70,7 @@ async def look_at_api_server(
 
 async def examine_api_server(
     caller: ApiCaller, found: snapshot.ApiServerState, node: str
-) -> tuple[snapshot.ApiServerState, ListedPods]:
+) -> tuple[snapshot.ApiServerState, tuple[KnownPod, ...]]:
     """The same through an open connection."""
     try:
         who = await ask_bounded(
@@ -82,11 +79,10 @@ async def examine_api_server(
         if who.code == UNAUTHORIZED:
             return found._replace(
                 problem="401 Unauthorized: the token or certificate is wrong or too old"
-            ), ListedPods()
+            ), ()
         # A server before 1.28 has no such review: our name stays unknown.
         if isinstance(info := _body_field(who, "status", "userInfo"), dict):
-            groups = tuple(map(str, info.get("groups") or ()))
-            found = found._replace(user=str(info.get("username", "")), groups=groups)
+            found = found._replace(user=str(info.get("username", "")))
         denied, (known, taint), confined, pods = await side_by_side(
             Unanswered,
             lambda: _denied_rights(caller, node, found.user),
@@ -94,11 +90,24 @@ async def examine_api_server(
             lambda: _is_confined(caller, node),
             lambda: ask_bounded(caller, "GET", pods_path(node)),
         )
-        listed = pods_of_list(pods.body) if pods.ok else ListedPods()
+        listed = known_pods_of(pods.body) if pods.ok else ()
     except (Unanswered, ValueError) as error:
-        return found._replace(problem=str(error)), ListedPods()
+        return found._replace(problem=str(error)), ()
     is_known = True if known.ok else False if known.code == NOT_FOUND else None
     return found._replace(denied=denied, taint=taint, confined=confined, known=is_known), listed
+
+
+class _Pods(msgspec.Struct):
+    items: list[PodObject] = []
+
+
+def known_pods_of(body: bytes) -> tuple[KnownPod, ...]:
+    """A PodList's pods that have not ended. Raises ValueError."""
+    try:
+        listed = msgspec.json.decode(body, type=_Pods).items
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its list of pods cannot be read: {error}") from None
+    return tuple(project_pod(each) for each in listed if each.status.phase not in TERMINAL_PHASES)
 
 
 def pods_path(node: str) -> str:
@@ -172,54 +181,3 @@ async def _is_confined(caller: ApiCaller, node: str) -> bool | None:
     path = f"/api/v1/nodes/{quote(node)}/status?dryRun=All"
     answer = await ask_bounded(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
     return False if answer.ok else True if answer.code == INVALID else None
-
-
-# A certificate's validity, read from its DER without a library. It has a fixed place near the begin
-# (RFC 5280, 4.1): Certificate, TBSCertificate, then version (optional), serialNumber, signature, issuer,
-# *validity*.
-
-SEQUENCE_TAG, INTEGER_TAG, VERSION_TAG = 0x30, 0x02, 0xA0
-#: Two digits of a year (UTCTime), or four (GeneralizedTime).
-TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
-PEM_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
-
-
-def certificate_validity(pem: bytes) -> tuple[int, int] | None:
-    """Begin and end of the first certificate, in seconds of Unix time; None where it cannot be read."""
-    found = PEM_CERTIFICATE.search(pem)
-    if found is None:
-        return None
-    try:
-        der = binascii.a2b_base64(found[1])
-        _, certificate, _ = _der_value(der, SEQUENCE_TAG)
-        _, rest, _ = _der_value(certificate, SEQUENCE_TAG)
-        if rest[0] == VERSION_TAG:
-            _, _, rest = _der_value(rest)
-        for expected in (INTEGER_TAG, SEQUENCE_TAG, SEQUENCE_TAG):
-            _, _, rest = _der_value(rest, expected)
-        _, times, _ = _der_value(rest, SEQUENCE_TAG)
-        first, begins, times = _der_value(times)
-        second, ends, _ = _der_value(times)
-        return _der_time(first, begins), _der_time(second, ends)
-    except (ValueError, IndexError):  # binascii.Error, and a time that is none, are ValueErrors
-        return None
-
-
-def _der_value(data: bytes, expected: int | None = None) -> tuple[int, bytes, bytes]:
-    """A tag, its content, and the bytes behind it. Raises ValueError, IndexError."""
-    tag, length, at = data[0], data[1], 2
-    if expected is not None and tag != expected:
-        raise ValueError(f"tag {tag} where {expected} was expected")
-    if length & 0x80:
-        at += length & 0x7F
-        length = int.from_bytes(data[2:at])
-    if at + length > len(data):
-        raise ValueError("it is cut off")
-    return tag, data[at : at + length], data[at + length :]
-
-
-def _der_time(tag: int, text: bytes) -> int:
-    """UTCTime counts 50 to 99 as 19xx (RFC 5280), strptime 69 to 99; no certificate is that old."""
-    if tag not in TIME_FORMATS:
-        raise ValueError("not a time")
-    return calendar.timegm(time.strptime(text.decode("ascii"), TIME_FORMATS[tag]))

@@ -36,18 +36,14 @@ from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
-from ebbtide.doctor.machine import acpid_runs, power_key_file
 from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
-from ebbtide.events.base import parse_order_key
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import RawRecord, learn_record, plain_payload
-from ebbtide.events.facts import START_POD_KEY
-from ebbtide.events.messages import Names
+from ebbtide.events.codec import plain_payload
+from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
-from ebbtide.host import host_name
 from ebbtide.manifests import Manifest, plan_of
-from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing, given_node_name
+from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
 from ebbtide.options import MODES, PROCESS, RunOptions
 
@@ -71,14 +67,6 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     (status, status_error), (bus, bus_error), store = node.status, node.logind, node.journal
     section = loaded.config.node if loaded is not None else NodeSection()
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
-    shipping = None
-    if loaded is not None and loaded.config.shipping.url:
-        from ebbtide.doctor.store_looks import look_at_store  # late: few nodes ship
-
-        # The daemon's name for its journal: the store's rights belong to it.
-        seen = pods.seen.name if pods.seen is not None else ""
-        name = given_node_name(node.options, section) or seen or host_name()
-        shipping = look_at_store(loaded.config.shipping.store, node.options.journal, name)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
     grant_ns = None if bus is None or raise_grant else bus.grant_ns
@@ -94,11 +82,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
         store=store,
         forecasts=pods.forecasts,
         labels={found.pod.uid: found.pod.label for found in pods.manifests},
-        pods=tuple(found.pod for found in pods.manifests),
-        acpid=acpid_runs(),
-        power_key_file=power_key_file(),
         node=pods.seen,
-        shipping=shipping,
     )
     if measure:
         from ebbtide.doctor.measure import measure_calls
@@ -170,9 +154,7 @@ def look_at_journal(path: Path) -> JournalState:
     try:
         room = os.statvfs(existing)
         history = History([DirectorySource(path)])
-        starts = LastStart()
-        for raw in history.raw():
-            starts.take(raw)
+        mode = last_mode(history)
         verdict = history.verdict if history.path.segments or history.path.tail else None
     except OSError as error:
         return JournalState(str(path), error=f"{error.filename or path}: {error.strerror}")
@@ -182,42 +164,19 @@ def look_at_journal(path: Path) -> JournalState:
         writable=os.access(existing, os.W_OK),
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
-        failed_starts=starts.failed,
-        mode=starts.mode,
+        mode=mode,
     )
 
 
-class LastStart:
-    """The last daemon's mode, and the pods that it could not start, which have no process and no record."""
-
-    def __init__(self) -> None:
-        self._names = Names()
-        self._failed: dict[str, str] = {}
-        #: Empty where the journal has no start.
-        self.mode = ""
-
-    def take(self, raw: RawRecord) -> None:
-        learn_record(self._names, raw)
-        if raw.tag == "DaemonStarted":
-            data = plain_payload(raw.payload)
-            self._failed = {}
-            mode = data.get("mode") if isinstance(data, dict) else None
-            # A simulated journal, or a later version's, may have another mode.
-            self.mode = str(mode) if mode in MODES else ""
-        # Sought in the bytes first: decoding each outcome of a year's journal would make the doctor slow.
-        elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:
-            data = plain_payload(raw.payload)
-            if not isinstance(data, dict):
-                return  # Only an edited journal has no mapping here.
-            uid = parse_order_key(str(data.get("key"))).subject
-            self._failed.pop(uid, None)
-            if data.get("result") == "failed":
-                self._failed[uid] = str(data.get("reason") or "it gave no reason")
-
-    @property
-    def failed(self) -> tuple[tuple[str, str], ...]:
-        """(namespace/name, reason) of each."""
-        return tuple((self._names.of(uid), reason) for uid, reason in self._failed.items())
+def last_mode(history: History) -> str:
+    """The mode of the last daemon; empty where the journal has no start. Reads all records."""
+    last = None
+    for raw in history.raw():
+        last = raw if raw.tag == DaemonStarted.__name__ else last
+    data = plain_payload(last.payload) if last is not None else None
+    mode = data.get("mode") if isinstance(data, dict) else None
+    # A simulated journal, or a later version's, may have another mode.
+    return str(mode) if mode in MODES else ""
 
 
 AUTO_MODE = "auto"

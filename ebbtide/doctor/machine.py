@@ -1,4 +1,4 @@
-"""The doctor's look at the machine: units, the kubelet's process and settings, the boot, acpid.
+"""The doctor's look at the machine: units, the kubelet's process and settings.
 
 It only reads. A question without an answer gives no finding.
 """
@@ -6,7 +6,6 @@ It only reads. A question without an answer gives no finding.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from jeepney import DBusAddress
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused
+from ebbtide.actors.edges.linux.bus import Bus, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.config import ConfigError, load
@@ -31,13 +30,6 @@ KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 COMMAND_BYTES_MAX = 64 * 1024
 #: The ``server`` and ``agent`` of k3s and rke2 contain the kubelet.
 KUBELET_PROGRAMS = ("kubelet", "k3s", "rke2")
-ACPID_PROGRAM = "acpid"
-
-LOGIND_FOLDERS = tuple(
-    Path(folder, "systemd/logind.conf.d") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib")
-)
-POWER_KEY = re.compile(r"^\s*HandlePowerKey\s*=\s*ignore\s*$", re.MULTILINE)
-
 
 # --- units -------------------------------------------------------------------------------------
 
@@ -72,21 +64,6 @@ async def look_at_kubelet(bus: Bus, unit: str, node: str) -> KubeletState:
     return kubelet_process(node)._replace(unit=unit, loaded=loaded, active=active, beside=beside)
 
 
-async def last_boot_ns(bus: Bus) -> int | None:
-    """The time of the last boot, with firmware and loader where systemd knows them; None while it is not
-    finished, or without an answer. systemd counts in microseconds.
-    """
-    try:
-        finish_us = await bus.get(SYSTEMD, "FinishTimestampMonotonic")
-        firmware_us = await bus.get(SYSTEMD, "FirmwareTimestampMonotonic")
-    except BusError:
-        return None
-    if not isinstance(finish_us, int) or not finish_us:
-        return None
-    # One counts forward from the kernel's begin, the other back.
-    return (finish_us + (firmware_us if isinstance(firmware_us, int) else 0)) * (NS_PER_SECOND // 1_000_000)
-
-
 # --- processes ---------------------------------------------------------------------------------
 
 
@@ -99,10 +76,6 @@ def commands() -> Iterator[tuple[int, list[str]]]:
 
 def is_program(argv: list[str], name: str) -> bool:
     return argv[0].rpartition("/")[2] == name
-
-
-def acpid_runs() -> bool:
-    return any(is_program(argv, ACPID_PROGRAM) for _, argv in commands())
 
 
 def kubelet_process(node: str) -> KubeletState:
@@ -144,18 +117,3 @@ def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
     except ConfigError:
         return name, None
     return name, requested_seconds(effective_periods(settings)) * NS_PER_SECOND
-
-
-# --- logind's files ----------------------------------------------------------------------------
-
-
-def power_key_file() -> str:
-    """The first file that has logind ignore the power key; empty where none does."""
-    paths = [path for folder in LOGIND_FOLDERS for path in sorted(folder.glob("*.conf"), reverse=True)]
-    for path in (*paths, Path("/etc/systemd/logind.conf")):
-        try:
-            if POWER_KEY.search(path.read_text(errors="replace")):
-                return str(path)
-        except OSError:
-            continue
-    return ""

@@ -6,30 +6,28 @@ which findings of one level are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple
 
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
-from ebbtide.actors.policy.planning import Plan, first_names, short_name
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.doctor.snapshot import (
     DRY_DELETE,
     DRY_PATCH,
     LOGIND_CALL,
-    MASTERS_GROUP,
     NEEDED_RIGHTS,
     NODE_USER,
     SINGLE_UNIT_DISTRIBUTIONS,
     SYNC,
     Finding,
     Level,
-    NodePod,
     Snapshot,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import visible
-from ebbtide.events.units import short_span, size_text, span, span_s
+from ebbtide.events.units import size_text, span
 from ebbtide.extras import install_command
 
 Findings = Iterator[Finding]
@@ -115,25 +113,16 @@ def ways_around_logind(snapshot: Snapshot) -> Findings:
     if digits.isascii() and digits.isdecimal() and 0 < int(digits) < SYSTEMD_MIN:
         message = f"systemd {digits}: root's 'shutdown -h now' and 'reboot' go around logind (systemd#22058)"
         yield warning("systemd-old", message, f"use 'systemctl poweroff', or systemd {SYSTEMD_MIN} or newer")
-    # logind's answer counts; without one, its files do.
-    power_key = bus.power_key if bus is not None else "unknown"
-    if power_key == "ignore" or (not power_key and snapshot.power_key_file):
+    if bus is not None and bus.power_key == "ignore":
         message = "logind ignores the power key: people will hold it down, and no signal comes"
-        where = snapshot.power_key_file or "logind.conf"
-        cure = f"set HandlePowerKey=poweroff in {where}; 'systemctl kill -s HUP systemd-logind'"
+        cure = "set HandlePowerKey=poweroff in logind.conf; 'systemctl kill -s HUP systemd-logind'"
         yield warning("power-key-ignored", message, cure)
-    if snapshot.acpid:
-        message = "acpid runs: it handles the power key too, and its scripts may go around logind"
-        cure = "systemctl disable --now acpid.service acpid.socket: logind handles the power key by itself"
-        yield warning("acpid", message, cure)
 
 
-# --- the journal and the store that it is shipped to -------------------------------------------
+# --- the journal --------------------------------------------------------------------------------
 
 #: A shutdown of a thousand pods writes some 8 MB; the daemon keeps as much in reserve.
 FREE_BYTES_MIN = 32 * 1024 * 1024
-#: S3 refuses requests whose clock is off by 15 minutes; this warns long before.
-SKEW_SECONDS_MAX = 60
 
 JOURNAL_CURES: dict[str, tuple[Level, str]] = {
     "torn": ("note", "none needed: a start goes on behind the last whole step"),
@@ -156,34 +145,6 @@ def journal(snapshot: Snapshot) -> Findings:
     if store.free_bytes is not None and store.free_bytes < FREE_BYTES_MIN:
         message = f"only {size_text(store.free_bytes)} are free at {store.path}: {elsewhere}"
         yield warning("journal-space", message, f"free {size_text(FREE_BYTES_MIN)} or more")
-
-
-def store_of_shipping(snapshot: Snapshot) -> Findings:
-    """No lack of the store stops a shutdown: segments wait on the node."""
-    store = snapshot.shipping
-    if store is None:
-        return
-    url = visible(store.url)
-    if store.problem:
-        cure = f"{store.cure}; tried with this command's environment, the daemon's may differ"
-        yield warning("store-refuses", f"nothing can be put into {url}: {visible(store.problem)}", cure)
-    elif store.conditional is False:
-        message = f"{url} takes a second object under a name that is taken: it ignores If-None-Match"
-        yield warning("store-overwrites", message, "switch versioning on, or use another store")
-    if store.skew_s is not None and abs(store.skew_s) > SKEW_SECONDS_MAX:
-        relation = "ahead of" if store.skew_s > 0 else "behind"
-        message = f"the store's clock is {span_s(abs(store.skew_s))} {relation} ours"
-        yield warning("store-clock", message, "set this machine's clock (timedatectl)")
-    if store.present:
-        message = f"{store.present} segments found their name taken; their content was not compared"
-        cure = "none where a cursor was lost or two processes shipped; else read them with rights to read"
-        yield note("store-unverified", message, cure)
-    if store.unfit:
-        message = f"{store.unfit} segments cannot be redacted, or are too large, and stay on this node"
-        yield note("store-unfit", message, "copy them by hand: shipped.json has the reasons")
-    if store.lost:
-        message = f"retention removed {store.lost} segments here before the store confirmed them"
-        yield note("store-lost", message, "they are lost; the daemon's log names them")
 
 
 # --- measurements ------------------------------------------------------------------------------
@@ -258,8 +219,6 @@ def measurements(snapshot: Snapshot) -> Findings:
 #
 # The level depends on the mode: what one mode cannot do without is another mode's second way.
 
-#: What the admission plugin DefaultTolerationSeconds gives every pod for not-ready and unreachable nodes.
-TOLERATION_SECONDS = 300
 #: The modes that may end a wave through the API server; their other way is the runtime.
 API_MODES = ("api", "auto")
 #: The modes that end pods. Mode observe looks on.
@@ -400,46 +359,12 @@ def api_server_away(snapshot: Snapshot) -> Findings:
     )
 
 
-def away_too_long(snapshot: Snapshot) -> Findings:
-    """The 40 to 50 s until the cluster takes a node for gone are not counted: they are the margin."""
-    node, plan = snapshot.node, snapshot.plan
-    # Mode api deletes its pods: their successors start elsewhere anyhow.
-    if node is None or plan is None or node.boot_ns is None or node.mode == "api":
-        return
-    waves_ns = (plan.budget_seconds + plan.reserve_seconds) * NS_PER_SECOND
-    if plan.enabled and waves_ns + node.boot_ns > TOLERATION_SECONDS * NS_PER_SECOND:
-        message = (
-            f"a reboot may take {span(waves_ns)} of shutdown and, as the last one, {span(node.boot_ns)} of "
-            f"boot: after {span_s(TOLERATION_SECONDS)} the cluster evicts pods, and they come up elsewhere"
-        )
-        cure = "shorten the periods, or give pods that shall come back a longer tolerationSeconds"
-        yield warning("away-too-long", message, cure)
-
-
 # --- identity and rights at the API server -----------------------------------------------------
 #
 # There are two forms (docs/node.md): the node's own identity, which NodeRestriction keeps to this node and
 # away from taints, and a service account, which may taint, but which only a policy keeps to this node.
 
-#: A kubelet renews its certificate when 10 to 30 % of its time are left; below 5 % nothing renews it.
-LEFT_DIVISOR = 20
 ACCOUNT_USER = "system:serviceaccount:"
-
-
-def certificate_expiry(snapshot: Snapshot) -> Findings:
-    node = snapshot.node
-    certificate = node.api.certificate if node is not None else None
-    if node is None or certificate is None:
-        return
-    cure = "see the kubelet's log (rotateCertificates), or issue a new one and name it in the kubeconfig"
-    left_s, name = certificate.ends_s - node.now_s, f"the client certificate {certificate.path}"
-    if left_s <= 0:
-        # With the runtime as a way to end pods, only the cluster misses the API server.
-        level: Level = "warning" if node.mode in ("auto", "cri") and not node.runtime.problem else "critical"
-        yield Finding(level, "certificate-expired", f"{name} expired {short_span(-left_s)} ago", cure)
-    elif left_s * LEFT_DIVISOR < certificate.ends_s - certificate.begins_s:
-        message = f"{name} expires in {short_span(left_s)}, and nothing renewed it"
-        yield warning("certificate-expires", message, cure)
 
 
 def rights(snapshot: Snapshot) -> Findings:
@@ -468,25 +393,10 @@ def rights(snapshot: Snapshot) -> Findings:
         yield warning("no-taint", message, cure)
 
 
-def identity_limits(snapshot: Snapshot) -> Findings:
-    """What this form of identity cannot do, said once, also where all is well."""
+def unconfined_identity(snapshot: Snapshot) -> Findings:
     node = snapshot.node
-    if node is None or not node.api.answers:
-        return
-    user = visible(node.api.user)
-    if MASTERS_GROUP in node.api.groups:
-        message = f"{user} may do anything in the cluster ({MASTERS_GROUP}): far more than a shutdown needs"
-        yield note("identity-admin", message, "use the node's own identity, or a service account")
-    elif node.api.user.startswith(NODE_USER):
-        message = (
-            f"{user}, the node's own identity, may neither taint its Node nor read priority classes; it uses "
-            "the kubelet's credentials: if those expire, the API server refuses every call"
-        )
-        yield note("identity-node", message, "none needed; a service account may taint")
-    elif node.api.user.startswith(ACCOUNT_USER) and node.api.confined:
-        message = f"{user}, a service account, changes its own node's pods alone, and may list all pods"
-        yield note("identity-account", message, "none needed; the node's own identity lists its own pods")
-    elif node.api.user.startswith(ACCOUNT_USER) and node.api.confined is False:
+    if node is not None and node.api.user.startswith(ACCOUNT_USER) and node.api.confined is False:
+        user = visible(node.api.user)
         message = f"no policy keeps {user}, a service account, to this node: its token may delete any pod"
         cure = "apply deploy/kubernetes/rbac (Kubernetes 1.30), or use the node's own identity"
         yield warning("identity-unconfined", message, cure)
@@ -519,129 +429,15 @@ GRANT_WARNINGS = frozenset({"grant-too-small", "reserve-not-granted", "wave-cut"
 
 
 def plan_warnings(snapshot: Snapshot) -> Findings:
-    """The plan's warnings about single pods, and one for all pods whose grace fits no wave."""
+    """The plan's warnings about single pods."""
     plan = snapshot.plan or Plan(enabled=False)
-    longest = max((wave.period_seconds for wave in plan.waves), default=0)
-    beyond = [pod for pod in snapshot.pods if longest and (pod.grace_seconds or 0) > longest]
-    beginnings = tuple(f"{short_name(pod)} asks for" for pod in beyond)
     cures = CURES if snapshot.node is None else NODE_CURES
     for (code, message), label in zip(plan.warnings, chain(plan.warned_pods, repeat("")), strict=False):
-        if code not in GRANT_WARNINGS and not (code == "grace-cut" and message.startswith(beginnings)):
+        if code not in GRANT_WARNINGS:
             yield warning(code, message, cures.get(code, "see 'ebbtide plan'"), label)
-    if beyond:
-        most = span_s(max(pod.grace_seconds or 0 for pod in beyond))
-        names = first_names([short_name(pod) for pod in beyond])
-        message = f"no wave is longer than {span_s(longest)}, and up to {most} are asked for by {names}"
-        cure = f"give a wave {most}, or these pods a shorter terminationGracePeriodSeconds"
-        yield warning("grace-beyond", message, cure)
 
 
-# An agent that other pods need is recognised by two signs, since no field says "I am a CNI". A pod with one
-# sign is passed over.
-#
-# * network: it mounts the host's CNI folder (a CNI installs itself that way), or it belongs to a DaemonSet,
-#   shares the node's network, and has the name of a known one.
-# * storage: it mounts the kubelet's folder of plugins or their registry, as every CSI node driver must.
-# * logging: it belongs to a DaemonSet, mounts the host's /var/log, and has the name of a known one.
-
-CNI_FOLDERS = ("/etc/cni/net.d", "/opt/cni/bin")
-CSI_FOLDERS = ("/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry")
-LOG_FOLDERS = ("/var/log", "/var/lib/docker/containers")
-
-NETWORK_AGENTS = (
-    *("antrea", "aws-node", "azure-cni", "calico", "canal", "cilium", "flannel", "kindnet", "kube-proxy"),
-    *("kube-router", "multus", "ovn", "tigera", "weave"),
-)
-LOGGING_AGENTS = (
-    *("alloy", "datadog", "filebeat", "fluent", "logging", "logstash", "opentelemetry", "otel-collector"),
-    *("promtail", "splunk", "vector"),
-)
-
-
-def _mounts(pod: NodePod, folders: Sequence[str]) -> bool:
-    """One of these folders, or one below them."""
-    return any(f"{path.rstrip('/')}/".startswith(f"{folder}/") for path in pod.paths for folder in folders)
-
-
-def _has_name_of(pod: NodePod, names: Sequence[str]) -> bool:
-    return pod.daemon and any(name in word for word in pod.terms for name in names)
-
-
-class AgentKind(NamedTuple):
-    """``same_wave``: it ends too early also in one wave with its users, since their volumes are unmounted
-    after they have ended.
-    """
-
-    what: str
-    is_agent: Callable[[NodePod], bool]
-    needs_it: Callable[[NodePod], bool]
-    same_wave: bool = False
-
-
-AGENT_KINDS = (
-    AgentKind(
-        "network",
-        lambda pod: _mounts(pod, CNI_FOLDERS) or (pod.host_network and _has_name_of(pod, NETWORK_AGENTS)),
-        lambda pod: not pod.host_network,
-    ),
-    AgentKind("storage", lambda pod: _mounts(pod, CSI_FOLDERS), lambda pod: pod.volumes, same_wave=True),
-    AgentKind(
-        "logging",
-        lambda pod: _mounts(pod, LOG_FOLDERS) and _has_name_of(pod, LOGGING_AGENTS),
-        lambda pod: True,
-    ),
-)
-
-
-def agents_too_early(snapshot: Snapshot) -> Findings:
-    """Agents that give pods their network, volumes or logs, and end before these pods.
-
-    Our own pod has no wave and is neither agent nor user.
-    """
-    if snapshot.node is None or snapshot.plan is None:
-        return
-    waves = {planned.uid: at for at, wave in enumerate(snapshot.plan.waves) for planned in wave.pods}
-    pods = [pod for pod in snapshot.node.pods if pod.uid in waves]
-    for kind in AGENT_KINDS:
-        users = [pod for pod in pods if not kind.is_agent(pod) and kind.needs_it(pod)]
-        for agent in filter(kind.is_agent, pods):
-            wave = waves[agent.uid]
-            later = [pod for pod in users if waves[pod.uid] > wave]
-            left = [pod for pod in users if waves[pod.uid] >= wave] if kind.same_wave else later
-            if left:
-                relation = "before" if later else "together with"
-                message = (
-                    f"{agent.label} ({kind.what}) is in wave {wave}, {relation} {len(left)} pods that need "
-                    f"it, the first of them {left[0].label}"
-                )
-                cure = "give it a higher priority, such as priorityClassName: system-node-critical"
-                yield warning("agent-early", message, cure, agent.label)
-
-
-def static_pod_priorities(snapshot: Snapshot) -> Findings:
-    """Static pods whose manifest has no number: the kubelet takes that for 0 (kubernetes#113940, #133442)."""
-    node = snapshot.node
-    for each in node.statics if node is not None else ():
-        cure = f"write spec.priority as a number into {each.path}"
-        named = f"static pod {each.label} only names the priority class {each.class_name}"
-        if not each.class_name:
-            message = f"static pod {each.label} has no priority: it is stopped in the first wave"
-            yield warning("static-without-priority", message, cure, each.label)
-        elif node is not None and node.mode == "observe":
-            message = f"{named}: the kubelet stops it in its first wave"
-            yield warning("static-class-only", message, cure, each.label)
-        else:
-            message = f"{named}: Ebbtide knows its number, the kubelet's own shutdown would stop it first"
-            yield note("static-class-only", message, cure, each.label)
-
-
-def pods_of_processes(snapshot: Snapshot) -> Findings:
-    for label, reason in snapshot.store.failed_starts if snapshot.status is not None else ():
-        message, cure = (
-            f"{label} could not be started: {reason}",
-            "correct its manifest, and bring it in again",
-        )
-        yield warning("pod-down", message, cure, label)
+def deaf_processes(snapshot: Snapshot) -> Findings:
     for each in snapshot.forecasts:
         if each.verdict in ("ignores", "unclear"):
             label = snapshot.labels.get(each.uid, each.uid)
@@ -659,20 +455,15 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
     going_down,
     journal,
     ways_around_logind,
-    store_of_shipping,
     measurements,
     packages_and_mode,
     kubelet_unit,
     runtime_away,
     api_server_away,
-    away_too_long,
-    certificate_expiry,
     rights,
-    identity_limits,
+    unconfined_identity,
     plan_warnings,
-    agents_too_early,
-    static_pod_priorities,
-    pods_of_processes,
+    deaf_processes,
 )
 
 

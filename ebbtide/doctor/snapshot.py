@@ -13,14 +13,12 @@ from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.facts import DropInsRead
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.values import Pod
 
 #: Units that run the kubelet and the container runtime as one program.
 SINGLE_UNIT_DISTRIBUTIONS = ("k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")
 
 #: The prefix of a node's own identity (Node authorizer, NodeRestriction).
 NODE_USER = "system:node:"
-MASTERS_GROUP = "system:masters"
 
 
 class Right(NamedTuple):
@@ -61,14 +59,6 @@ class RuntimeState(NamedTuple):
     problem: str = ""
 
 
-class CertificateValidity(NamedTuple):
-    """Of a client certificate, in seconds of Unix time."""
-
-    path: str
-    begins_s: int
-    ends_s: int
-
-
 class ApiServerState(NamedTuple):
     """``source``: the kubeconfig; empty: none. ``problem``: why the API server cannot be asked. ``known``:
     there is a Node of our name. ``taint``: we may taint it. ``confined``: a policy keeps us to our node. The
@@ -78,53 +68,25 @@ class ApiServerState(NamedTuple):
     source: str = ""
     problem: str = ""
     user: str = ""
-    groups: tuple[str, ...] = ()
     denied: tuple[Right, ...] = ()
     known: bool | None = None
     taint: bool | None = None
     confined: bool | None = None
-    certificate: CertificateValidity | None = None
 
     @property
     def answers(self) -> bool:
         return bool(self.source) and not self.problem
 
 
-class NodePod(NamedTuple):
-    """``paths``: hostPath volumes; ``terms``: name, images and telling labels, in lower case."""
-
-    uid: str
-    label: str
-    host_network: bool = False
-    daemon: bool = False
-    volumes: bool = False
-    paths: tuple[str, ...] = ()
-    terms: tuple[str, ...] = ()
-
-
-class StaticPod(NamedTuple):
-    """A manifest without a number. ``class_name``: its priority class; empty: none."""
-
-    label: str
-    path: str
-    class_name: str = ""
-
-
 class NodeSnapshot(NamedTuple):
-    """``now_s``: Unix time of the look. ``boot_ns``: the time of the last boot, None if unknown."""
-
     mode: str
     name: str
-    now_s: int = 0
     missing: tuple[str, ...] = ()
     kubelet: KubeletState = KubeletState()
     runtime: RuntimeState = RuntimeState()
     api: ApiServerState = ApiServerState()
-    pods: tuple[NodePod, ...] = ()
-    statics: tuple[StaticPod, ...] = ()
     #: Why this mode, or these places, cannot be used; it names its cure.
     unfit: str = ""
-    boot_ns: int | None = None
 
 
 #: ``critical`` stops a graceful shutdown; ``warning`` makes it less graceful; ``note`` is worth knowing.
@@ -160,34 +122,15 @@ class LogindState(NamedTuple):
 
 
 class JournalState(NamedTuple):
-    """``error``: why the journal cannot be read; ``free_bytes`` None: unknown. ``failed_starts``: (pod,
-    reason) for each pod that its last daemon could not start; ``mode``: that daemon's.
-    """
+    """``error``: why it cannot be read; ``free_bytes`` None: unknown. ``mode``: the last daemon's."""
 
     path: str
     exists: bool = False
     writable: bool = True
     free_bytes: int | None = None
     verdict: Verdict | None = None
-    failed_starts: tuple[tuple[str, str], ...] = ()
     error: str = ""
     mode: str = ""
-
-
-class StoreState(NamedTuple):
-    """The object store of the shipping. ``problem``: why it takes no object. ``skew_s``: seconds that its
-    clock is ahead of ours, None if unknown. ``conditional``: it never overwrites; None: not tried.
-    """
-
-    url: str
-    problem: str = ""
-    cure: str = ""
-    skew_s: int | None = None
-    conditional: bool | None = None
-    #: Segments whose name was taken, that are never sent, and that retention removed undelivered.
-    present: int = 0
-    unfit: int = 0
-    lost: int = 0
 
 
 #: Names of measurements that the rules look for.
@@ -221,9 +164,8 @@ class Measured(NamedTuple):
 
 class Snapshot(NamedTuple):
     """``status``: the daemon's answer, or None and ``status_error``; likewise ``bus``. ``plan``: under the
-    expected grant; None for a configuration with an error. ``labels``: names by UID for ``forecasts``;
-    ``pods``: the plan's. ``power_key_file``: the file with which logind ignores the power key. ``node`` None:
-    the pods are local processes. ``shipping`` None: no shipping.
+    expected grant; None for a configuration with an error. ``labels``: names by UID for ``forecasts``.
+    ``node`` None: the pods are local processes.
     """
 
     config_error: str
@@ -237,11 +179,7 @@ class Snapshot(NamedTuple):
     store: JournalState
     forecasts: tuple[SignalForecast, ...]
     labels: dict[str, str]
-    pods: tuple[Pod, ...] = ()
-    acpid: bool = False
-    power_key_file: str = ""
     node: NodeSnapshot | None = None
-    shipping: StoreState | None = None
     measured: tuple[Measured, ...] = ()
 
 

@@ -1,16 +1,12 @@
-"""How the doctor reads what it looks at: certificates, command lines, kubelet settings, manifests, lists."""
+"""How the doctor reads what it looks at: command lines, kubelet settings, lists."""
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 from pathlib import Path
 
 import pytest
-import trustme
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry
 from ebbtide.actors.edges.cri.orders import node_address
@@ -18,41 +14,10 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import gather as pods
 from ebbtide.doctor import machine
-from ebbtide.doctor.api_server import certificate_validity
+from ebbtide.doctor.api_server import known_pods_of
 from ebbtide.doctor.gather import HookTarget, detect_mode, targets_of_containers
 from ebbtide.doctor.machine import command_line_flag, kubelet_settings
-from ebbtide.doctor.node_looks import pods_of_list, static_pods
-from ebbtide.doctor.snapshot import StaticPod
 from ebbtide.events.base import NS_PER_SECOND
-from tests.actors.edges.test_documents import merge_bomb
-
-UTC = datetime.UTC
-
-
-# --- certificates ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("year", [2030, 2049, 2050, 2099])
-def test_until_when_a_certificate_is_valid(year: int) -> None:
-    """Both forms of a time, with two digits of a year and with four."""
-    ends = datetime.datetime(year, 5, 6, 7, 8, 9, tzinfo=UTC)
-    begins = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
-    leaf = trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert(
-        "node-1", not_before=begins, not_after=ends, key_type=trustme.KeyType.ECDSA
-    )
-    assert certificate_validity(leaf.cert_chain_pems[0].bytes()) == (
-        int(begins.timestamp()),
-        int(ends.timestamp()),
-    )
-
-
-@given(st.binary(max_size=64))
-def test_what_is_no_certificate_has_no_validity(data: bytes) -> None:
-    """Whatever a file holds, reading it raises nothing."""
-    pem = b"-----BEGIN CERTIFICATE-----\n" + data.hex().encode() + b"\n-----END CERTIFICATE-----\n"
-    assert certificate_validity(data) is None
-    assert certificate_validity(pem) is None
-
 
 # --- the kubelet -------------------------------------------------------------------------------
 
@@ -97,15 +62,6 @@ def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.kubelet_process("node-1").pid == 0
 
 
-def test_the_file_that_has_the_power_key_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comments and other values do not count."""
-    monkeypatch.setattr(machine, "LOGIND_FOLDERS", (tmp_path,))
-    (tmp_path / "a.conf").write_text("[Login]\n#HandlePowerKey=ignore\nHandlePowerKey=poweroff\n")
-    assert machine.power_key_file() in ("", "/etc/systemd/logind.conf")
-    (tmp_path / "b.conf").write_text("[Login]\n HandlePowerKey = ignore\n")
-    assert machine.power_key_file() == str(tmp_path / "b.conf")
-
-
 # --- hooks ---------------------------------------------------------------------------------------
 
 
@@ -131,66 +87,22 @@ def test_what_the_hooks_of_a_container_would_ask() -> None:
 # --- pods --------------------------------------------------------------------------------------
 
 
-def test_static_pods_without_a_number(tmp_path: Path) -> None:
-    """With a class or with nothing; one with a number, and what is no pod or no file, are passed over."""
-    pod = {"metadata": {"name": "etcd", "namespace": "kube-system"}, "spec": {"priorityClassName": "x"}}
-    (tmp_path / "a.json").write_text(json.dumps(pod))
-    (tmp_path / "b.yaml").write_text("metadata: {name: bare}\nspec: {}\n")
-    (tmp_path / "c.yaml").write_text("metadata: {name: numbered}\nspec: {priority: 7}\n")
-    (tmp_path / "d.yaml").write_text("]")
-    (tmp_path / "e.yaml").write_bytes(b"\xff")
-    (tmp_path / "f.txt").write_text("metadata: {name: text}\n")
-    os.mkfifo(tmp_path / "g.yaml")
-    (tmp_path / "h.yaml").write_text(merge_bomb(14))
-    assert static_pods(tmp_path) == (
-        StaticPod("kube-system/etcd", str(tmp_path / "a.json"), "x"),
-        StaticPod("default/bare", str(tmp_path / "b.yaml")),
-    )
-    assert static_pods(tmp_path / "none") == ()
-
-
 def test_a_list_of_pods() -> None:
-    """What an agent is told by; those that have ended are left out, nulls are as good as absent."""
-    owner = {"kind": "DaemonSet", "name": "net", "controller": True}
-    agent = {
-        "metadata": {
-            "uid": "u-1",
-            "name": "net-x",
-            "namespace": "kube-system",
-            "labels": {"k8s-app": "Calico-Node", "secret": "not-telling"},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "hostNetwork": True,
-            "containers": [{"name": "a", "image": "Reg/CNI:1"}],
-            "volumes": [{"name": "cni", "hostPath": {"path": "/opt/cni/bin"}}, {"name": "t", "emptyDir": {}}],
-        },
-        "status": {"phase": "Running"},
-    }
-    bare = {
-        "metadata": {"uid": "u-2", "name": "b", "namespace": "a", "labels": None},
+    """Without ended pods; nulls are as good as absent."""
+    pod = {
+        "metadata": {"uid": "u-1", "name": "a", "namespace": "a", "labels": None},
         "spec": {"volumes": None},
     }
-    ended = {**agent, "status": {"phase": "Failed"}}
-    listed = pods_of_list(json.dumps({"items": [agent, ended, bare]}).encode())
-    first, second = listed.pods
-    assert (first.uid, first.label, first.daemon, first.host_network) == (
-        "u-1",
-        "kube-system/net-x",
-        True,
-        True,
-    )
-    assert first.paths == ("/opt/cni/bin",)
-    assert first.terms == ("net-x", "reg/cni:1", "calico-node")
-    assert (second.label, second.paths, second.terms) == ("a/b", (), ("b",))
-    assert [each.uid for each in listed.known] == ["u-1", "u-2"]
+    ended = {**pod, "status": {"phase": "Failed"}}
+    (listed,) = known_pods_of(json.dumps({"items": [pod, ended]}).encode())
+    assert listed.uid == "u-1"
 
 
 @pytest.mark.parametrize("body", [b'{"items": 7}', b'{"items": "\xff"}', b'{"items": ' + b"[" * 9000])
 def test_a_list_that_is_none(body: bytes) -> None:
     """Said in words."""
     with pytest.raises(ValueError, match="list of pods cannot be read"):
-        pods_of_list(body)
+        known_pods_of(body)
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

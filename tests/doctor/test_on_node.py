@@ -95,7 +95,7 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
         said = await ebbtide(bed, "doctor", *where, "-o", "json")
         assert said.err == "judged with the running daemon's configuration\n"
         assert (said.code, codes(said, "critical")) == (0, []), said
-        assert codes(said) == ["no-taint", "identity-node"], said
+        assert codes(said) == ["no-taint"], said
         status = await ebbtide(bed, "status", *where)
         rows = dict(line.split(maxsplit=1) for line in status.out.splitlines() if not line.startswith(" "))
         assert (rows["mode"], rows["kubelet"], rows["runtime"]) == ("auto", "active", "answers")

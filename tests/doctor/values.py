@@ -11,8 +11,6 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead
 from ebbtide.events.values import PlannedPod, PlannedWave
 
-DAY_S = 86_400
-NOW_S = 1_800_000_000
 STATUS = {"enabled": True, "armed": True, "whyNot": "", "phase": "idle"}
 BUS = snapshot.LogindState(
     grant_ns=40 * NS_PER_SECOND,
@@ -25,22 +23,14 @@ BUS = snapshot.LogindState(
 API = snapshot.ApiServerState(
     source="/etc/ebbtide/kubeconfig",
     user="system:node:node-1",
-    groups=("system:nodes",),
     known=True,
     taint=True,
-    certificate=snapshot.CertificateValidity("/etc/ebbtide/kubeconfig", NOW_S - DAY_S, NOW_S + DAY_S),
 )
 KUBELET = snapshot.KubeletState(
     loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0
 )
 RUNTIME = snapshot.RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
-NODE = snapshot.NodeSnapshot("auto", "node-1", now_s=NOW_S, kubelet=KUBELET, runtime=RUNTIME, api=API)
-
-WEB = snapshot.NodePod("u-web", "shop/web-0")
-HOST = snapshot.NodePod("u-host", "shop/host-0", host_network=True)
-DISK = snapshot.NodePod("u-disk", "shop/db-0", volumes=True)
-CNI = snapshot.NodePod("u-cni", "kube-system/net", daemon=True, host_network=True, paths=("/etc/cni/net.d",))
-PODS = (WEB, HOST, DISK, CNI)
+NODE = snapshot.NodeSnapshot("auto", "node-1", kubelet=KUBELET, runtime=RUNTIME, api=API)
 
 
 def plan(*waves: tuple[str, ...], period: int = 15) -> Plan:
@@ -68,7 +58,7 @@ WELL = snapshot.Snapshot(
     store=snapshot.JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
     forecasts=(),
     labels={},
-    node=NODE._replace(pods=PODS),
+    node=NODE,
 )
 
 
@@ -83,10 +73,5 @@ def node(**changes: Any) -> snapshot.Snapshot:
     return WELL._replace(node=WELL.node._replace(**changes))
 
 
-def found(sight: snapshot.Snapshot) -> list[snapshot.Finding]:
-    """But for what is said of every identity."""
-    return [each for each in examine(sight) if not each.code.startswith("identity-")]
-
-
 def grades(sight: snapshot.Snapshot) -> list[tuple[str, str]]:
-    return [(each.level, each.code) for each in found(sight)]
+    return [(each.level, each.code) for each in examine(sight)]

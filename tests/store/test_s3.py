@@ -13,7 +13,6 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.doctor.store_looks import look_at_store
 from ebbtide.otel.delivery.sending import Refused
 from ebbtide.shipping.object_store import ObjectStore
 from ebbtide.shipping.shipping_cursor import load_shipped
@@ -24,7 +23,6 @@ from tests.store.gateway import BUCKET, READER, Gateway, gateway
 from tests.store.gateway import NODE as NODE_USER
 from tests.store.segments import NODE, lay_out_segments
 from tests.store.signing import signed_put
-from tests.store.test_doctor import codes
 
 pytestmark = pytest.mark.backend
 
@@ -153,14 +151,3 @@ def test_without_the_condition_in_its_policy_a_store_takes_an_overwrite(
     conditional = {"if-none-match": "*"}
     assert signed_put(emptied.endpoint, target, b"more", *NODE_USER, conditional) == 412
     assert emptied.objects() == {key: b"other"}
-
-
-@pytest.mark.gate
-def test_write_only_rights_are_enough_for_the_doctors_probe(s3: Gateway, tmp_path: Path) -> None:
-    """Twice: the second run finds its probe."""
-    with patch.dict(os.environ, s3.environ()):
-        for _ in range(2):
-            found = look_at_store(STORE, tmp_path / "none", NODE)
-            assert codes(found) == [], found
-        assert found.skew_s is not None
-        assert codes(look_at_store(STORE, tmp_path / "none", "node-2")) == ["store-refuses"]
