@@ -7,14 +7,12 @@ import shlex
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 
-from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.cli.common.guard import guarded
-from ebbtide.cli.kubectl import SECTIONS, known_rows, plugin
+from ebbtide.cli.kubectl import plugin
 
-VERBS = [name for section in SECTIONS.values() for name in section]
+VERBS = list(plugin.commands)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -48,29 +46,3 @@ def test_without_a_kubeconfig_or_with_another_context(
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert said in err
-
-
-def test_what_the_api_server_knows() -> None:
-    """Of a node that cannot be asked: whether it is up, what a shutdown has left there, and our own notes."""
-    node = {
-        "metadata": {"name": "node-1", "annotations": {"ebbtide.dev/last-boot": "{}", "other": "x"}},
-        "spec": {
-            "unschedulable": True,
-            "taints": [{"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}],
-        },
-        "status": {
-            "nodeInfo": {"bootID": "b"},
-            "conditions": [
-                {"type": "Ready", "status": "Unknown"},
-                {"type": "Drained", "status": "True"},
-            ],
-        },
-    }
-    assert dict(known_rows(msgspec.convert(node, ApiNode))) == {
-        "node": "node-1, Unknown",
-        "boot": "b",
-        "unschedulable": "yes",
-        "taints": "ebbtide.dev/shutting-down:NoSchedule",
-        "Drained": "True",
-        "ebbtide.dev/last-boot": "{}",
-    }

@@ -206,7 +206,7 @@ async def _answers(looking: Looking) -> None:
     assert (found["doctor"]["kind"], found["doctor"]["mode"]) == ("Diagnosis", "auto")
     nowhere, wrong = await looking("status", node="node-2"), await looking("status", node="node-7")
     assert (nowhere.code, INSTALL in nowhere.err) == (1, True)
-    assert "node-2, Ready" in nowhere.out
+    assert "node-2, which is Ready" in nowhere.err
     assert (wrong.code, wrong.out) == (2, "")
     assert "there is no Node 'node-7'" in wrong.err
 
@@ -252,9 +252,9 @@ async def _shutdown(bed: Bed, looking: Looking) -> None:
 
 
 async def _nobody_there(looking: Looking) -> None:
-    """Without a daemon the answer is what the API server knows."""
+    """Without a daemon the answer is the reason."""
     await looking.daemon.stop()
     ran = await looking("status")
     assert ran.code == 1
     assert "no daemon answers" in ran.err
-    assert "node-1, Ready" in ran.out
+    assert "node-1, which is Ready" in ran.err
