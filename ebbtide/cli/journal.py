@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ebbtide.cli.common.guard import DONE, Refused, worst
-from ebbtide.cli.common.output import painter, pairs, show, show_json
-from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
+from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.output import NarrowTable, painter, pairs, show, show_json, table
+from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -24,19 +24,21 @@ from ebbtide.cli.common.shared_options import (
     output_option,
 )
 from ebbtide.cli.common.stored import refuse_following
-from ebbtide.cli.journal_view import Listed, check_document, many_document
 from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.codec import RawRecord, learn_record
-from ebbtide.events.messages import Names
-from ebbtide.events.reader import Batch
+from ebbtide.events.messages import Names, boot_end_text
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.fold import BootRecord
+from ebbtide.events.record.format import utc_text
+from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
+from ebbtide.events.units import span
 
 LS_EPILOG = """\b
 Examples:
   ebbtide journal ls
   ebbtide journal ls --journal /mnt/old/journal -o json
-  ebbtide journal ls --journal ./fleet                 # a folder of journals
 """
 
 SHOW_EPILOG = """\b
@@ -73,27 +75,34 @@ def journal(ctx: click.Context) -> None:
 @journals_option
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
-    """List a journal's shutdowns or outages, or each journal's in a folder."""
-    from ebbtide.cli.common.selection import read_episodes
+    """List a journal's shutdowns or outages."""
+    from ebbtide.cli.common.selection import (
+        boot_document,
+        episode_document,
+        read_episodes,
+        verdict_document,
+        whole_verdict,
+    )
 
-    # Several places are one journal; only a folder of journals has several.
-    pool = JournalPool(journals) if any(map(journals_below, journals)) else None
-    histories = [open_journal(journals)] if pool is None else list(pool.histories())
-    listed, codes = [], []
-    for history in histories:
-        # Read to the end despite damage: list the readable episodes, and report the rest by the exit code.
-        boots = list[BootRecord]()
-        found, code = read_episodes(history, boots)
-        listed.append(Listed(history, tuple(found), tuple(boots)))
-        codes.append(code)
+    history, boots = open_journal(journals), list[BootRecord]()
+    # Read to the end despite damage: list the readable episodes, and report the rest by the exit code.
+    found, code = read_episodes(history, boots)
     if output == "json":
-        show_json(listed[0].document() if len(listed) == 1 else many_document(listed))
+        verdict = whole_verdict(history)
+        show_json(
+            {
+                "kind": "EpisodeList",
+                "version": LIST_VERSION,
+                "journalId": history.journal_id.hex(),
+                "journal": verdict_document(verdict),
+                "head": head_text(verdict.end.seq, verdict.head) or None,
+                "episodes": [episode_document(episode) for episode in found],
+                "boots": [boot_document(boot) for boot in boots],
+            }
+        )
     else:
-        for at, each in enumerate(listed):
-            if len(listed) > 1:
-                show("\n" * bool(at) + f"{each.node or 'a node'}, journal {each.history.journal_id.hex()}")
-            each.show_tables()
-    return worst(codes)
+        show_episodes(history, found, boots)
+    return code
 
 
 @journal.command("show", epilog=SHOW_EPILOG)
@@ -168,14 +177,15 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
     from ebbtide.events.record.episodes import headless_episode
 
     history = open_journal(journals)
-    headless = headless_episode(history)
+    number = headless_episode(history)
     verdict = history.read()
+    headless = None if number is None else episode_id(verdict.journal_id, number)
     if output == "json":
         # Only the exit code, without the banner: the document has every finding.
         show_json(check_document(history, verdict, headless))
         return verdict.exit_code
     header = verdict.header
-    node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "nobody"
+    node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "unknown"
     rows = [
         ("journal", verdict.journal_id.hex()),
         ("written by", node),
@@ -185,8 +195,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
         ("head", head_text(verdict.end.seq, verdict.head) or "none"),
         ("state", verdict.state),
     ]
-    if headless is not None:
-        rows.append(("headless", f"{episode_id(verdict.journal_id, headless)}: its begin is not on record"))
+    rows += [("headless", f"{headless}: its begin is not on record")] if headless is not None else []
     rows += [("beside it", f"another journal, {other}") for other in history.path.others]
     show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
     return conclude(verdict)
@@ -223,6 +232,85 @@ def pack_command(
     from ebbtide.cli.journal_pack import pack_journal
 
     return pack_journal(journals, episode, file, everything=everything, redacted=redacted)
+
+
+# --- ls and check ------------------------------------------------------------------------------
+
+LIST_VERSION = CHECK_VERSION = 1
+
+
+def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence[BootRecord]) -> None:
+    from ebbtide.cli.common.selection import history_kind, outcomes_text
+    from ebbtide.events.record.severity import SEVERITY_SIGNS
+
+    if episodes:
+        # An outage's outcome has its severity. A shutdown's outcome is the machine's: it may be complete with
+        # every pod killed.
+        judged = () if history.of_outages else ("",)
+        headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "TRACE")
+        rows = (
+            (
+                each.id,
+                each.kind,
+                utc_text(each.started_wall_ns),
+                "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns),
+                *(SEVERITY_SIGNS[each.severity] if each.severity else "" for _ in judged),
+                f"{each.outcome}, begin not on record" if each.headless else each.outcome,
+                outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none"),
+                each.trace_id,
+            )
+            for each in episodes
+        )
+        show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
+    else:
+        state = history.verdict.state
+        # An unreadable journal may have had episodes.
+        readable = "yet" if state == "intact" else f"in what can be read: the journal is {state}"
+        show(f"no {history_kind(history)} {readable}")
+    # Besides the list: why a shutdown was cut short, boots without one, and the end of each outage's boot.
+    others = [
+        (
+            ended.boot_id,
+            boot.episode or "-",
+            utc_text(ended.alive_wall_ns) if ended.alive_wall_ns else "-",
+            boot_end_text(ended.ending, ended.why, ended.wave),
+        )
+        for boot in boots
+        for ended in (boot.event,)
+        if history.of_outages or ended.ending != "graceful" or ended.why
+    ]
+    if others:
+        show("")
+        show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), others))
+
+
+def check_document(history: History, verdict: Verdict, headless: str | None) -> dict[str, Any]:
+    """``records``: intact ones; ``headless``: the id of a shutdown without its begin on record."""
+    return {
+        "kind": "JournalCheck",
+        "version": CHECK_VERSION,
+        "state": verdict.state,
+        "journalId": verdict.journal_id.hex(),
+        "segments": len(history.path.segments),
+        "records": verdict.end.seq - verdict.first_seq + 1 if verdict.first_seq else 0,
+        "firstSeq": verdict.first_seq,
+        "lastSeq": verdict.end.seq,
+        "durableSeq": verdict.durable_seq,
+        "head": head_text(verdict.end.seq, verdict.head) or None,
+        "headless": headless,
+        "otherJournals": list(history.path.others),
+        "findings": [
+            {
+                "segment": finding.segment,
+                "offset": finding.offset,
+                "seq": finding.seq,
+                "state": finding.row.state,
+                "reason": finding.reason,
+                "meaning": finding.row.meaning,
+            }
+            for finding in verdict.findings
+        ],
+    }
 
 
 # --- show: a stream from the segments to standard output, filtered on the way ------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console, RenderableType
 
-from ebbtide.cli import config_view as view
+from ebbtide.cli import config as view
 from ebbtide.config import Loaded, parse
 from ebbtide.events.base import NS_PER_SECOND
 
@@ -23,13 +21,6 @@ PAIR = OWN + "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"
 
 def loaded(text: str) -> Loaded:
     return parse([("a.yaml", text.encode())])
-
-
-def printed(what: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(what)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 @settings(max_examples=30)
@@ -66,7 +57,11 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
     ],
 )
 def test_a_valid_configuration_is_checked_against_the_limit(
-    extra: str, grant_seconds: int | None, honoured: bool, codes: list[str]
+    extra: str,
+    grant_seconds: int | None,
+    honoured: bool,
+    codes: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It fails only where the periods do not fit and the limit may not be raised."""
     grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
@@ -75,7 +70,8 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     assert [code for code, _ in checked.findings] == codes
     assert view.check_document(checked)["honoured"] is honoured
     verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"
-    assert printed(view.check_text(checked)).startswith(verdict)
+    view.show_check(checked)
+    assert capsys.readouterr().out.startswith(verdict)
 
 
 def test_the_committed_references_are_current() -> None:

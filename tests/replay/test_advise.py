@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ebbtide.cli.config_view import check_configuration
+from ebbtide.cli.config import check_configuration
 from ebbtide.config import load
 from ebbtide.events.decisions import HookResult
 from ebbtide.events.record import shutdown_record

@@ -19,7 +19,6 @@ from ebbtide.cli.common.stored import stored_source
 from ebbtide.events.catalog import DirectorySource, Source, find_segments, journal_ids
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import SHORT_ID_DIGITS
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
@@ -153,22 +152,6 @@ class JournalPool:
                     found = True
             if not found:
                 raise Refused(f"no journal in {(*named, JOURNAL_PATH)[0]}: name a node's journal directory")
-        self._join_short_ids()
-
-    def _join_short_ids(self) -> None:
-        """Without a whole header only the name has the begin of the id: the place belongs to the journals
-        with that begin, like a fallback with a torn segment.
-        """
-        named = {journal for journal in self._sources if len(journal) == SHORT_ID_DIGITS}
-        if not named:
-            return
-        for journal, sources in self._sources.items():
-            begin = journal[:SHORT_ID_DIGITS]
-            if journal != begin and begin in named:
-                sources += self._sources[begin]
-        joined = {journal[:SHORT_ID_DIGITS] for journal in self._sources if journal not in named}
-        for begin in named & joined:
-            del self._sources[begin]
 
     def __len__(self) -> int:
         """The number of journals."""

@@ -169,7 +169,7 @@ def test_an_unexpected_failure_is_one_line_that_names_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
+    monkeypatch.setattr("ebbtide.cli.config.show_configuration", broken)
     ran = run("config", "show", "--config", folder / "config.yaml")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (

@@ -52,16 +52,3 @@ def test_what_begins_several_ids_names_none(tmp_path: Path) -> None:
     with pytest.raises(NoJournal, match=f"several journals begin with {whole[:8]}: "):
         open_journal(places, whole[:8])
     assert open_journal(places, whole).id == whole
-
-
-def test_a_segment_without_a_header_is_of_the_journal_that_its_name_fits(tmp_path: Path) -> None:
-    """A fallback with nothing but a torn file is no journal of its own."""
-    machine = simulated(1)
-    files = machine.journal.files()
-    write_journal(tmp_path / "first", files)
-    number, _, rest = max(files).partition("-")
-    write_journal(tmp_path / "fallback", {f"{int(number) + 1:010d}-{rest}": b"EBBTIDE\n" + bytes(40)})
-    pool = JournalPool([tmp_path / "first", tmp_path / "fallback"])
-    assert [history.journal_id for history in pool.histories()] == [machine.journal.journal_id]
-    list(pool.records())
-    assert pool.verdicts[0].state == "torn"
