@@ -65,26 +65,25 @@ def demo(journal: Path | None, output: str) -> int:
         quiet=output == "json",
     )
     from ebbtide.cli.common.output import show, show_json
-    from ebbtide.demo.demo_view import last_page, last_page_json
+    from ebbtide.demo.demo_view import demo_page, last_page
 
     if not played.whole or played.shutdown is None:
         number = played.ended_by or signal.SIGINT
         text = f"{number.name}: the demo ends early, and its pods with it"
-        # Before the signal there is no shutdown to be told.
         if played.shutdown is not None:
-            text += f"; what it came to: {program} replay timeline --journal {folder.journal}"
+            text += f"; its story: {program} replay timeline --journal {folder.journal}"
         raise Signalled(number, text)
+    page = demo_page(played.shutdown, played.trace_id, folder.journal)
     if output == "json":
-        show_json(last_page_json(played.shutdown, played.trace_id, folder.journal))
+        show_json(page)
     else:
-        show(last_page(played.shutdown, played.trace_id, folder.journal, program))
+        show(last_page(page, played.shutdown, program))
     return 0
 
 
 def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
     """The pods as they come and go: in a live view below the lines, or line by line."""
     from ebbtide.cli.common.guard import ReaderGone
-    from ebbtide.demo.folder import cleaned_up_if_killed
     from ebbtide.events.record.format import visible
 
     def say(line: str) -> None:
@@ -94,29 +93,26 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
             # Inside the demo's nursery: named here, it comes out of the groups as what it is.
             raise ReaderGone from error
 
-    with cleaned_up_if_killed(folder):
-        # Before the rest is loaded, which takes longer than all that came before.
-        say(f"Twelve pods from {folder.pods} come up as local processes.")
-        import trio
+    # Before the rest is loaded, which takes longer than all that came before.
+    say(f"Twelve pods from {folder.pods} come up as local processes.")
+    import trio
 
-        from ebbtide.demo.demo_run import run_demo
+    from ebbtide.demo.demo_run import run_demo
 
-        if not live:
-            return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
-        from rich.live import Live
+    if not live:
+        return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
+    from rich.live import Live
 
-        from ebbtide.cli.common.output import console
-        from ebbtide.demo.demo_view import live_frame
+    from ebbtide.cli.common.output import console
+    from ebbtide.demo.demo_view import live_frame
 
-        # Transient: the last page says all of it again, with the reasons.
-        view = Live(console=console(), auto_refresh=False, transient=True)
+    # Transient: the last page has all of it again, with the reasons.
+    view = Live(console=console(), auto_refresh=False, transient=True)
 
-        def draw(status: DaemonStatus, now_ns: int) -> None:
-            if status.pods:
-                # One less: the cursor has to stand somewhere.
-                frame = live_frame(status, now_ns, view.console.size.height - 1)
-                view.update(frame, refresh=True)
+    def draw(status: DaemonStatus, now_ns: int) -> None:
+        if status.pods:
+            view.update(live_frame(status, now_ns), refresh=True)
 
-        # Not the log's lines: they would push the view away, which shows the same.
-        with view:
-            return trio.run(run_demo, folder, say, lambda level, line: None, draw)
+    # Not the log's lines: they would push the view away, which shows the same.
+    with view:
+        return trio.run(run_demo, folder, say, lambda level, line: None, draw)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -33,12 +33,6 @@ from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.modes import process_token
 from ebbtide.options import RunOptions
-
-
-def bring_late_pod(folder: DemoFolder) -> None:
-    """A manifest appears in the watched folder."""
-    os.rename(folder.late, folder.pods / folder.late.name)
-
 
 #: Time to read who is there, before the power goes off.
 PAUSE_SECONDS = 1.5
@@ -91,14 +85,20 @@ async def run_demo(
     def bring_and_report_late_pod(records: Sequence[Record]) -> None:
         for event in (record.event for record in records):
             if isinstance(event, WaveStarted) and event.wave == LATE_WAVE:
-                bring_late_pod(folder)
+                # A manifest appears in the watched folder.
+                os.rename(folder.late, folder.pods / folder.late.name)
             elif isinstance(event, PodRejected):
                 say(f"A manifest appeared while the node goes down: {event.label} is turned away.")
+
+    async def draw_forever() -> None:
+        while True:
+            draw(daemon.status, time.monotonic_ns())
+            await trio.sleep(LOOK_SECONDS * 2)
 
     daemon.sequencer.observers += [pods.fold, bring_and_report_late_pod]
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_draw_forever, daemon, draw)
+            nursery.start_soon(draw_forever)
             script = partial(_power_off, daemon, logind, pods, say)
             nursery.start_soon(_run_until_signal, caught, script)
             await daemon.run()
@@ -140,18 +140,16 @@ async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], A
         await trio.sleep(LISTEN_SECONDS)
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_catch_signal, signals, caught, nursery.cancel_scope)
+
+            async def catch() -> None:
+                async for number in signals:
+                    caught[:] = [signal.Signals(number)]
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(catch)
             await script()
             nursery.cancel_scope.cancel()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-async def _catch_signal(
-    signals: AsyncIterator[int], caught: list[signal.Signals], scope: trio.CancelScope
-) -> None:
-    async for number in signals:
-        caught[:] = [signal.Signals(number)]
-        scope.cancel()
 
 
 async def _power_off(
@@ -165,12 +163,6 @@ async def _power_off(
     await trio.sleep(PAUSE_SECONDS)
     await logind.begin("poweroff")
     await logind.released.wait()
-
-
-async def _draw_forever(daemon: Daemon, draw: DrawFunction) -> None:
-    while True:
-        draw(daemon.status, time.monotonic_ns())
-        await trio.sleep(LOOK_SECONDS * 2)
 
 
 def kill_remaining(folder: DemoFolder) -> None:

@@ -1,21 +1,17 @@
-"""What a demo leaves while it lasts: a folder with manifests, configuration and journal, and whoever sees to
-its end.
+"""The demo's own folder: manifests, configuration and journal.
 
-Apart from the demo itself, because its first line is to be on the screen before all that it runs is loaded.
+Apart from `demo_run`, because the demo prints its first line before it loads the daemon.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 #: The port that ``web-0`` serves its hook on, as its manifest has it.
 WEB_PORT = 47311
@@ -59,46 +55,3 @@ def make_demo_folder(journal: Path | None) -> DemoFolder:
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     )
     return folder
-
-
-@contextmanager
-def cleaned_up_if_killed(folder: DemoFolder) -> Iterator[None]:
-    """Where this process is killed outright, a child of it ends the demo's pods and removes its folder; the
-    journal stays where it stands elsewhere. To be entered while there are no threads.
-    """
-    # A pipe tells the child: its other end closes with this process, however that ends. A signal at its
-    # parent's death would end the pods' first processes alone, and not what they have started.
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(write_end)
-        _clean_up_after(read_end, folder)
-    os.close(read_end)
-    try:
-        yield
-    finally:
-        # An end in order has seen to its pods.
-        with suppress(OSError):
-            os.write(write_end, b".")
-        os.close(write_end)
-        os.waitpid(child, 0)
-
-
-def _clean_up_after(read_end: int, folder: DemoFolder) -> NoReturn:
-    try:
-        # Away from the terminal, whose Ctrl-C is for the demo, and from its pipes, whose readers wait for
-        # their end.
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):
-            os.dup2(nothing, standard)
-        if not os.read(read_end, 1):
-            # Only now, because a demo's first line waits for this process to be there.
-            from ebbtide.demo.demo_run import kill_remaining
-            from ebbtide.events.disk import RESERVE_NAME
-
-            kill_remaining(folder)
-            (folder.journal / RESERVE_NAME).unlink(missing_ok=True)
-            shutil.rmtree(folder.root, ignore_errors=True)
-    finally:
-        os._exit(0)
