@@ -6,9 +6,10 @@ It finds packages without importing them, because a starting daemon has no time 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from ebbtide import __version__
 
 #: The top-level modules of each extra: a search below one would import it.
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -45,29 +46,12 @@ def require(extra: str, what: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    """The install command for this wheel or checkout: on an index our name may be another project's."""
-    return f"pip install '{_installed_from()}[{extra}]'"
-
-
-def _installed_from() -> str:
-    # Late: an idle daemon never needs it.
-    import json
-    from importlib import metadata
-    from urllib.parse import unquote, urlsplit
-
+    """The install command for this checkout or wheel: on an index our name may be another project's."""
     checkout = Path(__file__).absolute().parents[1]
     if (checkout / "pyproject.toml").exists():
-        return str(checkout)
-    # pip's argument (PEP 610); absent after an install from an index.
-    version = "VERSION"
-    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
-        found = metadata.distribution("ebbtide")
-        version = found.version
-        address = urlsplit(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
-        path = Path(unquote(address.path))
-        if address.scheme == "file" and path.exists():
-            return str(path)
-    return f"ebbtide-{version}-py3-none-any.whl"
+        return f"pip install '{checkout}[{extra}]'"
+    wheel = f"ebbtide-{__version__}-py3-none-any.whl"
+    return f"pip install '{wheel}[{extra}]'"
 
 
 def extra_of(module: str) -> str:

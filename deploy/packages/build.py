@@ -87,14 +87,19 @@ def lay_out(into: Path, arch: str = "amd64") -> None:
     write(root / "etc/ebbtide/config.yaml", (HERE / "config.yaml").read_text())
     write(root / "lintian-overrides", (HERE / "lintian-overrides").read_text())
     for shell in ("bash", "zsh", "fish"):
-        write(root / "completions" / shell, _run(sys.executable, "-c", _CALLED, "completion", shell))
+        write(root / "completions" / shell, _run(sys.executable, "-c", _COMPLETION, shell))
     _documents(root)
     for path in root.rglob("*"):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.name == "settle" else 0o644)
 
 
-_CALLED = "import sys; from ebbtide.cli import main; sys.exit(main())"
+_COMPLETION = """
+import sys
+from click.shell_completion import get_completion_class
+from ebbtide.cli.app import cli
+print(get_completion_class(sys.argv[1])(cli, {}, "ebbtide", "_EBBTIDE_COMPLETE").source())
+"""
 
 
 def _environment(root: Path, arch: str) -> None:

@@ -72,59 +72,6 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
 
 
-# ``ebbtide completion``: the script with which a shell completes commands, options and paths.
-
-
-COMPLETION_EPILOG = """\b
-Examples:
-  ebbtide completion bash > /etc/bash_completion.d/ebbtide
-  ebbtide completion zsh > "${fpath[1]}/_ebbtide"
-  ebbtide completion fish > ~/.config/fish/completions/ebbtide.fish
-"""
-
-
-@click.command(epilog=COMPLETION_EPILOG)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the completion script for SHELL."""
-    from click.shell_completion import get_completion_class
-
-    maker = get_completion_class(shell)
-    assert maker is not None, "click knows the three shells"
-    click.echo(maker(cli, {}, "ebbtide", "_EBBTIDE_COMPLETE").source())
-
-
-HELP_EPILOG = """\b
-Examples:
-  ebbtide help
-  ebbtide help replay timeline
-"""
-
-
-def complete_commands(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The commands below the words so far."""
-    command: click.Command | None = cli
-    for word in ctx.params.get("words") or ():
-        command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
-    names = command.list_commands(ctx) if isinstance(command, click.Group) else ()
-    return [name for name in names if name.startswith(incomplete)]
-
-
-@click.command("help", epilog=HELP_EPILOG)
-@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
-@click.pass_context
-def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of COMMAND, as its --help; without one, the list of commands."""
-    command: click.Command = cli
-    at = ctx.find_root()
-    for word in words:
-        found = command.get_command(at, word) if isinstance(command, click.Group) else None
-        if found is None:
-            at.fail(f"no such command {word!r}")
-        command, at = found, click.Context(found, info_name=word, parent=at)
-    click.echo(command.get_help(at))
-
-
 #: The commands in the order of ``--help``, by purpose.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
@@ -155,10 +102,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),
         "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
         "fleet": Entry("fleet:fleet", "Ask the journals of many nodes: verify, what-if, advise, tables."),
-    },
-    "Your shell": {
-        "help": Entry("app:help_command", "Help on a command, as its --help."),
-        "completion": Entry("app:completion", "Print the completion script of your shell."),
     },
 }
 

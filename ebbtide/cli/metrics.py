@@ -1,28 +1,19 @@
-"""``ebbtide metrics``: the metrics of the running daemon, or of a journal, without a scrape."""
+"""``ebbtide metrics``: the metrics of the running daemon, without a scrape."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import show_json
-from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.shared_options import output_option, runtime_option, socket_option
-from ebbtide.control import ControlError, ask
-from ebbtide.events.codec import BadPayload, UnknownType, decode_record
-from ebbtide.events.record.episodes import GOING_ON, episodes
-from ebbtide.events.record.format import visible
+from ebbtide.control import ask
 from ebbtide.options import control_socket
-from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
+from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
 from ebbtide.otel.metric_table import (
     CATALOG,
     KUBELET_PREFIX,
@@ -36,80 +27,38 @@ from ebbtide.otel.metric_table import (
 EPILOG = """\b
 Examples:
   ebbtide metrics
-  ebbtide metrics --journal /mnt/old/journal
   ebbtide metrics -o json | jq .metrics
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option(
-    "--journal",
-    "journals",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Fold this journal instead of asking the daemon; repeatable, where a failing disk made it move.",
-)
-@click.option(
     "--kubelet-names", is_flag=True, help="kubelet_ before the names of KEP-2712's and KEP-3960's metrics."
 )
 @runtime_option
 @socket_option
 @output_option("prometheus", "json")
-def metrics(
-    journals: tuple[Path, ...], kubelet_names: bool, runtime: Path, socket: Path | None, output: str
-) -> int:
-    """Print the metrics as Prometheus's text, or as JSON.
-
-    A journal alone has no state of the node: no armed, no lock and no pods at risk.
-    """
-    if journals:
-        code, meters, around = meters_of_journal(journals)
-    else:
-        code, meters, around = meters_of_daemon(control_socket(runtime, socket))
+def metrics(kubelet_names: bool, runtime: Path, socket: Path | None, output: str) -> None:
+    """Print the metrics as Prometheus's text, or as JSON."""
+    meters, around = meters_of_daemon(control_socket(runtime, socket))
     prefix = KUBELET_PREFIX if kubelet_names else ""
     if output == "json":
         show_json(metrics_document(meters, around, prefix))
     else:
         sys.stdout.write(exposition(meters, around, prefix))
-    return code
 
 
 METRICS_VERSION = 1
 
 
-def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
-    """Raises Refused where no daemon answers."""
-    try:
-        answer = ask("metrics", socket)
-    except ControlError as error:
-        # Not this machine's journal instead: its numbers end with the daemon, but would look current.
-        raise Refused(f"{visible(str(error))}; or name a journal with --journal") from None
+def meters_of_daemon(socket: Path) -> tuple[Meters, ReadContext]:
+    """Raises ControlError where no daemon answers."""
+    answer = ask("metrics", socket)
     around = answer["around"]
-    # Null, or absent from a daemon of an earlier release, without shipping.
-    shipping = msgspec.convert(around.pop("shipping", None), ShippingState | None)
+    shipping = msgspec.convert(around.pop("shipping"), ShippingState | None)
     # JSON keys are texts.
     meters = msgspec.convert(answer["meters"], Meters, strict=False)
-    return DONE, meters, ReadContext(**around, shipping=shipping)
-
-
-def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:
-    """Records that this version cannot read are not counted. Shutdowns are counted as in ``journal ls``:
-    without the daemon, the end of the last one may be unknown.
-    """
-    history, meters = open_journal(journals), Meters()
-    for raw in history.raw():
-        if raw.tag in METERED:
-            # One by one: records behind an unreadable one count.
-            with suppress(BadPayload, UnknownType):
-                fold(meters, (decode_record(raw),))
-    meters.shutdowns = {}
-    with suppress(BadPayload, UnknownType):
-        for each in episodes(open_journal(journals), boot_id=boot_id()):
-            if each.outcome not in GOING_ON:
-                row = meters.shutdowns.setdefault(each.kind, {})
-                row[each.outcome] = row.get(each.outcome, 0) + 1
-    return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
+    return meters, ReadContext(**around, shipping=shipping)
 
 
 def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[str, Any]:

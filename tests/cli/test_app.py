@@ -1,10 +1,9 @@
-"""What ``--help`` and completion promise, for every command that there is."""
+"""What ``--help`` promises, for every command that there is."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.cli.app import cli
 from ebbtide.options import MODES, PROCESS
-from tests.cli.bed import whole_shutdown
-from tests.commands import Run, ebbtide
+from tests.commands import Run
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -31,9 +29,9 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 LEAVES = list(leaves(cli))
 
 COMMANDS = """
-completion, config check, config show, demo, doctor, export jsonl, export otlp, export
+config check, config show, demo, doctor, export jsonl, export otlp, export
 otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verify,
-fleet what-if, help, hurry, journal check, journal ls, journal pack, journal show,
+fleet what-if, hurry, journal check, journal ls, journal pack, journal show,
 metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,
 release, replay advise, replay blame, replay critical-chain, replay diff, replay report, replay
 state, replay timeline, replay verify, replay what-if, run, simulate, status,
@@ -69,28 +67,6 @@ def test_help(run: Run, path: tuple[str, ...]) -> None:
         assert found is not None
         command = found
     assert all(each.help for each in command.params if isinstance(each, click.Option))
-
-
-@pytest.mark.parametrize(
-    "words, index, expected",
-    [
-        ("ebbtide journal show --fo", 3, "plain,--follow"),
-        ("ebbtide plan -o ", 3, "plain,yaml"),
-        ("ebbtide help journal s", 3, "plain,show"),
-    ],
-)
-def test_completion_answers_the_shell(words: str, index: int, expected: str) -> None:
-    """What the script asks is answered: commands, options, and an option's values."""
-    ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(index))
-    assert expected in ran.out.splitlines()
-
-
-def test_completion_knows_the_shutdowns_of_the_journal_that_is_named(tmp_path: Path) -> None:
-    """With what each is, for shells that show it."""
-    whole_shutdown(tmp_path / "journal")
-    words = f"ebbtide replay timeline --journal {tmp_path / 'journal'} 0"
-    ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="5")
-    assert [line[:15] for line in ran.out.split()] == ["plain,00010203-"]
 
 
 @pytest.mark.parametrize("words", [(), ("journal",)], ids=str)

@@ -17,7 +17,6 @@ import yaml
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
 from ebbtide.events.values import Container, Hook
 from ebbtide.manifests import (
-    Expander,
     Manifest,
     ManifestError,
     load_local_pods,
@@ -320,28 +319,6 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
     listed = [pod([{"name": "c", "env": env}], metadata={"name": f"p{number}"}) for number in range(4)]
     with pytest.raises(ManifestError, match=r"pod 'p2': .*variables add more than 1000 bytes in all"):
         parse_manifests("f", yaml.safe_dump_all(listed).encode())
-
-
-class Searched(str):
-    """Counts the searches for a parenthesis, each of which may walk the whole text."""
-
-    def __init__(self, _: str) -> None:
-        self.searches = 0
-
-    def index(self, *arguments: Any) -> int:
-        self.searches += 1
-        return super().index(*arguments)
-
-    def rfind(self, *arguments: Any) -> int:
-        self.searches += 1
-        return super().rfind(*arguments)
-
-
-def test_references_that_never_end_cost_one_look() -> None:
-    """Reading stays linear in the length of the text."""
-    text = Searched("$(" * 60_000)
-    assert Expander().expand(text, {}, "command[0]", 1) == text
-    assert text.searches == 1
 
 
 # --- where manifests come from -----------------------------------------------------------------

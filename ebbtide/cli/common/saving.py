@@ -10,26 +10,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.reading import default_journals
+from ebbtide.cli.common.reading import SEGMENT_FILES
 from ebbtide.cli.common.shared_options import F
-from ebbtide.events.segment import SEGMENT_MAGIC, parse_segment_file_name
+from ebbtide.events.segment import SEGMENT_MAGIC
 from ebbtide.events.units import size_text
 
 STDOUT = "-"
-
-#: Files beside a journal's segments (docs/journal-format.md, "Side files"), and their suffix while written.
-SIDE_FILES = (
-    *("lock", "reserve", "metrics"),
-    *("traces.json", "logs.json", "traces.lock", "shipped.json", "shipped.lock"),
-)
-PART = ".part"
 
 
 def file_option(example: str) -> Callable[[F], F]:
@@ -73,19 +66,16 @@ def save(
 
 
 def spare_journals(path: Path, option: str = "-o") -> None:
-    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused.
-
-    It looks up the command's journals itself, so that no caller can forget them.
-    """
+    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused."""
     context = click.get_current_context(silent=True)
     named = context.params.get("journals", ()) if context is not None else ()
-    is_segment = parse_segment_file_name(path.name) is not None
-    if not is_segment and path.is_file():
-        # By content too: a renamed segment is still evidence.
+    spared = any(path.resolve().parent.glob(SEGMENT_FILES)) or any(_same(path, Path(each)) for each in named)
+    if not spared and path.is_file():
+        # A renamed segment is still evidence.
         with path.open("rb") as file:
-            is_segment = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
-    if is_segment or any(_is_part_of(path, place) for place in map(Path, named or default_journals())):
-        raise Refused(f"{path} is, or would be, a file of a journal: choose another name with {option}")
+            spared = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
+    if spared:
+        raise Refused(f"{path} is a journal, or in its folder: choose another name with {option}")
 
 
 def refuse_existing(folder: Path, option: str) -> None:
@@ -109,23 +99,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         made.rename(path)
 
 
-def _is_part_of(path: Path, place: Path) -> bool:
-    """Whether the path is an input under any name, or has the name of a journal's file."""
-    if not place.is_dir():
-        return _same(path, place)
-    with suppress(OSError):
-        if _is_journal_file(path.name) and _same(path.parent, place):
-            return True
-        return any(_same(path, file) for file in place.iterdir() if _is_journal_file(file.name))
-    return False
-
-
-def _is_journal_file(name: str) -> bool:
-    return name in SIDE_FILES or name.endswith(PART) or parse_segment_file_name(name) is not None
-
-
 def _same(one: Path, other: Path) -> bool:
-    """Symbolic and hard links are their target."""
     try:
         return one.samefile(other)
     except OSError:

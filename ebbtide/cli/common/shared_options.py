@@ -86,29 +86,9 @@ class EpisodeCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def complete_episodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The ids of the journal on the command line so far, the newest first."""
-    from click.shell_completion import CompletionItem
-
-    try:
-        from ebbtide.cli.common.reading import open_journal
-        from ebbtide.events.record.episodes import episodes
-        from ebbtide.events.record.format import utc_text
-
-        found = list(episodes(open_journal(ctx.params.get("journals") or ())))
-    except Exception:
-        # A completion has no place for an error message.
-        return []
-    items = [
-        CompletionItem(each.id, help=f"{each.kind}, {utc_text(each.started_wall_ns)}: {each.outcome}")
-        for each in reversed(found)
-    ]
-    return [item for item in [CompletionItem("last"), *items] if item.value.startswith(incomplete)]
-
-
 #: The last one is the most frequent choice by far.
-episode_argument = click.argument("episode", default="last", shell_complete=complete_episodes)
-optional_episode_argument = click.argument("episode", required=False, shell_complete=complete_episodes)
+episode_argument = click.argument("episode", default="last")
+optional_episode_argument = click.argument("episode", required=False)
 
 count_option = click.option(
     "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many."

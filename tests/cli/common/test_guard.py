@@ -62,7 +62,6 @@ WRONG = [
     "hurry web-0 --socket {d}/none.sock",
     "hurry web-0 --socket {d}/good.yaml",
     "release --socket {d}/none.sock",
-    "completion csh",
     "run --mode banana",
     "run --pods {d}",
     "run --mode api --kubeconfig {d}",
