@@ -72,7 +72,7 @@ def _add_verb(name: str, short: str, text: str, formats: tuple[str, ...], *own: 
     def ask(
         node: str, kubeconfig: str | None, context: str, namespace: str, shutdown: str = "", **options: Any
     ) -> int:
-        words = [name, *([shutdown] if shutdown else ()), *_option_words(options)]
+        words = [name, *([shutdown] if shutdown else ()), *_named_options(options)]
         return answer(node, kubeconfig, context, namespace, words)
 
     there: list[click.Parameter] = [
@@ -96,7 +96,7 @@ def _add_verb(name: str, short: str, text: str, formats: tuple[str, ...], *own: 
     )
 
 
-def _option_words(options: dict[str, Any]) -> Iterable[str]:
+def _named_options(options: dict[str, Any]) -> Iterable[str]:
     for name, value in options.items():
         if value is True:
             yield f"--{name}"
