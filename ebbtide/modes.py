@@ -297,7 +297,6 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
         parts.kubelet_root,
         tell=tell,
         mount_table=NODES_MOUNTS,
-        before_start=lambda: runtime.rest(),
     )
     runtime = CriEdge(
         f"unix://{parts.cri_socket}",

@@ -51,16 +51,13 @@ class Bounds(NamedTuple):
     runtime_kill_seconds: float = 2.0  # SIGKILL by the runtime, where the process takes none from us
     exit_code_seconds: float = 0.5  # an exit code is worth a moment of its wave
     stop_heard_seconds: float = 2.0  # a stop that is sent is not yet one that was read
-    stop_direct_seconds: float = 0.5  # then a signal goes past a runtime that does not answer
     killed_seconds: float = 0.5  # a killed process goes in milliseconds, unless something holds it
-    sandbox_seconds: float = 10.0  # a network plugin that hangs holds one worker
 
     # --- the kubelet and its unit ---
     kubelet_silent_seconds: float = 3.0  # the health endpoint answers from memory
     kubelet_first_answer_seconds: float = 0.3  # the first report of the unit is then one and not two
     kubelet_stop_seconds: float = 2.0  # as every pod's floor: a longer life starts again what a wave ended
     kubelet_kill_seconds: float = 1.0  # only the service manager's bookkeeping is left
-    kubelet_rest_seconds: float = 2.0  # it starts after the sandboxes' stops, which may hang
     unit_answer_seconds: float = 0.5  # a kubelet restarts what ended within half a second: then by a signal
     unit_start_seconds: float = 5.0  # conditions and mounts come before some units
     unit_note_seconds: float = 0.2  # between the service manager's note of a start and the kernel's

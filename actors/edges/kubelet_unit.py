@@ -19,7 +19,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -59,8 +59,7 @@ class KubeletEdge(Edge):
     """``unit``: as the service manager names it. ``root``: the kubelet's folder.
 
     ``mount_table``: the node's; ``/proc/1/mountinfo`` in a container that shares the node's processes.
-    ``tell``: takes lines for the operator. ``address``: of the bus, by default the system's. ``before_start``
-    returns once no cleanup touches what the kubelet would use again.
+    ``tell``: takes lines for the operator. ``address``: of the bus, by default the system's.
     """
 
     def __init__(
@@ -71,13 +70,11 @@ class KubeletEdge(Edge):
         tell: Tell = lambda level, line: None,
         address: str | None = None,
         mount_table: Path = MOUNT_TABLE,
-        before_start: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self._unit = KubeletUnit(address or system_bus_address(), unit)
         self._root = root
         self._mount_table = mount_table
         self._tell = tell
-        self._before_start = before_start
         self._stopped = self._stopping = self._starting = False
         self._reported: tuple[bool | None, bool | None] | None = None
         self._healthy: bool | None = None
@@ -166,12 +163,7 @@ class KubeletEdge(Edge):
 
     async def _start(self, order: StartKubelet, outlet: Outlet) -> Ending:
         self._stopped = self._stopping = False
-        # Before the start: the kubelet may use again what would be cleaned up.
         self._starting = True
-        with trio.move_on_after(bounds.now.kubelet_rest_seconds):
-            await self._before_start()
-        if self._stopping:
-            return Ending("cancelled", f"{self._unit.name} is to be stopped again")
         ending = await self._unit.start()
         await self._look(outlet)
         # From here on its observed state counts.

@@ -28,13 +28,12 @@ from ebbtide.actors.edges.cri.cri_pods import (
     PRIORITY_ANNOTATION,
     SIDECARS_ANNOTATION,
     InventoryContainer,
-    OperatorNotes,
     PodTable,
+    coming_view,
     pod_view,
-    view_of_known,
 )
 from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Listing
-from ebbtide.actors.edges.cri.orders import ContainerHooks, SandboxCleanup
+from ebbtide.actors.edges.cri.orders import ContainerOrders
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod, Unanswered
 from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, VersionExpired, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
@@ -155,8 +154,11 @@ async def _cri(data: bytes) -> None:
     def start(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         started.append((work, arguments))
 
-    reach = RuntimeReach(client, OperatorNotes(lambda level, line: None))
-    ends = ContainerEnds(client, table, SandboxCleanup(client, table), start, outbox)
+    reach, warm = RuntimeReach(client, outbox, lambda level, line: None), trio.Event()
+    reach.known.set()
+    warm.set()
+    orders = ContainerOrders(client, reach, table, warm, start, lambda key: "")
+    ends = ContainerEnds(client, table, start, outbox)
     listing = Listing(client, table, ends.follow, ends.miss)
     try:
         for _ in range(2):
@@ -167,7 +169,7 @@ async def _cri(data: bytes) -> None:
         for entry in list(table.entries())[:HOOKS_MAX]:
             if isinstance(entry.spec.pre_stop, ExecAction):
                 order = RunHook(key="h", uid=entry.pod.uid, container=entry.spec.name, timeout_ns=10**9)
-                await ContainerHooks(client, reach).run(entry, order, "", outbox)
+                await orders.carry_out(order, outbox)
         for entry in list(table.entries())[:HOOKS_MAX]:
             if entry.pidfd < 0:
                 ends.miss(entry)
@@ -208,15 +210,15 @@ def cri_answers() -> Iterator[bytes]:
     status = api.ContainerStatus(
         id="c1", state=api.CONTAINER_RUNNING, created_at=6, started_at=7, image_ref="sha256:0"
     )
-    running = api.ContainerStatusResponse(status=status, info={"info": '{"pid": 2147483646}'})
+    running = api.ContainerStatusResponse(status=status)
     image = api.ImageStatusResponse(info={"info": '{"imageSpec":{"config":{"StopSignal":"SIGQUIT"}}}'})
     ended_status = api.ContainerStatus(id="c1", state=api.CONTAINER_EXITED, exit_code=3, finished_at=9)
     sandboxes = api.ListPodSandboxResponse(items=[sandbox])
     containers = api.ListContainersResponse(containers=[container])
     gone = api.ContainerStatusResponse(status=ended_status)
-    look = [sandboxes, containers, place, running, image]
-    hooked = [api.VersionResponse(version="v1"), api.ExecSyncResponse(stdout=b"x", exit_code=1)]
-    yield joined(each.SerializeToString() for each in (*look, sandboxes, containers, *hooked, gone, gone))
+    look = [sandboxes, containers, running, place, image]
+    hooked = api.ExecSyncResponse(stdout=b"x", exit_code=1)
+    yield joined(each.SerializeToString() for each in (*look, sandboxes, containers, hooked, gone, gone))
     # The second look shows it no more.
     nothing = (api.ListPodSandboxResponse(), api.ListContainersResponse())
     yield joined(each.SerializeToString() for each in (*look, *nothing, gone, gone))
@@ -238,7 +240,7 @@ def api_objects(data: bytes) -> None:
             _write_pod(msgspec.json.decode(line, type=ApiPod))
     encoded = msgspec.json.encode(store.watched())
     assert isinstance(encoded, bytes)
-    shut_down(view_of_known(known, known.containers) for known in store.pods())
+    shut_down(coming_view(known, known.containers) for known in store.pods())
 
 
 def _write_node(node: ApiNode) -> None:

@@ -351,16 +351,6 @@ class PodSandboxStatusResponse(_message.Message):
     status: PodSandboxStatus
     def __init__(self, status: _Optional[_Union[PodSandboxStatus, _Mapping]] = ...) -> None: ...
 
-class StopPodSandboxRequest(_message.Message):
-    __slots__ = ("pod_sandbox_id",)
-    POD_SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
-    pod_sandbox_id: str
-    def __init__(self, pod_sandbox_id: _Optional[str] = ...) -> None: ...
-
-class StopPodSandboxResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
 class ContainerMetadata(_message.Message):
     __slots__ = ("name", "attempt")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -22,12 +23,13 @@ import trio_asyncio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.interfaces import Outlet, known_text
+from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell, known_text
 from ebbtide.events import bounds
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.units import bound_text
+
+ResultT = TypeVar("ResultT")
 
 
 class CallFailed(Exception):
@@ -74,8 +76,6 @@ RECONNECT_MS_MAX = 250
 READY_POLL_SECONDS = 0.05
 #: Between two looks at an idle connection.
 GONE_POLL_SECONDS = 0.5
-#: Between two looks of a task that waits until the runtime is on record as away.
-AWAY_POLL_SECONDS = 0.1
 #: gRPC's own thread ends a cancelled call. A thread that needs longer is broken.
 CANCELLED_SECONDS_MAX = 10.0
 
@@ -124,7 +124,6 @@ METHODS = (
     "Status",
     "ListPodSandbox",
     "PodSandboxStatus",
-    "StopPodSandbox",
     "ListContainers",
     "ContainerStatus",
     "StopContainer",
@@ -206,21 +205,36 @@ class CriClient:
         state = self._channel.get_state(try_to_connect=connect)
         return bool(state == grpc.ChannelConnectivity.READY)
 
-    async def call(
-        self, request: Message, seconds: float, *, wait: bool = True, traceparent: str = ""
-    ) -> Any:
-        """Send one call, once. Cancelling cancels the call. Raises Lost, NotFound, RuntimeRefused."""
-        if self._loop is None:
-            raise Lost("the connection is closed")
-        return await self._loop.run_aio_coroutine(self._send(request, seconds, wait, traceparent))
+    async def call(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
+        """Send a call, and again if the runtime certainly did not receive it. Cancelling cancels the call.
+        Raises Lost, NotFound, RuntimeRefused.
+        """
+        return await self._call(request, seconds, traceparent, Unsent)
 
-    async def _send(self, request: Message, seconds: float, wait: bool, traceparent: str) -> Any:
+    async def repeat(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
+        """`call` for requests that may be sent twice: sends a lost one again while there is time."""
+        return await self._call(request, seconds, traceparent, Lost)
+
+    async def _call(self, request: Message, seconds: float, traceparent: str, again: type[Lost]) -> Any:
+        deadline = trio.current_time() + seconds
+        while True:
+            if self._loop is None:
+                raise Lost("the connection is closed")
+            left = max(0.0, deadline - trio.current_time())
+            try:
+                return await self._loop.run_aio_coroutine(self._send(request, left, traceparent))
+            except Lost as error:
+                if not isinstance(error, again) or trio.current_time() + READY_POLL_SECONDS >= deadline:
+                    raise
+            await trio.sleep(READY_POLL_SECONDS)
+
+    async def _send(self, request: Message, seconds: float, traceparent: str) -> Any:
         """On asyncio."""
         name = method_of(request)
         metadata = (("traceparent", traceparent),) if traceparent else ()
         try:
             found = await self._answer(
-                self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
+                self._calls[name](request, timeout=seconds, wait_for_ready=True, metadata=metadata)
             )
             # gRPC returns nothing for bytes that are no such message.
             if found is None:
@@ -258,18 +272,6 @@ class CriClient:
                 call._cancel("cancelled by its caller")
             raise
 
-    async def repeat(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
-        """`call` for requests that may be sent twice: sends a lost one again while there is time."""
-        deadline = trio.current_time() + seconds
-        while True:
-            left = max(0.0, deadline - trio.current_time())
-            try:
-                return await self.call(request, left, traceparent=traceparent)
-            except Lost:
-                if trio.current_time() + READY_POLL_SECONDS >= deadline:
-                    raise
-                await trio.sleep(READY_POLL_SECONDS)
-
 
 async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus | None:
     """How the container ended, according to the runtime; None: it has not ended. Raises CallFailed."""
@@ -286,88 +288,94 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
 class RuntimeReach:
     """Whether the runtime answers. ``known`` is set once that is found out."""
 
-    def __init__(self, client: CriClient, notes: OperatorNotes) -> None:
+    def __init__(self, client: CriClient, outlet: Outlet, tell: Tell) -> None:
         self.answering: bool | None = None
         self.known = trio.Event()
         self._client = client
-        self._notes = notes
+        self._outlet = outlet
+        self._tell = tell
         self._failing_since: float | None = None
         self._turn = trio.Lock()
+        self._gone = trio.Event()
 
     @property
     def away(self) -> bool:
         return self.answering is False
 
-    async def confirm(self, outlet: Outlet, seconds: float | None = None) -> None:
-        """Return once the runtime has answered a question that is asked now. Raises Lost, at once if the
-        runtime is on record as away. Records a runtime that is silent for `runtime_echo_seconds` as away.
-        """
+    async def while_it_answers(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+        """None: the runtime is on record as away before ``work`` ends, which is cancelled."""
+        result: ResultT | None = None
         if self.away:
-            raise Lost(ON_RECORD_AS_AWAY)
-        seconds = bounds.now.runtime_echo_seconds if seconds is None else seconds
-        deadline = trio.current_time() + seconds
-        try:
-            # A bound of our own: gRPC's is only as good as its threads.
-            with trio.move_on_after(seconds + READY_POLL_SECONDS):
-                await self._client.ready(min(seconds, bounds.now.runtime_away_seconds))
-                await ask_version(self._client, max(0.0, deadline - trio.current_time()))
-                return
-            raise Lost(f"Version: no answer in {bound_text(seconds)}")
-        except Lost as error:
-            if seconds >= bounds.now.runtime_echo_seconds and trio.current_time() >= deadline:
-                await self._record(False, outlet, error)
-            raise
+            return result
 
-    async def gone(self) -> None:
-        """Return once the runtime is on record as away."""
-        while not self.away:
-            await trio.sleep(AWAY_POLL_SECONDS)
+        async def give_up() -> None:
+            await self._gone.wait()
+            nursery.cancel_scope.cancel()
 
-    async def follow(self, outlet: Outlet, back: trio.MemorySendChannel[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(give_up)
+            result = await work()
+            nursery.cancel_scope.cancel()
+        return result
+
+    async def follow(self, back: trio.MemorySendChannel[None]) -> None:
         """Follow the connection until cancelled. Sends to ``back`` when the runtime can be asked again."""
         while True:
             try:
                 await self._client.ready(bounds.now.runtime_away_seconds)
             except Lost as error:
-                await self._record(False, outlet, error)
+                await self._record(False, error)
                 await self._client.ready(float("inf"))
-            try:
+            with suppress(trio.WouldBlock):  # A question is due in any case.
                 back.send_nowait(None)
-            except trio.WouldBlock:
-                pass  # A question is due in any case.
             await self._client.gone()
 
-    async def answers(self, outlet: Outlet) -> None:
+    async def doubt(self) -> None:
+        """A look takes long. A runtime that answers nothing else either is on record as away."""
+        await trio.sleep(bounds.now.runtime_doubt_seconds)
+        try:
+            await ask_version(self._client, bounds.now.runtime_echo_seconds)
+        except Lost as error:
+            await self._record(False, error)
+
+    async def answers(self) -> None:
         """A look succeeded."""
         self._failing_since = None
-        await self._record(True, outlet)
+        await self._record(True)
 
-    async def fails(self, error: Exception, since: float, outlet: Outlet) -> None:
+    async def fails(self, error: Exception, since: float) -> None:
         """A look that began at ``since`` failed."""
         # Counted from the first failure, since each look has its own long time.
         if self._failing_since is None:
             self._failing_since = since
         if trio.current_time() - self._failing_since > bounds.now.runtime_hangs_seconds:
-            await self._record(False, outlet, error)
+            await self._record(False, error)
 
-    async def _record(self, answering: bool, outlet: Outlet, error: Exception | None = None) -> None:
+    async def _record(self, answering: bool, error: Exception | None = None) -> None:
         async with self._turn:
             if self.answering is not answering:
+                if error is not None:
+                    self._gone.set()
+                    self._tell(WARNING, f"container runtime: {error}; pods that appear are not seen")
+                elif self.away:
+                    self._gone = trio.Event()
+                    self._tell(NOTICE, "container runtime: it answers again")
                 self.answering = answering
-                if error is None:
-                    self._notes.back()
-                else:
-                    self._notes.away(error)
-                await outlet.put(RuntimeRead(reachable=answering, error="" if error is None else str(error)))
+                error_text = "" if error is None else str(error)
+                await self._outlet.put(RuntimeRead(reachable=answering, error=error_text))
             self.known.set()
 
 
 async def ask_version(client: CriClient, seconds: float) -> None:
     """Raises Lost where the runtime does not answer. An error is an answer."""
-    try:
-        await client.call(api.VersionRequest(version="v1"), seconds, wait=False)
-    except RuntimeRefused:
-        pass
+    # A bound of our own: gRPC's is only as good as its threads.
+    with trio.move_on_after(seconds + READY_POLL_SECONDS):
+        try:
+            await client.call(api.VersionRequest(version="v1"), seconds)
+        except RuntimeRefused:
+            pass
+        return
+    raise Lost(f"Version: no answer in {bound_text(seconds)}")
 
 
 class RuntimeProbe(NamedTuple):

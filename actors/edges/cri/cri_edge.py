@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ebbtide.actors.edges.cri.cri_pods import inventory_file, table_file
+from ebbtide.actors.edges.cri.cri_pods import InventoryFile
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 
 ORDERS = (d.SendSignal, d.KillContainer, d.TakeAutopsy, d.RunHook, d.TakeInventory)
-#: Before each next try: soon at first, since a shutdown may run; rarely at last, since a package may be
-#: missing. A client that lived longer than the last of them begins with the first.
-RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+#: Before the next try: a shutdown may run, or a package may be missing.
+RETRY_SECONDS = 5.0
 AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 
 
@@ -56,8 +55,7 @@ class CriEdge(Edge):
         tell: Tell = lambda level, line: None,
     ) -> None:
         self._endpoint = endpoint
-        boot_id = proc.boot_id_with_dashes()
-        self._file, self._kept = inventory_file(state_dir, boot_id), table_file(state_dir, boot_id)
+        self._file = InventoryFile(state_dir, proc.boot_id_with_dashes())
         self._own_uid = own_uid
         self._lookup = lookup
         self._starts = starts
@@ -76,16 +74,13 @@ class CriEdge(Edge):
         await self._wanted.wait()
         # gRPC's handlers at a fork wait for threads that the child does not have.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-        failures = 0
         while True:
-            began = trio.current_time()
             try:
                 invalidate_caches()
                 module = await trio.to_thread.run_sync(import_module, AWAKE)
                 made: Any = module.Runtime(
                     self._endpoint,
                     self._file,
-                    self._kept,
                     self._own_uid,
                     self._lookup,
                     self._starts,
@@ -98,7 +93,6 @@ class CriEdge(Edge):
                     self._runtime, self._why = made, ""
                     self._tried.set()
             except Exception as error:
-                failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
                 # Each reason is logged once; open orders end with it.
                 why, self._runtime = f"the runtime's client does not work: {error_text(error)}", None
                 news, self._why = why != self._why, why
@@ -108,7 +102,7 @@ class CriEdge(Edge):
                 if news:
                     self._tell(WARNING, f"container runtime: {why}; no pod can be stopped over CRI")
                     await outlet.put(RuntimeRead(reachable=False, error=why))
-            await trio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
+            await trio.sleep(RETRY_SECONDS)
 
     def prewarm(self) -> None:
         """Import gRPC, connect, and fill the table."""
@@ -120,11 +114,6 @@ class CriEdge(Edge):
 
     def active(self) -> list[Pod]:
         return self._runtime.active() if self._runtime is not None else []
-
-    async def rest(self) -> None:
-        """Return once no sandbox is being cleaned up. Before it is called, ``starts`` must be true."""
-        if self._runtime is not None:
-            await self._runtime.rest()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """The exec of an open hook ended with the daemon, and the core repeats a stop signal itself. Other

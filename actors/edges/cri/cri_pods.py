@@ -2,8 +2,8 @@
 
 The table holds ready sandboxes and their containers. An inventory shows a pod as the runtime has it,
 completed by what the API server reported. It is put together when it is read, so later knowledge counts. A
-runtime knows of Kubernetes only labels and annotations (kubelet, ``kuberuntime/labels.go``). Two files keep
-what the daemon's next life needs: the containers of the current inventory, and the table.
+runtime knows of Kubernetes only labels and annotations (kubelet, ``kuberuntime/labels.go``). A file keeps the
+containers of the current inventory for the daemon's next life.
 
 Nothing here needs gRPC: `cri_edge` and the doctor load it.
 """
@@ -11,10 +11,10 @@ Nothing here needs gRPC: `cri_edge` and the doctor load it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 import trio
@@ -32,17 +32,13 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
     hook_of,
 )
-from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
-from ebbtide.events.values import Container, Hook, Pod
-
-#: The API server shows a container for some seconds after its end. No node ends more in that time.
-SEEN_CONTAINERS_MAX = 4096
+from ebbtide.events.values import Container, Pod
 
 
 class ContainerEntry(msgspec.Struct, eq=False):
-    """A container that runs or ran a moment ago. ``pid`` 0: the runtime shows no process on this machine."""
+    """A container that runs or ran a moment ago. ``pid`` 0: this machine shows no process of it."""
 
     pod: PodEntry
     id: str
@@ -50,10 +46,6 @@ class ContainerEntry(msgspec.Struct, eq=False):
     pid: int = 0
     pidfd: int = -1
     start_ticks: int = 0
-    #: The signal that the runtime would send; empty: only the runtime knows.
-    stop_signal: str = ""
-    #: A hook that the daemon before has seen. Only the runtime knows what it does.
-    kept_hook: Hook | None = None
     end: ExitStatus = ExitStatus()
     ended: trio.Event = msgspec.field(default_factory=trio.Event)
     #: A shutdown asked for its end.
@@ -62,11 +54,6 @@ class ContainerEntry(msgspec.Struct, eq=False):
     @property
     def running(self) -> bool:
         return not self.ended.is_set()
-
-    @property
-    def hook(self) -> Hook | None:
-        """What the core may know of it."""
-        return self.kept_hook or hook_of(self.spec.pre_stop)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -95,9 +82,9 @@ def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExit
     return ContainerExited(uid=uid, container=container, exit_code=exit_code, gone=exit_code is None)
 
 
-class Sandbox(msgspec.Struct, eq=False, omit_defaults=True):
-    """A ready sandbox. ``pod_ip`` empty: it shares the node's network (``host_network``), or the address is
-    unknown.
+class PodEntry(msgspec.Struct, eq=False):
+    """A ready sandbox with its containers by name, in the order of their creation. ``pod_ip`` empty: it
+    shares the node's network (``host_network``), or the address is unknown.
     """
 
     uid: str
@@ -111,11 +98,6 @@ class Sandbox(msgspec.Struct, eq=False, omit_defaults=True):
     sidecars: tuple[str, ...] = ()
     #: A kubelet made it from a file.
     static: bool = False
-
-
-class PodEntry(Sandbox, eq=False):
-    """A sandbox with its containers by name, in the order of their creation."""
-
     containers: dict[str, ContainerEntry] = {}
 
     @property
@@ -124,12 +106,11 @@ class PodEntry(Sandbox, eq=False):
 
 
 class InventoryContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A container of a shutdown's inventory. ``stopping``: the shutdown asked for its end."""
+    """A container of a shutdown's inventory."""
 
     uid: str
     container: str
     id: str
-    stopping: bool = False
 
 
 class PodTable:
@@ -147,12 +128,6 @@ class PodTable:
         self.followed: dict[str, ContainerEntry | None] = {}
         #: By id, followed containers under whose names others have been started since.
         self._replaced: dict[str, ContainerEntry] = {}
-        #: The ids of all containers that a look has found, the latest last.
-        self._seen: dict[str, None] = {}
-
-    def has_seen(self, container_id: str) -> bool:
-        """Has a look found it, whatever became of it since?"""
-        return container_id in self._seen
 
     def entries(self) -> Iterator[ContainerEntry]:
         return (entry for pod in self.pods.values() for entry in pod.containers.values())
@@ -164,14 +139,9 @@ class PodTable:
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
             self._replaced[before.id] = before
-        given = self.given.get(entry.key)
-        entry.stopping = given is not None and given.id == entry.id and given.stopping
         entry.pod.containers[entry.spec.name] = entry
         if entry.id in self.followed:
             self.followed[entry.id] = entry
-        self._seen[entry.id] = None
-        if len(self._seen) > SEEN_CONTAINERS_MAX:
-            del self._seen[next(iter(self._seen))]
 
     def find(self, uid: str, container: str) -> ContainerEntry | None:
         """The inventory's container of this name, and never one that was started since. If the inventory has
@@ -188,7 +158,7 @@ class PodTable:
         """The pods that a shutdown has to end: all with a running container, except our own."""
         return [pod for pod in self.pods.values() if pod.running and pod.uid not in self.own]
 
-    def give(self, pods: list[PodEntry], *, anew: bool = False) -> None:
+    def give(self, pods: Iterable[PodEntry], *, anew: bool = False) -> None:
         """Add the running containers of these pods to the inventory. ``anew``: of a new shutdown."""
         if anew:
             self.given = {}
@@ -205,37 +175,29 @@ class PodTable:
         """Add one running container to the inventory. The first of a name stays: its orders must not hit a
         successor.
         """
-        made = InventoryContainer(
-            uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
-        )
-        self.given.setdefault(entry.key, made)
+        uid, name = entry.key
+        self.given.setdefault(entry.key, InventoryContainer(uid=uid, container=name, id=entry.id))
         # Also after a cancel: a pod that the cancelled shutdown began to stop is still waited for.
         self.followed[entry.id] = entry
 
-    def give_started(self, expects: Callable[[str, str], bool]) -> list[PodEntry]:
-        """Pods of the inventory with containers that were started since. From now on orders mean these.
-        ``expects``: by UID and name, those that the inventory has without a look.
-        """
+    def give_started(self) -> list[PodEntry]:
+        """Pods of the inventory with containers that were started since. From now on orders mean these."""
         uids = {uid for uid, _ in self.given}
         found = [
             entry
             for entry in self.entries()
-            if entry.running and entry.pod.uid in uids and self._is_new(entry, expects)
+            if entry.running and entry.pod.uid in uids and self._is_new(entry)
         ]
         for entry in found:
-            self.given[entry.key] = InventoryContainer(
-                uid=entry.pod.uid, container=entry.spec.name, id=entry.id
-            )
-            self.followed[entry.id] = entry
+            self.given.pop(entry.key, None)
+            self.give_one(entry)
         return list(dict.fromkeys(entry.pod for entry in found))
 
-    def _is_new(self, entry: ContainerEntry, expects: Callable[[str, str], bool]) -> bool:
+    def _is_new(self, entry: ContainerEntry) -> bool:
         given = self.given.get(entry.key)
-        # It did not run at the signal: this is its first start, or a restart after a pause.
-        if given is None:
-            return not expects(*entry.key)
-        if given.id == entry.id:
-            return False
+        # Without one it did not run at the signal: this is its first start, or a restart after a pause.
+        if given is None or given.id == entry.id:
+            return given is None
         # No longer followed: its end was found after a start of the daemon. None: not found yet.
         before = self.followed.get(given.id, given)
         return before is given or (isinstance(before, ContainerEntry) and not before.running)
@@ -244,13 +206,6 @@ class PodTable:
         """Take over the inventory of the daemon before."""
         self.given = {(each.uid, each.container): each for each in given}
         self.followed |= {each.id: None for each in given}
-
-    def stop(self, entry: ContainerEntry) -> None:
-        """A shutdown asked for its end."""
-        entry.stopping = True
-        given = self.given.get(entry.key)
-        if given is not None and given.id == entry.id and not given.stopping:
-            self.given[entry.key] = replace(given, stopping=True)
 
     def close(self) -> None:
         """Close every descriptor; ends no process."""
@@ -289,7 +244,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
     made = [
         Container(
             name=name,
-            hook=entry.hook if entry.running else None,
+            hook=hook_of(entry.spec.pre_stop) if entry.running else None,
             stop_signal=entry.spec.stop_signal,
             sidecar=name in sidecars,
             running=entry.running,
@@ -297,7 +252,11 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         for name, entry in pod.containers.items()
         if entry.running or entry.end.exit_code != 0
     ]
-    made += _failed_containers(ended, pod.containers)
+    made += [
+        Container(name=name, running=False)
+        for name, code in ended.items()
+        if code and name not in pod.containers
+    ]
     if known is not None:
         # Behind init containers, or not pulled yet: without it the pod does not succeed.
         unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
@@ -318,40 +277,19 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
     )
 
 
-def _failed_containers(ended: dict[str, int], but: Iterable[str]) -> list[Container]:
-    return [Container(name=name, running=False) for name, code in ended.items() if code and name not in but]
-
-
 def _in_manifest_order(made: Sequence[Container], order: Sequence[str]) -> tuple[Container, ...]:
     """Sidecars first, then as in the manifest; others last, in the order of their creation."""
     position = {name: index for index, name in enumerate(order)}
     return tuple(sorted(made, key=lambda each: (not each.sidecar, position.get(each.name, len(position)))))
 
 
-def view_of_known(known: KnownPod, names: Iterable[str]) -> Pod:
-    """A pod that the runtime does not show, with these containers."""
-    made = [Container(name=name, sidecar=name in known.sidecars) for name in names]
-    made += _failed_containers(known.ended, ())
-    return Pod(
-        uid=known.uid,
-        namespace=known.namespace,
-        name=known.name,
-        priority=known.priority,
-        grace_seconds=known.grace_seconds,
-        containers=tuple(made),
-        static=known.static,
-        daemon=known.daemon,
-        tolerates_all=known.tolerates_all,
-        volumes=known.volumes,
-        owner=known.owner,
+def coming_view(known: KnownPod, names: Sequence[str]) -> Pod:
+    """A pod that the runtime does not show yet. These of its containers may start soon."""
+    shown = pod_view(PodEntry(known.uid, known.namespace, known.name, ""), known)
+    coming = [Container(name=name, sidecar=name in known.sidecars) for name in names]
+    return replace(
+        shown, containers=(*coming, *(each for each in shown.containers if each.name not in names))
     )
-
-
-def view_with_containers(pod: Pod, names: Collection[str], known: KnownPod) -> Pod:
-    """The pod as the runtime shows it, with these running containers added (their hooks are unknown)."""
-    kept = [each for each in pod.containers if each.name not in names]
-    more = [Container(name=name, sidecar=name in known.sidecars) for name in names]
-    return replace(pod, containers=_in_manifest_order([*kept, *more], known.sidecars + known.containers))
 
 
 # --- what labels and annotations say ------------------------------------------------------------
@@ -458,33 +396,25 @@ def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-# --- the files for the next daemon of this boot --------------------------------------------------
+# --- the file for the next daemon of this boot ---------------------------------------------------
 
-# With the inventory the next daemon reports what ended while no daemon ran. With the table a daemon that
-# starts while the runtime hangs knows which container belongs to which pod, and its stop signal: a container
-# whose first process still runs, runs too. Of a hook only the journal's part is kept: what it runs and sends
-# may be secret. The files mean nothing after a reboot: they are not synced, and belong on a file system that
-# goes with the boot.
-
-#: A version that changes what a file holds changes the file's name.
-INVENTORY_FILE_NAME, TABLE_FILE_NAME = "inventory-1", "table-1"
-#: The stop signal of an image that names none, with containerd and CRI-O.
-DEFAULT_STOP_SIGNAL = "SIGTERM"
-
-ItemT = TypeVar("ItemT")
+#: A version that changes what the file holds changes its name.
+INVENTORY_FILE_NAME = "inventory-1"
 
 
-class BootFile(Generic[ItemT]):
-    """A list in one file, for one boot. Makes the folder. Raises OSError when it cannot."""
+class InventoryFile:
+    """With the inventory the next daemon reports what ended while no daemon ran.
 
-    def __init__(self, path: Path, boot_id: str, kind: type[ItemT]) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path, self._boot_id = path, boot_id
-        # mypy takes ``kind`` for a value; msgspec gets the type.
-        self._type: Any = tuple[str, tuple[kind, ...]]  # type: ignore[valid-type]
+    It means nothing after a reboot: it is not synced, and belongs on a file system that goes with the boot.
+    Makes the folder. Raises OSError when it cannot.
+    """
+
+    def __init__(self, folder: Path, boot_id: str) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path, self._boot_id = folder / INVENTORY_FILE_NAME, boot_id
         self._stored = b""
 
-    def store(self, items: Iterable[ItemT]) -> None:
+    def store(self, items: Iterable[InventoryContainer]) -> None:
         """Writes only a change. A failure is no loss: a restart learns later what has ended."""
         record = msgspec.msgpack.encode((self._boot_id, tuple(items)))
         if record == self._stored:
@@ -493,114 +423,11 @@ class BootFile(Generic[ItemT]):
             write_atomically(self._path, record)
             self._stored = record
 
-    def load(self) -> tuple[ItemT, ...]:
+    def load(self) -> tuple[InventoryContainer, ...]:
         """Empty for another boot, and without a usable file."""
+        kind = tuple[str, tuple[InventoryContainer, ...]]
         try:
-            boot_id, items = msgspec.msgpack.decode(read_own(self._path), type=self._type)
+            boot_id, items = msgspec.msgpack.decode(read_own(self._path), type=kind)
         except (OSError, ValueError, RecursionError):  # a damaged file counts as none
             return ()
-        found: tuple[ItemT, ...] = items
-        return found if boot_id == self._boot_id else ()
-
-
-class KeptContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``pid`` 0: the runtime shows no process on this machine."""
-
-    id: str
-    name: str
-    hook: Hook | None = None
-    pid: int = 0
-    start_ticks: int = 0
-    stop_signal: str = ""
-
-
-class KeptPod(Sandbox, eq=False, omit_defaults=True):
-    """A sandbox with running containers."""
-
-    containers: tuple[KeptContainer, ...] = ()
-
-
-def inventory_file(folder: Path, boot_id: str) -> BootFile[InventoryContainer]:
-    return BootFile(folder / INVENTORY_FILE_NAME, boot_id, InventoryContainer)
-
-
-def table_file(folder: Path, boot_id: str) -> BootFile[KeptPod]:
-    return BootFile(folder / TABLE_FILE_NAME, boot_id, KeptPod)
-
-
-def _sandbox_fields(pod: Sandbox) -> dict[str, Any]:
-    return {name: getattr(pod, name) for name in Sandbox.__struct_fields__}
-
-
-def kept_pods(table: PodTable) -> list[KeptPod]:
-    """All that runs."""
-    return [
-        KeptPod(**_sandbox_fields(pod), containers=tuple(_kept_container(each) for each in running))
-        for pod in table.pods.values()
-        if (running := [each for each in pod.containers.values() if each.running])
-    ]
-
-
-def _kept_container(entry: ContainerEntry) -> KeptContainer:
-    return KeptContainer(
-        id=entry.id,
-        name=entry.spec.name,
-        hook=entry.hook,
-        pid=entry.pid,
-        start_ticks=entry.start_ticks,
-        stop_signal=entry.stop_signal,
-    )
-
-
-def restored_pod(kept: KeptPod) -> PodEntry:
-    """Without its containers."""
-    return PodEntry(**_sandbox_fields(kept))
-
-
-def restored_container(pod: PodEntry, kept: KeptContainer) -> ContainerEntry:
-    """Without its process."""
-    spec = ContainerSpec(name=kept.name, argv=(), stop_signal=kept.stop_signal or DEFAULT_STOP_SIGNAL)
-    return ContainerEntry(pod, kept.id, spec, stop_signal=kept.stop_signal, kept_hook=kept.hook)
-
-
-# --- what the operator reads --------------------------------------------------------------------
-
-#: Pods that one line names.
-NAMED_PODS_MAX = 5
-
-
-class OperatorNotes:
-    """Says each thing once."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._away = self._direct = False
-
-    def away(self, error: Exception) -> None:
-        if not self._away:
-            self._tell(WARNING, f"container runtime: {error}; pods that appear are not seen")
-        self._away = True
-
-    def back(self) -> None:
-        if self._away:
-            self._tell(NOTICE, "container runtime: it answers again")
-        self._away = self._direct = False
-
-    def direct(self) -> None:
-        """A stop signal went past the runtime."""
-        if not self._direct:
-            self._tell(WARNING, "container runtime: away; stop signals go to the containers' first processes")
-        self._direct = True
-
-    def without_priority(self, pods: list[Pod], *, informed: bool) -> None:
-        """CRI has no priorities: users of waves have to know which pods have none. ``informed``: by the API
-        server, or its cache.
-        """
-        unknown = [pod.label for pod in pods if pod.priority is None]
-        if not unknown:
-            return
-        more = f" and {len(unknown) - NAMED_PODS_MAX} more" if len(unknown) > NAMED_PODS_MAX else ""
-        annotation = f"annotation {PRIORITY_ANNOTATION}"
-        why = f"known priority (nor an {annotation})" if informed else annotation
-        of = f"{len(unknown)} of {len(pods)} pods have no {why} and count as priority 0"
-        self._tell(WARNING, f"{of}: {', '.join(unknown[:NAMED_PODS_MAX])}{more}")
+        return items if boot_id == self._boot_id else ()

@@ -2,7 +2,7 @@
 
 `cri_edge` imports it when the node is armed.
 
-`Listing` compares the table with the runtime's lists, and asks for the process and the address of a new
+`Listing` compares the table with the runtime's lists, and asks for the state and the address of a new
 container. `ContainerEnds` sees a container's end through a descriptor of its first process, at once and
 without the runtime. The lists find new containers, and ends where this machine shows no process.
 """
@@ -27,44 +27,34 @@ from ebbtide.actors.edges.cri.cri_client import (
     Lost,
     NotFound,
     RuntimeReach,
+    RuntimeRefused,
     ask_version,
     exit_of_container,
 )
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
-    DEFAULT_STOP_SIGNAL,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
     PRIORITY_ANNOTATION,
-    BootFile,
     ContainerEntry,
     InventoryContainer,
-    KeptPod,
-    OperatorNotes,
+    InventoryFile,
     PodEntry,
     PodTable,
     found_gone,
     grace_seconds_of,
     is_static,
-    kept_pods,
     parse_number,
     ports_of,
     pre_stop_of,
-    restored_container,
-    restored_pod,
     sidecars_of,
 )
 from ebbtide.actors.edges.cri.inventory import Inventory
-from ebbtide.actors.edges.cri.orders import (
-    ContainerHooks,
-    ContainerOrders,
-    ContainerStops,
-    SandboxCleanup,
-)
+from ebbtide.actors.edges.cri.orders import ContainerOrders
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
+from ebbtide.actors.edges.linux.exits import ExitStatus, open_child, reap_soon
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
@@ -78,6 +68,8 @@ IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
 #: Between two looks at what the API server reports: a node that fills up reports ten pods a second.
 NEWS_SECONDS = 0.2
+#: Pods that one line for the operator names.
+NAMED_PODS_MAX = 5
 
 
 class Runtime:
@@ -86,8 +78,7 @@ class Runtime:
     def __init__(
         self,
         endpoint: str,
-        file: BootFile[InventoryContainer],
-        kept: BootFile[KeptPod],
+        file: InventoryFile,
         own_uid: str,
         lookup: PodStore | None,
         starts: Callable[[], bool],
@@ -97,33 +88,22 @@ class Runtime:
     ) -> None:
         self.table = PodTable(frozenset({own_uid} if own_uid else ()))
         self._file = file
-        self._kept = kept
         self._outlet = outlet
         self._lookup = lookup
+        self._tell = tell
         self._nursery: trio.Nursery | None = None
         self._client = CriClient(endpoint)
-        self._notes = OperatorNotes(tell)
-        self._reach = RuntimeReach(self._client, self._notes)
+        self._reach = RuntimeReach(self._client, outlet, tell)
         self._warm = trio.Event()
         self._stirred, self._stirring = trio.open_memory_channel[None](1)
         self._looking = trio.Lock()
-        self._sandboxes = SandboxCleanup(self._client, self.table, starts)
-        self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet, lookup)
+        self._ends = ContainerEnds(self._client, self.table, self._start, outlet, lookup)
         self._listing = Listing(self._client, self.table, self._ends.follow, self._ends.miss, tell)
         self._inventory = Inventory(
-            self.table,
-            file,
-            lookup,
-            self._reach,
-            self._warm,
-            self._look_anew,
-            lambda: self._listing.as_of,
-            starts,
+            self.table, file, lookup, self._reach, self._warm, self._look_anew, starts
         )
-        stops = ContainerStops(self._client, self._reach, self._start, self._notes)
-        hooks = ContainerHooks(self._client, self._reach)
         self._orders = ContainerOrders(
-            self.table, self._warm, self._inventory, hooks, stops, self._sandboxes, context, self._client
+            self._client, self._reach, self.table, self._warm, self._start, context
         )
 
     # --- life ------------------------------------------------------------------------------------
@@ -134,9 +114,7 @@ class Runtime:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 await nursery.start(self._client.run)
-                nursery.start_soon(self._reach.follow, self._outlet, self._stirred)
-                nursery.start_soon(self._sandboxes.run)
-                nursery.start_soon(self._inventory.follow_expected, self._outlet)
+                nursery.start_soon(self._reach.follow, self._stirred)
                 nursery.start_soon(self._keep_warm)
                 task_status.started()
         finally:
@@ -150,16 +128,11 @@ class Runtime:
         before = self._file.load()
         self.table.restore(before)
         self._ends.owed = list(before)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._do_without)
-            await self._look_until_done()
-            nursery.cancel_scope.cancel()
-        self._leave_out_own()
+        await self._look_until_done()
+        self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
         # A shutdown that begins now does not wait for reports about an earlier one.
         self._warm.set()
-        self._inventory.settled.set()
         await self._ends.catch_up()
-        await self._inventory.report_settled(self._outlet)
         self._start(self._note_priorities)
         if self._lookup is not None:
             self._start(self._follow_news, self._lookup)
@@ -170,53 +143,14 @@ class Runtime:
                     await self._stirring.receive()
             if self._busy:
                 await trio.sleep(BUSY_SECONDS)
-            await self._look_until_done()
-            await self._ends.catch_up()
-            await self._inventory.report_settled(self._outlet)
-            if self._busy:
-                await self._inventory.report_late(self._outlet)
-
-    async def _do_without(self) -> None:
-        """The runtime hangs from the start: use the table of the daemon before, as far as it still runs."""
-        with suppress(Lost):
-            await self._reach.confirm(self._outlet)
-        await self._reach.gone()
-        over = set[str]()
-        for kept in self._kept.load():
-            pod = restored_pod(kept)
-            if (shown := self.table.pods.get(kept.sandbox)) is not None:
-                shown.pod_ip = shown.pod_ip or pod.pod_ip
-                shown.host_network = shown.host_network or pod.host_network
-                shown.grace_seconds = (
-                    pod.grace_seconds if shown.grace_seconds is None else shown.grace_seconds
-                )
-                pod = shown
-            for container in kept.containers:
-                if self.table.has_seen(container.id):
-                    continue
-                entry = restored_container(pod, container)
-                if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
-                    over.add(container.id)
-                    continue  # A container without a process here may run.
-                self.table.pods[pod.sandbox] = pod
-                self.table.put(entry)
-                self._ends.follow(entry)
-        # If all of it has ended, nothing is known now.
-        if any(pod.running for pod in self.table.pods.values()):
-            self._leave_out_own()
-            self._warm.set()
-        self._inventory.settled.set()
-        await self._ends.catch_up(over)
-
-    def _leave_out_own(self) -> None:
-        self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
+            await self._look_anew()
+            await self._inventory.report_late(self._outlet)
 
     async def _follow_news(self, lookup: PodStore) -> None:
         """Look soon at what the API server reports."""
         while True:
             version = lookup.version
-            if self._inventory.late.open:
-                await self._inventory.report_late(self._outlet)
+            await self._inventory.report_late(self._outlet)
             if self._inventory.behind():
                 self._wake()
             await trio.sleep(NEWS_SECONDS)
@@ -229,47 +163,45 @@ class Runtime:
         return stopping or self._inventory.late.open or self._ends.fresh
 
     async def _note_priorities(self) -> None:
+        """CRI has no priorities: users of waves have to know which pods have none."""
         if self._lookup is not None:
             await trio.sleep(bounds.now.priorities_seconds)
-        self._notes.without_priority(self._inventory.views(), informed=self._lookup is not None)
+        pods = self._inventory.views()
+        unknown = [pod.label for pod in pods if pod.priority is None]
+        if unknown:
+            more = f" and {len(unknown) - NAMED_PODS_MAX} more" if len(unknown) > NAMED_PODS_MAX else ""
+            why = f"no known priority (nor an annotation {PRIORITY_ANNOTATION}) and count as priority 0"
+            named = f"{', '.join(unknown[:NAMED_PODS_MAX])}{more}"
+            self._tell(WARNING, f"{len(unknown)} of {len(pods)} pods have {why}: {named}")
+
+    async def _look_anew(self) -> bool:
+        """Also reports what ended since the daemon before: without it a restart by the kubelet cannot be
+        seen.
+        """
+        await self._look_until_done()
+        await self._ends.catch_up()
+        return True
 
     async def _look_until_done(self) -> None:
         while True:
             since, failure = trio.current_time(), None
             async with self._looking, trio.open_nursery() as nursery:
-                nursery.start_soon(self._doubt)
+                nursery.start_soon(self._reach.doubt)
                 try:
                     await self._listing.refresh()
                 except CallFailed as error:
                     failure = error
                 nursery.cancel_scope.cancel()
             if failure is None:
-                await self._reach.answers(self._outlet)
-                self._kept.store(kept_pods(self.table))
+                await self._reach.answers()
                 return
-            await self._reach.fails(failure, since, self._outlet)
+            await self._reach.fails(failure, since)
             await trio.sleep(BUSY_SECONDS)
-
-    async def _look_anew(self) -> None:
-        """Also reports what ended since the daemon before: without it a restart by the kubelet cannot be
-        seen.
-        """
-        await self._look_until_done()
-        await self._ends.catch_up()
-
-    async def _doubt(self) -> None:
-        """The lists do not come: a runtime that answers nothing else either is soon on record as away."""
-        await trio.sleep(bounds.now.runtime_doubt_seconds)
-        with suppress(Lost):
-            await self._reach.confirm(self._outlet)
 
     # --- what is asked of it ---------------------------------------------------------------------
 
     def active(self) -> list[Pod]:
         return self._inventory.views()
-
-    async def rest(self) -> None:
-        await self._sandboxes.rest()
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
         if not isinstance(order, TakeInventory):
@@ -280,40 +212,22 @@ class Runtime:
         return ending
 
     def _wake(self) -> None:
-        try:
+        with suppress(trio.WouldBlock):  # It was told already.
             self._stirred.send_nowait(None)
-        except trio.WouldBlock:
-            pass  # It was told already.
 
 
 # A sandbox or container without a state (its shim hangs or is dead) delays no other: all states are asked for
-# side by side. A container that is listed without a state in time is taken with the process in its cgroup;
-# without a process only the runtime can stop it. One whose state the runtime refuses, without a process here,
-# is left out. Both are asked for again, and reported once they stay so. Only a runtime that answers nothing
-# fails the whole look.
+# side by side. A container that is listed without a state in time is taken as it is listed. One whose state
+# the runtime refuses, without a process here, is left out. Both are asked for again later. Only a silent
+# runtime fails the whole look.
 
 
 #: Before the next question for a missing state: it may cost the runtime all its time.
-BROKEN_AGAIN_SECONDS = 30.0
-#: Earlier than any time of Trio's.
-NEXT_LOOK = -math.inf
+BROKEN_AGAIN_SECONDS = 10.0
+#: The stop signal of an image that names none, with containerd and CRI-O.
+DEFAULT_STOP_SIGNAL = "SIGTERM"
 #: Takes a new container, or one that left the list without an end.
 OnContainer = Callable[[ContainerEntry], None]
-# The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
-# runtime, for a moment only: an exit code is worth less than the next wave's time. An unknown exit code is
-# never guessed.
-
-
-#: Each waits 20 ms for the kernel's exit code.
-SHIM_LOOKS_MAX = 5
-#: One question costs the runtime a millisecond.
-NOTICE_AGAIN_SECONDS = 0.02
-#: So long after an end the table is compared more often: the kubelet may start the container again.
-RESTART_SECONDS = 5.0
-
-
-class _VerboseInfo(msgspec.Struct):
-    pid: int = 0
 
 
 class _ImageConfig(msgspec.Struct, frozen=True):
@@ -344,18 +258,11 @@ class Listing:
         self._tell = tell
         #: Sandboxes and containers with a known state.
         self._told: set[str] = set()
-        #: By container, the reference of an image whose stop signal is still unknown.
-        self._unsigned: dict[str, str] = {}
-        #: By id or reference, when a missing state is asked for again, in Trio's time; `NEXT_LOOK` after the
-        #: first delay.
+        #: By id, when a missing state is asked for again, in Trio's time.
         self._broken: dict[str, float] = {}
-        self._failed: dict[str, CallFailed] = {}
-        #: When the last successful look began, in Trio's time.
-        self.as_of = -math.inf
 
     async def refresh(self) -> None:
         """Raises CallFailed; the table keeps what was learned until then."""
-        began, self._failed = trio.current_time(), {}
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         # Before the lists: a container found meanwhile is in none of them and has not ended.
@@ -366,14 +273,23 @@ class Listing:
         # By age: the order of pods in an inventory.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
             if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
-                self._table.pods[item.id] = _listed_pod(item)
-        running_ids = self._table.listed = frozenset(item.id for item in containers.containers)
+                labels, notes = item.labels, item.annotations
+                self._table.pods[item.id] = PodEntry(
+                    labels[POD_UID_LABEL],
+                    labels[POD_NAMESPACE_LABEL],
+                    labels[POD_NAME_LABEL],
+                    item.id,
+                    priority=parse_number(notes.get(PRIORITY_ANNOTATION, "")),
+                    sidecars=sidecars_of(notes),
+                    static=is_static(notes),
+                )
         ready_ids = {item.id for item in sandboxes.items}
+        running_ids = self._table.listed = frozenset(item.id for item in containers.containers)
         self._told &= ready_ids | running_ids
-        self._unsigned = {key: image for key, image in self._unsigned.items() if key in running_ids}
-        here = ready_ids | running_ids | set(self._unsigned.values())
-        self._broken = {key: at for key, at in self._broken.items() if key in here}
-        lost = await self._learn(ready_ids, containers.containers)
+        self._broken = {key: at for key, at in self._broken.items() if key in ready_ids | running_ids}
+        # By age: a restarted container replaces the one before.
+        listed = sorted(containers.containers, key=lambda each: each.created_at)
+        lost = await self._learn(ready_ids, {item.id: item for item in listed})
         for entry in before:
             if entry.running and entry.pidfd < 0 and entry.id not in running_ids:
                 self._on_gone(entry)
@@ -381,189 +297,138 @@ class Listing:
             del self._table.pods[key]
         if lost is not None:
             raise lost
-        self.as_of = began
 
-    async def _learn(self, ready: Collection[str], listed: Iterable[api.Container]) -> Lost | None:
+    async def _learn(self, ready: Collection[str], listed: Mapping[str, api.Container]) -> Lost | None:
         """Ask for the states of new sandboxes and containers. Returns the runtime's own failure: then no
         object is to blame, and the next look asks again.
         """
-        until = trio.current_time() + bounds.now.runtime_look_seconds
-        # By age: a restarted container replaces the one before.
-        items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
-        known = {entry.id: entry for entry in self._table.entries()}
-        states = await self._ask(
+        found, failed = await self._ask(
             {
-                key: api.ContainerStatusRequest(container_id=key, verbose=True)
-                for key, item in items.items()
-                if key not in self._told and self._fits(item, known.get(key))
-            },
-            until,
-        )
-        places = await self._ask(
-            {
+                key: api.ContainerStatusRequest(container_id=key)
+                for key, item in listed.items()
+                if item.pod_sandbox_id in self._table.pods
+            }
+            | {
                 key: api.PodSandboxStatusRequest(pod_sandbox_id=key)
                 for key in self._table.pods
-                if key in ready and key not in self._told
-            },
-            until,
+                if key in ready
+            }
         )
-        for key, place in places.items():
-            pod = self._table.pods[key]
-            pod.pod_ip = place.status.network.ip
-            pod.host_network = place.status.linux.namespaces.options.network == api.NODE
-        lost: Lost | None = None
-        if any(isinstance(error, Lost) for error in self._failed.values()):
-            # A state is missing. Does the runtime answer anything?
+        silence: Lost | None = None
+        if any(isinstance(error, Lost) for error in failed.values()):
             try:
                 await ask_version(self._client, bounds.now.runtime_state_seconds)
-            except Lost as silence:
-                lost = silence
-        signals = await self._learn_signals(states, until, ask=lost is None)
-        failed = self._failed if lost is None else {}
-        unknown = [key for key in items if key in failed and key not in known]
-        processes = await trio.to_thread.run_sync(first_processes, unknown) if unknown else {}
-        # They may have changed meanwhile.
-        known = {entry.id: entry for entry in self._table.entries()}
-        for key, item in items.items():
-            entry = known.get(key)
-            if self._fits(item, entry):
-                if key in states or (entry is None and key in failed):
-                    entry = self._take(item, entry, states.get(key), processes.get(key))
-                elif entry is not None and entry.kept_hook is not None:
-                    entry.spec, entry.kept_hook = _listed_spec(item, entry), None
-            if entry is not None and key in signals:
-                entry.stop_signal = signals[key]
-                entry.spec = replace(entry.spec, stop_signal=signals[key])
-        running = {key for key, each in states.items() if each.status.state == api.CONTAINER_RUNNING}
-        self._told |= running | places.keys()
-        taken = {entry.id for entry in self._table.entries()}
-        for key, error in failed.items():
-            self._note(key, error, items.get(key), taken=key in taken)
-        return lost
+            except Lost as error:
+                failed, silence = {}, error
+        states = {
+            key: found[key].status
+            for key in listed
+            if key in found and found[key].status.state == api.CONTAINER_RUNNING
+        }
+        signals = await self._signals_of(states, ask=silence is None)
+        new = [key for key in listed if key in states or key in failed]
+        processes = await trio.to_thread.run_sync(first_processes, new) if new else {}
+        entries = {entry.id: entry for entry in self._table.entries()}
+        for key in new:
+            self._take(
+                listed[key], entries.get(key), processes.get(key), signals.get(key, ""), failed.get(key)
+            )
+        places = [key for key in self._table.pods if key in found]
+        for key in places:
+            pod, place = self._table.pods[key], found[key].status
+            pod.pod_ip = place.network.ip
+            pod.host_network = place.linux.namespaces.options.network == api.NODE
+        self._told |= {*states, *places}
+        for key, failure in failed.items():
+            self._note(key, failure, listed.get(key))
+        return silence
 
-    def _fits(self, item: api.Container, entry: ContainerEntry | None) -> bool:
-        """Does it belong to a pod here, and match the known container of this id?"""
-        pod = self._table.pods.get(item.pod_sandbox_id)
-        if pod is None:
-            return False
-        return entry is None or (entry.running and entry.key == (pod.uid, _name_of(item)))
-
-    async def _ask(self, questions: Mapping[str, Message], until: float) -> dict[str, Any]:
-        """Ask the questions that are due, side by side, until Trio's time ``until`` and for at least
-        `runtime_state_seconds`. A key without an answer failed, or its object is gone.
+    async def _ask(self, questions: Mapping[str, Message]) -> tuple[dict[str, Any], dict[str, CallFailed]]:
+        """The answers and the failures, by key. Asks what is new or due, side by side. What the runtime does
+        not know any more is in neither.
         """
         found: dict[str, Any] = {}
+        failed: dict[str, CallFailed] = {}
+        bound = bounds.now
 
         async def ask(key: str, request: Message) -> None:
-            left = 0.0 if key in self._broken else until - trio.current_time()
+            seconds = bound.runtime_state_seconds if key in self._broken else bound.runtime_look_seconds
             try:
-                seconds = max(left, bounds.now.runtime_state_seconds)
                 found[key] = await self._client.repeat(request, seconds)
                 self._broken.pop(key, None)
+            except NotFound:
+                pass
             except CallFailed as error:
-                self._failed[key] = error
+                failed[key] = error
 
         async with trio.open_nursery() as nursery:
             for key, request in questions.items():
-                if trio.current_time() >= self._broken.get(key, NEXT_LOOK):
+                if key not in self._told and trio.current_time() >= self._broken.get(key, -math.inf):
                     nursery.start_soon(ask, key, request)
-        return found
+        return found, failed
 
-    async def _learn_signals(
-        self, states: Mapping[str, api.ContainerStatusResponse], until: float, *, ask: bool
-    ) -> dict[str, str]:
-        """By container, the signal that the runtime would send: the container's, else its image's. Until an
-        image's is known, the runtime stops its containers. ``ask``: for images.
+    async def _signals_of(self, states: Mapping[str, api.ContainerStatus], *, ask: bool) -> dict[str, str]:
+        """By container, the signal that the runtime would send: the container's, else its image's. ``ask``:
+        for images.
         """
-        signals = {}
-        for key, found in states.items():
-            if signal := signal_of_status(found.status.stop_signal):
-                signals[key] = signal
-            elif found.status.image_ref:
-                self._unsigned[key] = found.status.image_ref
-        questions = {
-            each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
-            for each in dict.fromkeys(self._unsigned.values() if ask else ())
-        }
-        images = await self._ask(questions, until)
-        for key in [key for key, image in self._unsigned.items() if image in images]:
-            if signal := signal_of_image(images[self._unsigned.pop(key)].info.get("info", "")):
-                signals[key] = signal
+        signals = {key: signal_of_status(state.stop_signal) for key, state in states.items()}
+        images = {state.image_ref for key, state in states.items() if ask and not signals[key]}
+        found, _ = await self._ask(
+            {
+                each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
+                for each in sorted(images - {""})
+            }
+        )
+        for key, state in states.items():
+            if not signals[key] and state.image_ref in found:
+                signals[key] = signal_of_image(found[state.image_ref].info.get("info", ""))
         return signals
 
     def _take(
         self,
         item: api.Container,
-        kept: ContainerEntry | None,
-        found: api.ContainerStatusResponse | None,
+        known: ContainerEntry | None,
         process: tuple[int, int] | None,
-    ) -> ContainerEntry | None:
-        """Put it into the table if it runs. ``found`` None: it has no state, and this ``process``, if any."""
-        if found is not None and found.status.state != api.CONTAINER_RUNNING:
-            return kept
-        pod = self._table.pods[item.pod_sandbox_id]
-        # The same entry: other tasks wait for its end.
-        entry = kept or ContainerEntry(pod, item.id, _listed_spec(item))
-        entry.spec, entry.kept_hook = _listed_spec(item, entry), None
-        watched = entry.pidfd >= 0
-        if found is not None and not watched:
-            _open_named_process(entry, found.info.get("info", ""))
-        elif process is not None and not watched:
-            open_first_process(entry, *process)
-        if found is None and entry.pidfd < 0 and not isinstance(self._failed[item.id], Lost):
-            return None
+        stop_signal: str,
+        error: CallFailed | None,
+    ) -> None:
+        """Put it into the table. ``error``: it has no state."""
+        pod = self._table.pods.get(item.pod_sandbox_id)
+        if pod is None or (known is not None and not known.running):
+            return
+        entry = known or ContainerEntry(
+            pod,
+            item.id,
+            ContainerSpec(
+                name=item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name),
+                argv=(),
+                pre_stop=pre_stop_of(item.annotations),
+                ports=ports_of(item.annotations),
+            ),
+        )
+        if stop_signal:
+            entry.spec = replace(entry.spec, stop_signal=stop_signal)
+        opened = entry.pidfd < 0 and process is not None and open_first_process(entry, *process)
+        if entry.pidfd < 0 and isinstance(error, RuntimeRefused):
+            return
         pod.grace_seconds = grace_seconds_of(item.annotations)
-        if entry.pod is not pod:
-            del entry.pod.containers[entry.spec.name]
-            entry.pod = pod
-        if pod.containers.get(entry.spec.name) is not entry:
+        if known is None:
             self._table.put(entry)
-        if kept is None or (entry.pidfd >= 0 and not watched):
+        if known is None or opened:
             self._on_new(entry)
-        return entry
 
-    def _note(self, key: str, error: CallFailed, item: api.Container | None, *, taken: bool) -> None:
-        """Its state is missing. Plan the next question, and warn once. Images get no warning."""
-        if isinstance(error, NotFound) and key not in self._unsigned.values():
-            return  # It has gone since the list.
-        before = self._broken.get(key)
-        if isinstance(error, Lost) and before is None:
-            self._broken[key] = NEXT_LOOK
-            return
-        self._broken[key] = trio.current_time() + BROKEN_AGAIN_SECONDS
+    def _note(self, key: str, error: CallFailed, item: api.Container | None) -> None:
+        """Its state is missing. Plan the next question, and warn once."""
+        before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
-        if pod is None or before not in (None, NEXT_LOOK):
+        if pod is None or before is not None:
             return
-        whose = f"{pod.namespace}/{pod.name}"
-        what = f"no address is known of the pod {whose}"
+        what = f"no address is known of the pod {pod.namespace}/{pod.name}"
         if item is not None:
+            taken = any(entry.id == key for entry in self._table.entries())
             how = "taken as it is listed" if taken else "left out"
-            what = f"the container {_name_of(item)} of {whose} is {how}"
+            what = f"a container of {pod.namespace}/{pod.name} is {how}"
         self._tell(WARNING, f"container runtime: {what}: {error}")
-
-
-def _listed_pod(item: api.PodSandbox) -> PodEntry:
-    labels = item.labels
-    pod = PodEntry(labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id)
-    pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
-    pod.sidecars = sidecars_of(item.annotations)
-    pod.static = is_static(item.annotations)
-    return pod
-
-
-def _name_of(item: api.Container) -> str:
-    return item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
-
-
-def _listed_spec(item: api.Container, kept: ContainerEntry | None = None) -> ContainerSpec:
-    """Keeps the known stop signal."""
-    made = ContainerSpec(
-        name=_name_of(item),
-        argv=(),
-        pre_stop=pre_stop_of(item.annotations),
-        ports=ports_of(item.annotations),
-    )
-    return made if kept is None else replace(made, stop_signal=kept.spec.stop_signal)
 
 
 def signal_of_status(number: int) -> str:
@@ -580,21 +445,6 @@ def signal_of_image(info: str) -> str:
         return signal_name(signal_number(found))
     except (ValueError, RecursionError):  # no JSON, nested deeper than a stack, no signal of this machine
         return ""
-
-
-def _open_named_process(entry: ContainerEntry, info: str) -> None:
-    """From the verbose status, where containerd and CRI-O name the first process in JSON.
-
-    The number may mean another process in our namespace, so the process must be in the container's cgroup:
-    with every runtime and driver its name contains the container's id.
-    """
-    try:
-        pid = msgspec.json.decode(info, type=_VerboseInfo).pid
-    except (ValueError, RecursionError):  # no JSON, or nested deeper than a stack
-        return
-    stat = proc.read_stat(pid) if pid else None
-    if stat is not None:
-        open_first_process(entry, pid, stat.start_ticks)
 
 
 def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
@@ -615,7 +465,7 @@ HELPER = "conmon"
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
     """By container id, the number and start of the oldest process in its cgroup; a virtual machine has none.
-    Reads all processes once.
+    With every runtime and driver the cgroup's name contains the container's id. Reads all processes once.
     """
     found: dict[str, tuple[int, int]] = {}
     for pid in proc.all_pids():
@@ -633,6 +483,17 @@ def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozense
     return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
 
+# The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
+# runtime, for a moment only: an exit code is worth less than the next wave's time. An unknown exit code is
+# never guessed.
+
+
+#: One question costs the runtime a millisecond.
+NOTICE_AGAIN_SECONDS = 0.02
+#: So long after an end the table is compared more often: the kubelet may start the container again.
+RESTART_SECONDS = 5.0
+
+
 class ContainerEnds:
     """``start`` runs a task as long as the edge lives."""
 
@@ -640,14 +501,12 @@ class ContainerEnds:
         self,
         client: CriClient,
         table: PodTable,
-        sandboxes: SandboxCleanup,
         start: Callable[..., None],
         outlet: Outlet,
         lookup: PodStore | None = None,
     ) -> None:
         self._client = client
         self._table = table
-        self._sandboxes = sandboxes
         self._start = start
         self._outlet = outlet
         self._lookup = lookup
@@ -668,35 +527,24 @@ class ContainerEnds:
         """A container without a descriptor left the list."""
         self._start(self._report_missed, entry)
 
-    async def catch_up(self, over: Collection[str] | None = None) -> None:
-        """After a look: report what ended since the daemon before, and clean up. ``over``: no look succeeded;
-        the ids of containers whose processes are gone.
-        """
+    async def catch_up(self) -> None:
+        """After a look: report what ended since the daemon before."""
         async with self._turn:
-            await self._catch_up(over)
+            self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
+            listed = self._table.listed or ()
+            # A runtime that lists but gives no states costs the time of one question.
+            async with trio.open_nursery() as nursery:
+                for each in self.owed:
+                    if each.id not in listed:
+                        nursery.start_soon(self._report_over, each)
 
-    async def _catch_up(self, over: Collection[str] | None) -> None:
-        self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
-        listed = self._table.listed or ()
-        ended = [each for each in self.owed if (each.id not in listed if over is None else each.id in over)]
-        # A runtime that lists but gives no states costs the time of one question.
-        async with trio.open_nursery() as nursery:
-            for each in ended:
-                nursery.start_soon(self._report_over, each, over is None)
-        stopped = {each.uid for each in ended if each.stopping and each not in self.owed}
-        for pod in self._table.pods.values():
-            if pod.uid in stopped:
-                self._sandboxes.add(pod)
-
-    async def _report_over(self, given: InventoryContainer, ask: bool) -> None:
-        """``ask``: the runtime for the exit code."""
+    async def _report_over(self, given: InventoryContainer) -> None:
+        # The list has shown already that it does not run.
         end: ExitStatus | None = ExitStatus()
-        if ask:
-            # The list has shown already that it does not run.
-            with suppress(CallFailed):
-                end = await exit_of_container(self._client, given.id)
+        with suppress(CallFailed):
+            end = await exit_of_container(self._client, given.id)
         if end is None:
-            return  # Nobody knows, such as of one whose shim the runtime has lost.
+            return  # Its shim is lost to the runtime, so its state is unknown.
         # Else a new shutdown has its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
             code = (
@@ -723,34 +571,30 @@ class ContainerEnds:
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
-        # The kernel has the exit code once the shim has waited for the process.
-        for _ in range(SHIM_LOOKS_MAX):
-            if (end := await reap_soon(entry.pidfd)) != ExitStatus():
-                break
-        else:
-            end = await self._noticed(entry)
-        await self._ended(entry, end)
-
-    async def _noticed(self, entry: ContainerEntry) -> ExitStatus:
-        """Older kernels have no exit code of another process's child. The runtime has it soon."""
-        with trio.move_on_after(bounds.now.runtime_notice_seconds):
-            while True:
-                with suppress(CallFailed):
-                    end = await exit_of_container(self._client, entry.id)
-                    if end is not None:
-                        return end
-                await trio.sleep(NOTICE_AGAIN_SECONDS)
-        return exit_of_pidfd(entry.pidfd) if entry.pidfd >= 0 else ExitStatus()
+        await self._ended(entry)
 
     async def _report_missed(self, entry: ContainerEntry) -> None:
-        end = await self._noticed(entry)
         if entry.running:
-            await self._ended(entry, end)
+            await self._ended(entry)
 
-    async def _ended(self, entry: ContainerEntry, end: ExitStatus) -> None:
+    async def _ended(self, entry: ContainerEntry) -> None:
+        end = ExitStatus()
+        with trio.move_on_after(bounds.now.runtime_notice_seconds):
+            end = await self._exit_of(entry)
+        if not entry.running:
+            return  # A second list missed it too.
         entry.finish(end)
         self._quiet_at = trio.current_time() + RESTART_SECONDS
-        self._sandboxes.stir()
-        self._sandboxes.look(entry.pod)
         if entry.id in self._table.followed:
             await self._outlet.put(entry.exited())
+
+    async def _exit_of(self, entry: ContainerEntry) -> ExitStatus:
+        """Only known ones end this wait."""
+        while True:
+            if entry.pidfd >= 0 and (end := await reap_soon(entry.pidfd)) != ExitStatus():
+                return end
+            with suppress(CallFailed):
+                found = await exit_of_container(self._client, entry.id)
+                if found is not None:
+                    return found
+            await trio.sleep(NOTICE_AGAIN_SECONDS)

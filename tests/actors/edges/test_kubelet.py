@@ -433,25 +433,6 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
     assert await KubeletUnit("bus", "kubelet.service").active() is active
 
 
-async def test_a_start_that_a_stop_overtook(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
-    """It waits for the cleaning up, and the next shutdown begins: the kubelet stays stopped."""
-    may_start = trio.Event()
-    edge = KubeletEdge("kubelet.service", Path("/nowhere"), address="bus", before_start=may_start.wait)
-    endings: list[Ending | None] = []
-
-    async def start() -> None:
-        endings.append(await edge.adopt(StartKubelet(key="t"), Outbox()))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(start)
-        await trio.testing.wait_all_tasks_blocked()
-        assert await edge.adopt(StopKubelet(key="s"), Outbox()) == Ending()
-        may_start.set()
-    assert endings == [Ending("cancelled", "kubelet.service is to be stopped again")]
-    assert (manager.state, manager.job) == ("inactive", "")
-    assert not edge.starts_pods
-
-
 async def _start_later(unit: KubeletUnit, seconds: float) -> None:
     await trio.sleep(seconds)
     assert await unit.start() == Ending()

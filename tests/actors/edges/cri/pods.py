@@ -29,9 +29,8 @@ GOES_ON = "trap 'sleep 1; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; d
 #: Notes each SIGTERM, and ends a moment later, with a code that no signal gives.
 NOTES = "trap 'echo told >> /tmp/told; sleep 0.5; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
-#: States of a container, and of a sandbox.
+#: States of a container.
 RUNNING, EXITED = 1, 2
-READY, NOT_READY = 0, 1
 
 
 class Spec(NamedTuple):
@@ -162,10 +161,6 @@ class Kubelet:
         """A container's state, as the runtime has it."""
         request = api.ContainerStatusRequest(container_id=container)
         return int(self.call("ContainerStatus", request, api.ContainerStatusResponse).status.state)
-
-    def sandbox_state(self, sandbox: str) -> int:
-        request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
-        return int(self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse).status.state)
 
     def first_process(self, container: str) -> int:
         request = api.ContainerStatusRequest(container_id=container, verbose=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from ebbtide.actors.edges.cri import orders
+from ebbtide.actors.edges.cri import cri_runtime
 from ebbtide.actors.edges.cri.cri_client import CriClient, method_of
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
@@ -60,7 +60,10 @@ async def test_inventory_from_labels_and_annotations(
         Container(name="asks", hook=Hook(kind="httpGet", detail=":web/bye")),
     )
     assert (bare.priority, bare.grace_seconds) == (None, None)
-    assert rig.said == ["1 of 2 pods have no annotation ebbtide/priority and count as priority 0: test/bare"]
+    assert rig.said == [
+        "1 of 2 pods have no known priority (nor an annotation ebbtide/priority) and count as priority 0:"
+        " test/bare"
+    ]
 
 
 async def test_exec_hooks(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ async def test_stop_signal_and_exit(
 
     monkeypatch.setattr(CriClient, "call", recorded)
     if by_runtime:
-        monkeypatch.setattr(orders, "_signal_first_process", lambda entry, name: "no process of it is here")
+        monkeypatch.setattr(cri_runtime, "first_processes", lambda ids: {})
     made = kubelet.pod("brief", Spec(CODE_3), Spec(USR1, "other", image=USR1_IMAGE))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()

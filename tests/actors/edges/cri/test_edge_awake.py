@@ -107,11 +107,11 @@ async def test_what_cannot_be_imported(
             assert not read.reachable
             assert read.error.startswith("the runtime's client does not work: import of grpc")
             assert await rig.do(KILL) == Ending("failed", read.error)
-            mock_clock.jump(RETRY_SECONDS[0])
+            mock_clock.jump(RETRY_SECONDS)
             await rig.hears("tries", "fails")
             broken.undo()
             monkeypatch.setitem(sys.modules, AWAKE, rig.working)
-            mock_clock.jump(RETRY_SECONDS[1])
+            mock_clock.jump(RETRY_SECONDS)
             await rig.hears("tries", "runs")
             assert rig.outbox.facts == [read]
             assert rig.said == [f"container runtime: {read.error}; no pod can be stopped over CRI"]
@@ -145,4 +145,4 @@ async def test_what_fails_later(
             assert await rig.do(KILL) == Ending("failed", reason)
             assert rig.outbox.of(RuntimeRead) == [RuntimeRead(reachable=False, error=reason)] * count
             assert rig.said == [f"container runtime: {reason}; no pod can be stopped over CRI"] * count
-            mock_clock.jump(RETRY_SECONDS[-1])
+            mock_clock.jump(RETRY_SECONDS)

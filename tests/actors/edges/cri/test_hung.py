@@ -10,14 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from ebbtide.actors.edges.cri.cri_pods import TABLE_FILE_NAME
-from ebbtide.actors.edges.cri.orders import HOOK_NOT_KNOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import OrderEnded, RuntimeRead
 from tests.actors.edges.cri.daemon_rig import DaemonRig
 from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness, priority
-from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
@@ -50,8 +47,7 @@ async def start(rig: DaemonRig) -> None:
     """Until the daemon has seen what runs."""
     rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
     await rig.start()
-    kept = rig.folder / "run" / "cri" / TABLE_FILE_NAME
-    await until(kept.exists, "the daemon does not look")
+    await rig.recorded(RuntimeRead, reachable=True)
 
 
 def seconds_of_stop(rig: DaemonRig) -> float:
@@ -103,23 +99,3 @@ async def test_it_has_hung_for_long(kubelet: Kubelet, rig: DaemonRig) -> None:
     assert killed.elapsed_ns < NS_PER_SECOND / 2
     # The floor of 2 s for who is deaf, and half a second for each wave's others.
     assert seconds_of_stop(rig) < QUICK_SECONDS
-
-
-async def test_the_daemon_starts_while_it_hangs(kubelet: Kubelet, rig: DaemonRig) -> None:
-    """Then it knows what the daemon before has seen, as far as that still runs, and keeps no hook's words."""
-    hook = {"exec": {"command": ["/bin/touch", "a-secret"]}}
-    with witnessed(kubelet, {"plain": Spec(NOTES), "hooked": Spec(NOTES, pre_stop=hook)}) as witness:
-        await start(rig)
-        assert b"a-secret" not in (rig.folder / "run" / "cri" / TABLE_FILE_NAME).read_bytes()
-        await rig.kill()
-        with rig.bed.hung():
-            rig.launch()
-            await rig.recorded(RuntimeRead, reachable=False)
-            await rig.logind.power_off("reboot")
-            await rig.recorded(d.ReleaseLock)
-            assert set(witness.told().values()) == {1}
-    ended = {event.uid: event for event in rig.events(d.PodEnded)}
-    assert [event.outcome for event in ended.values()] == ["graceful"] * (2 * len(WAVES))
-    assert ended["uid-plain-0"].reason == "exit code 5"
-    hooks = {(event.result, event.reason) for event in rig.events(d.HookEnded)}
-    assert hooks == {("failed", f"it was not begun: {HOOK_NOT_KNOWN}")}

@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.cri import cri_runtime as runtime_module
-from ebbtide.actors.edges.cri.cri_pods import INVENTORY_FILE_NAME
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
@@ -19,10 +18,7 @@ from tests.actors.edges.cri.conftest import Told, kill, known, rig_on, stop, tak
 from tests.actors.edges.cri.pods import (
     CODE_3,
     EXITED,
-    GOES_ON,
-    NOT_READY,
     POLITE,
-    READY,
     RUNNING,
     Kubelet,
     Made,
@@ -49,8 +45,6 @@ async def test_an_order_means_the_container_that_was_given(
         assert await rig.do(stop("uid-web")) == Ending()
         assert rig.outbox.of(ContainerExited) == [ended] * 3
         assert kubelet.state(new) == RUNNING
-        await trio.sleep(1)
-        assert kubelet.sandbox_state(made.sandbox) == READY
         await rig.do(take("another shutdown"))
         await rig.do(stop("uid-web"))
         await rig.outbox.wait_for(ContainerExited, 4)
@@ -102,21 +96,6 @@ async def test_what_was_started_again_while_no_daemon_ran(
         assert rig.outbox.of(ContainerExited)[0].exit_code == 3
         await rig.do(kill("uid-web"))
         await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
-
-
-async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """A pod that was told to stop and ended while no daemon ran: its sandbox is stopped by the next one."""
-    told = kubelet.pod("told", Spec(GOES_ON))
-    other = kubelet.pod("other", Spec(POLITE))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.do(take("signal", late=True))
-        await rig.do(stop("uid-told"))
-        await until(lambda: b"stopping" in (tmp_path / INVENTORY_FILE_NAME).read_bytes(), "it is not kept")
-    kubelet.stop_container(other.containers["main"])
-    await until(lambda: kubelet.state(told.containers["main"]) != RUNNING, "it does not end")
-    async with rig_on(bed, tmp_path) as rig:
-        await until(lambda: kubelet.sandbox_state(told.sandbox) == NOT_READY, "its sandbox stays")
-        assert kubelet.sandbox_state(other.sandbox) == READY
 
 
 def as_told(name: str, made: Made) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""Stop signals: each container has one, from us or from its runtime, never both, and what is not known of one
-is said.
+"""Orders on containers, by the mock clock: each container gets its stop signal once, from us or from its
+runtime, and an outcome that is not known is on record as such.
 """
 
 from __future__ import annotations
@@ -9,106 +9,89 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import orders
 from ebbtide.actors.edges.cri.cri_client import (
+    ON_RECORD_AS_AWAY,
     CallFailed,
     Lost,
     RuntimeReach,
     RuntimeRefused,
-    Unsent,
     method_of,
 )
-from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, OperatorNotes, PodEntry
-from ebbtide.actors.edges.cri.orders import (
-    SENT_SECONDS,
-    ContainerStops,
-)
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry, PodTable
+from ebbtide.actors.edges.cri.orders import NOT_CONFIRMED, SENT_SECONDS, WHETHER_IT_RAN, ContainerOrders
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import RunHook
 from ebbtide.events.units import bound_text
+from tests.actors.edges.cri.conftest import kill, stop
 from tests.actors.edges.process.process_bed import Outbox
 from tests.waiting import WATCHDOG_SECONDS
 
 BOUNDS = bounds.Bounds()
 
-AWAY = Lost("the runtime is away for 500 ms")
-DIRECT = "{} was sent to the first process: {}"
-SAID = "container runtime: away; stop signals go to the containers' first processes"
-NOT_KNOWN = "whether it was sent is not known: the runtime was given the stop"
-POLL_SECONDS = 0.01
-
 
 class Runtime:
-    """Connected or not, reading or not; ``says`` is what it answers to one stop after the other, None an
-    answer.
-    """
+    """``says``: its answer to a stop, None for a good one. It may hang."""
 
-    def __init__(
-        self, *says: CallFailed | None, up: bool = True, hangs: bool = False, seconds: float = 0.01
-    ) -> None:
-        self.says, self.up, self.hangs, self.seconds = list(says), up, hangs, seconds
-        self.asked = 0
-
-    async def ready(self, seconds: float) -> None:
-        for _ in range(round(seconds / POLL_SECONDS)):
-            if self.up:
-                return
-            await trio.sleep(POLL_SECONDS)
-        raise AWAY
+    def __init__(self, says: CallFailed | None = None, *, hangs: bool = False, seconds: float = 0.01) -> None:
+        self.says, self.hangs, self.seconds = says, hangs, seconds
+        self.asked: list[str] = []
 
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
         name = method_of(request)
-        self.asked += name == "StopContainer"
+        self.asked.append(name)
         if self.hangs:
             await trio.sleep(seconds)
             raise Lost(f"{name}: no answer in {bound_text(seconds)}")
-        if name == "Version":
-            return api.VersionResponse()
-        await trio.sleep(self.seconds)
-        said = self.says.pop(0) if self.says else None
-        if said is not None:
-            raise said
-        return api.StopContainerResponse()
+        if name == "StopContainer":
+            await trio.sleep(self.seconds)
+        if name != "Version" and self.says is not None:
+            raise self.says
+        return api.ExecSyncResponse(exit_code=3)
 
     repeat = call
 
 
 class Rig:
-    """Stops of one container, whose first process is a real one. ``knows``: its stop signal, if we do."""
+    """One container, whose first process is a real one, or elsewhere."""
 
-    def __init__(
-        self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes], knows: str
-    ) -> None:
-        self.runtime, self.process, self.said = runtime, process, list[str]()
-        self.entry = ContainerEntry(
-            PodEntry("u", "ns", "p", "s"), "c", ContainerSpec(name="main", argv=("sleep",))
+    def __init__(self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes]) -> None:
+        self.runtime, self.process, self.outbox, table, warm = (
+            runtime,
+            process,
+            Outbox(),
+            PodTable(),
+            trio.Event(),
         )
-        self.entry.pod.grace_seconds = 30
+        self.pod = table.pods["s"] = PodEntry("u", "ns", "p", "s", grace_seconds=30)
+        self.entry = ContainerEntry(self.pod, "c", ContainerSpec(name="main", argv=(), stop_signal="SIGUSR1"))
         self.entry.pidfd = os.pidfd_open(process.pid)
-        self.entry.stop_signal = knows
-        notes = OperatorNotes(lambda level, line: self.said.append(line))
-        self.outbox = Outbox()
-        self.reach = RuntimeReach(runtime, notes)
-        self._stops = ContainerStops(runtime, self.reach, nursery.start_soon, notes)
+        table.put(self.entry)
+        client = cast(Any, runtime)
+        self.reach = RuntimeReach(client, self.outbox, lambda level, line: None)
+        self.reach.answering = True
+        self.reach.known.set()
+        warm.set()
+        self.orders = ContainerOrders(client, self.reach, table, warm, nursery.start_soon, lambda key: "")
 
-    async def stop(self, name: str = "SIGTERM") -> Ending:
-        return await self._stops.signal(self.entry, name, "", self.outbox)
+    async def do(self, order: Any) -> Ending:
+        return await self.orders.carry_out(order, self.outbox)
 
-    async def kill(self) -> Ending:
-        return await self._stops.kill(self.entry, "")
-
-    def ended_by(self) -> int:
-        """Of the process; SIGKILL where nobody had sent anything before."""
-        self.process.kill()
-        return -self.process.wait()
+    async def hook(self, action: Any) -> Ending:
+        self.entry.spec = replace(self.entry.spec, pre_stop=action)
+        return await self.do(RunHook(key="h", uid="u", container="main", timeout_ns=20 * NS_PER_SECOND))
 
 
 @pytest.fixture
@@ -119,95 +102,98 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @asynccontextmanager
-async def stopping(runtime: Runtime, process: subprocess.Popen[bytes], knows: str = "") -> AsyncIterator[Rig]:
+async def rig_of(
+    runtime: Runtime, process: subprocess.Popen[bytes], *, elsewhere: bool = False
+) -> AsyncIterator[Rig]:
     async with trio.open_nursery() as nursery:
-        rig = Rig(runtime, nursery, process, knows)
+        rig = Rig(runtime, nursery, process)
+        if elsewhere:
+            rig.entry.close()
         yield rig
         nursery.cancel_scope.cancel()
     rig.entry.finish(ExitStatus())
 
 
-@pytest.mark.parametrize(
-    "runtime", [Runtime(), Runtime(up=False), Runtime(hangs=True)], ids=["up", "away", "hung"]
-)
-async def test_a_signal_that_is_known(
+@pytest.mark.parametrize("runtime", [Runtime(), Runtime(hangs=True)], ids=["up", "hung"])
+async def test_a_process_here_gets_its_images_signal(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime
 ) -> None:
-    """It goes to the first process at once, whatever the runtime does, and the runtime is not asked."""
-    async with stopping(runtime, process, knows="SIGTERM") as rig:
-        began = trio.current_time()
-        assert await rig.stop() == Ending()
-        assert trio.current_time() == began
-        assert (runtime.asked, rig.said, rig.process.wait()) == (0, [], -signal.SIGTERM)
+    """At once, and the runtime is not asked, whatever it does."""
+    async with rig_of(runtime, process) as rig:
+        assert await rig.do(stop("u")) == Ending(reason="SIGUSR1 was sent, as its image asks")
+        assert (trio.current_time(), runtime.asked, process.wait()) == (0, [], -signal.SIGUSR1)
 
 
 @pytest.mark.parametrize(
-    ("runtime", "why"),
-    [(Runtime(up=False), str(AWAY)), (Runtime(hangs=True), "Version: no answer in 500 ms")],
-    ids=["away", "hung"],
+    ("runtime", "ending"),
+    [
+        (Runtime(seconds=30), Ending()),
+        (Runtime(RuntimeRefused("no")), Ending("failed", "no")),
+        (
+            Runtime(Lost("Socket closed"), seconds=SENT_SECONDS / 2),
+            Ending("timed-out", f"{NOT_CONFIRMED}: Socket closed"),
+        ),
+        (Runtime(hangs=True), Ending("timed-out", f"{NOT_CONFIRMED}: Version: no answer in 2 s")),
+    ],
+    ids=["sent", "refused", "lost", "hung"],
 )
-async def test_a_runtime_that_alone_knows_and_does_not_answer(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime, why: str
+async def test_a_process_elsewhere_is_stopped_by_the_runtime(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime, ending: Ending
 ) -> None:
-    """Half a second is left to it, which is given nothing; then the order's signal goes past it."""
-    async with stopping(runtime, process) as rig:
-        began = trio.current_time()
-        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
-        assert trio.current_time() - began == pytest.approx(BOUNDS.stop_direct_seconds)
-        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
-        assert (runtime.asked, rig.said, rig.process.wait()) == (0, [SAID], -signal.SIGUSR1)
-
-
-async def test_a_runtime_that_is_soon_back(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """Then it sends the signal, and nobody else does; what it had certainly not read is said again."""
-    async with stopping(Runtime(Unsent("not initialized"), up=False), process) as rig:
-
-        async def back() -> None:
-            await trio.sleep(BOUNDS.stop_direct_seconds / 2)
-            rig.runtime.up = True
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(back)
-            assert await rig.stop() == Ending()
-        assert (rig.runtime.asked, rig.said, rig.ended_by()) == (2, [], signal.SIGKILL)
-
-
-async def test_a_call_that_may_have_been_heard(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """It is not made again, and no signal goes beside it: two mean "at once" to many programs."""
-    async with stopping(Runtime(Lost("Socket closed"), seconds=SENT_SECONDS / 2), process) as rig:
-        ending = await rig.stop()
+    """Once: a second signal means "at once" to many programs."""
+    async with rig_of(runtime, process, elsewhere=True) as rig:
+        assert await rig.do(stop("u")) == ending
+        assert trio.current_time() <= SENT_SECONDS + BOUNDS.stop_heard_seconds
         await trio.sleep(60)
-        assert ending == Ending("timed-out", f"{NOT_KNOWN}, and is not given it again: Socket closed")
-        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+        assert runtime.asked.count("StopContainer") == 1
 
 
-async def test_a_runtime_that_refuses(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+async def test_sigkill_asks_no_runtime(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer is an answer: its error is the order's, and nothing goes past it."""
-    async with stopping(Runtime(RuntimeRefused("no")), process) as rig:
-        assert await rig.stop() == Ending("failed", "no")
-        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
-
-
-async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """Nobody can say whether it got its signal, so nobody does."""
-    async with stopping(Runtime(hangs=True), process) as rig:
-        os.close(rig.entry.pidfd)
-        rig.entry.pidfd = -1
-        assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
-        assert rig.runtime.asked == 1
-
-
-async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes to the first process, and its end is waited for."""
     monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
-    async with stopping(Runtime(hangs=True), process) as rig:
-        assert await rig.kill() == Ending()
-        assert (rig.runtime.asked, rig.process.wait()) == (0, -signal.SIGKILL)
+    async with rig_of(Runtime(hangs=True), process) as rig:
+        assert await rig.do(kill("u")) == Ending()
+        assert (rig.runtime.asked, process.wait()) == ([], -signal.SIGKILL)
+
+
+EXEC = ExecAction(argv=("bye",))
+
+
+async def test_an_exec_hook(autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]) -> None:
+    """It is not begun by a runtime that is on record as away. Once it is begun, it is given up with that."""
+    async with rig_of(Runtime(), process) as rig:
+        assert await rig.hook(EXEC) == Ending("failed", "exit code 3", 3)
+        rig.runtime.hangs = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.reach.doubt)
+            assert await rig.hook(EXEC) == Ending("unknown", f"{WHETHER_IT_RAN}: {ON_RECORD_AS_AWAY}")
+        assert await rig.hook(EXEC) == Ending("failed", f"it was not begun: {ON_RECORD_AS_AWAY}")
+        assert rig.runtime.asked.count("ExecSync") == 2
+
+
+async def test_a_hook_of_a_pod_without_an_address(
+    monkeypatch: pytest.MonkeyPatch, process: subprocess.Popen[bytes]
+) -> None:
+    """Its request may hold a secret: it goes to the node only where the pod shares the node's network."""
+    monkeypatch.setattr(orders, "node_address", lambda: orders.LOOPBACK)
+    asked = list[bytes]()
+
+    async def answer(stream: trio.SocketStream) -> None:
+        async with stream:
+            asked.append(await stream.receive_some())
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with rig_of(Runtime(), process) as rig, trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host=orders.LOOPBACK)
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        port = listener.socket.getsockname()[1]
+        action = HttpGetAction(port=port, headers=(("Authorization", "secret"),))
+        assert await rig.hook(action) == Ending("failed", "its address is not known")
+        assert asked == []
+        assert await rig.hook(replace(action, host=orders.LOOPBACK)) == Ending()
+        rig.pod.host_network = True
+        assert await rig.hook(action) == Ending()
+        assert len(asked) == 2
+        nursery.cancel_scope.cancel()

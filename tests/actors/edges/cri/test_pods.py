@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from ebbtide.actors.edges.cri.cri_pods import (
-    NAMED_PODS_MAX,
     PRE_STOP_ANNOTATION,
     ContainerEntry,
-    OperatorNotes,
     PodEntry,
     known_pod_of,
     pod_view,
@@ -29,7 +27,6 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
     hook_of,
 )
-from ebbtide.actors.interfaces import WARNING
 from ebbtide.events.values import Container, Hook, Pod
 from tests.actors.edges.cri.conftest import Told
 
@@ -160,32 +157,3 @@ def test_who_is_meant() -> None:
     assert known_pod_of(entry("main"), lookup) is None
     assert known_pod_of(entry("main"), Told(known(priority=1))) == known(priority=1)
     assert known_pod_of(entry("main"), None) is None
-
-
-# What an operator is told of a runtime and its pods, once each time.
-
-
-def pod(name: str, priority: int | None = None) -> Pod:
-    return Pod(uid=name, namespace="ns", name=name, priority=priority)
-
-
-def told() -> tuple[OperatorNotes, list[tuple[int, str]]]:
-    said: list[tuple[int, str]] = []
-    return OperatorNotes(lambda level, line: said.append((level, line))), said
-
-
-def test_pods_whose_priority_nobody_knows() -> None:
-    """They are named, a few of them, with what would help."""
-    notes, said = told()
-    notes.without_priority([pod("a"), pod("b", 5)], informed=False)
-    many = [pod(f"p{number}") for number in range(NAMED_PODS_MAX + 2)]
-    notes.without_priority(many, informed=True)
-    notes.without_priority([pod("b", 0)], informed=True)
-    assert said == [
-        (WARNING, "1 of 2 pods have no annotation ebbtide/priority and count as priority 0: ns/a"),
-        (
-            WARNING,
-            "7 of 7 pods have no known priority (nor an annotation ebbtide/priority) and count as priority 0:"
-            " ns/p0, ns/p1, ns/p2, ns/p3, ns/p4 and 2 more",
-        ),
-    ]

@@ -9,7 +9,6 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.cri.cri_client import Lost, RuntimeReach, RuntimeRefused
-from ebbtide.actors.edges.cri.cri_pods import OperatorNotes
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.units import bound_text
@@ -40,7 +39,7 @@ class Line:
 class Rig:
     def __init__(self) -> None:
         self.line, self.outbox, self.said = Line(), Outbox(), list[str]()
-        self.reach = RuntimeReach(self.line, OperatorNotes(lambda level, line: self.said.append(line)))
+        self.reach = RuntimeReach(self.line, self.outbox, lambda level, line: self.said.append(line))
         self.back, self.asked = trio.open_memory_channel[None](1)
 
     def facts(self) -> list[tuple[bool, str]]:
@@ -51,7 +50,7 @@ class Rig:
 async def following() -> AsyncIterator[Rig]:
     rig = Rig()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.reach.follow, rig.outbox, rig.back)
+        nursery.start_soon(rig.reach.follow, rig.back)
         await rig.asked.receive()
         yield rig
         nursery.cancel_scope.cancel()
@@ -60,14 +59,14 @@ async def following() -> AsyncIterator[Rig]:
 async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
     """After a second it is said, with the reason; when it is mended, the runtime is asked at once."""
     async with following() as rig:
-        await rig.reach.answers(rig.outbox)
+        await rig.reach.answers()
         rig.line.up = False
         await trio.sleep(BOUNDS.runtime_away_seconds + 0.1)
         assert rig.facts() == [(True, ""), (False, ERROR)]
         assert rig.reach.away
         rig.line.up = True
         await rig.asked.receive()
-        await rig.reach.answers(rig.outbox)
+        await rig.reach.answers()
         assert rig.facts()[2:] == [(True, "")]
     assert [line.partition(";")[0] for line in rig.said] == [
         f"container runtime: {ERROR}",
@@ -78,7 +77,7 @@ async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
 async def test_a_short_break_is_no_fact(autojump_clock: MockClock) -> None:
     """A runtime that restarts within a second is asked again, and no operator has to know."""
     async with following() as rig:
-        await rig.reach.answers(rig.outbox)
+        await rig.reach.answers()
         rig.line.up = False
         await trio.sleep(BOUNDS.runtime_away_seconds / 2)
         rig.line.up = True
@@ -90,11 +89,11 @@ async def test_a_short_break_is_no_fact(autojump_clock: MockClock) -> None:
 async def test_a_runtime_that_hangs(autojump_clock: MockClock) -> None:
     """Looks that fail again and again say it, also while the connection stands; one does not."""
     async with following() as rig:
-        await rig.reach.fails(RuntimeRefused("no"), trio.current_time(), rig.outbox)
+        await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
         assert rig.facts() == []
         await trio.sleep(BOUNDS.runtime_hangs_seconds + 0.1)
-        await rig.reach.fails(RuntimeRefused("no"), trio.current_time(), rig.outbox)
+        await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
         assert rig.facts() == [(False, "no")]
-        await rig.reach.answers(rig.outbox)
-        await rig.reach.fails(RuntimeRefused("once"), trio.current_time(), rig.outbox)
+        await rig.reach.answers()
+        await rig.reach.fails(RuntimeRefused("once"), trio.current_time())
         assert rig.facts() == [(False, "no"), (True, "")]

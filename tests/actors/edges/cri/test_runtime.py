@@ -13,11 +13,9 @@ from typing import Any, cast
 import pytest
 import trio
 from google.protobuf.message import Message
-from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri import orders
-from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, RuntimeRefused, method_of
+from ebbtide.actors.edges.cri.cri_client import Lost, RuntimeRefused, method_of
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
@@ -28,11 +26,9 @@ from ebbtide.actors.edges.cri.cri_pods import (
     PRE_STOP_ANNOTATION,
     ContainerEntry,
     InventoryContainer,
-    OperatorNotes,
+    InventoryFile,
     PodEntry,
     PodTable,
-    inventory_file,
-    pod_view,
 )
 from ebbtide.actors.edges.cri.cri_runtime import (
     BROKEN_AGAIN_SECONDS,
@@ -41,16 +37,11 @@ from ebbtide.actors.edges.cri.cri_runtime import (
     open_first_process,
     pods_of_cgroups,
 )
-from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
-from ebbtide.actors.interfaces import Ending
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.actors.edges.pod_spec import ContainerSpec, hook_of
 from ebbtide.events.bounds import Bounds
-from ebbtide.events.decisions import RunHook
 from ebbtide.events.units import bound_text
-from tests.actors.edges.process.process_bed import Outbox
 
 BOUNDS = Bounds()
 
@@ -89,8 +80,6 @@ def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert not open_first_process(entry, stat.pid, stat.start_ticks)
     assert entry.pidfd < 0
     assert pods_of_cgroups([entry], groups) == frozenset()
-    entry.pid = stat.pid
-    assert joined_processes(entry) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,61 +120,11 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     """The next daemon of this boot reads it; one of another boot, or of a damaged file, reads nothing."""
     told = [InventoryContainer(uid="web", container="main", id="x")]
-    inventory_file(tmp_path / "cri", "boot").store(told)
-    assert inventory_file(tmp_path / "cri", "boot").load() == tuple(told)
-    assert inventory_file(tmp_path / "cri", "other").load() == ()
+    InventoryFile(tmp_path / "cri", "boot").store(told)
+    assert InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
+    assert InventoryFile(tmp_path / "cri", "other").load() == ()
     (tmp_path / "cri" / INVENTORY_FILE_NAME).write_bytes(b"\xc1")
-    assert inventory_file(tmp_path / "cri", "boot").load() == ()
-
-
-class Lists:
-    """A runtime of which only its lists are asked: `actors.edges.cri.cri_client.CriClient`."""
-
-    def __init__(self) -> None:
-        labels = {POD_UID_LABEL: "web", POD_NAMESPACE_LABEL: "ns", POD_NAME_LABEL: "web"}
-        self.sandboxes = [api.PodSandbox(id="s", labels=labels)]
-        self.containers = [
-            api.Container(id="c" * 64, pod_sandbox_id="s", labels={CONTAINER_NAME_LABEL: "main"})
-        ]
-        self.info = "{}"
-
-    async def ready(self, seconds: float) -> None:
-        """It always is."""
-
-    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = method_of(request)
-        running = api.ContainerStatus(state=api.CONTAINER_RUNNING)
-        return {
-            "ListPodSandbox": api.ListPodSandboxResponse(items=self.sandboxes),
-            "ListContainers": api.ListContainersResponse(containers=self.containers),
-            "PodSandboxStatus": api.PodSandboxStatusResponse(),
-            "ContainerStatus": api.ContainerStatusResponse(status=running, info={"info": self.info}),
-        }[name]
-
-    repeat = call
-
-
-@pytest.mark.parametrize(
-    "info",
-    ["{}", "", "no JSON", '{"pid": "x"}', f'{{"pid": {os.getpid()}}}'],
-    ids=["empty", "nothing", "no-json", "no-number", "ours"],
-)
-async def test_a_container_without_a_process_here(info: str) -> None:
-    """A virtual machine, or a number that is another process's here: its end is seen in the next list."""
-    lists, table, new, gone = Lists(), PodTable(), [], []
-    lists.info = info
-    listing = Listing(lists, table, new.append, gone.append)
-    await listing.refresh()
-    (entry,) = new
-    assert (entry.pid, entry.pidfd, gone) == (0, -1, [])
-    assert [each.uid for each in table.active()] == ["web"]
-    lists.containers = []
-    await listing.refresh()
-    assert gone == [entry]
-    entry.finish(ExitStatus())
-    lists.sandboxes = []
-    await listing.refresh()
-    assert table.pods == {}
+    assert InventoryFile(tmp_path / "cri", "boot").load() == ()
 
 
 # Sandboxes and containers whose state the runtime cannot tell: they hold no other up.
@@ -276,12 +215,23 @@ class Rig:
     def __init__(self, shims: Any = None) -> None:
         self.shims, self.table, self.said = shims or Shims(), PodTable(), list[str]()
         self.new: list[ContainerEntry] = []
-        nothing = lambda entry: None  # noqa: E731 - one line of a test
-        tell = lambda level, line: self.said.append(line)  # noqa: E731 - the same
-        self.listing = Listing(self.shims, self.table, self.new.append, nothing, tell)
+        self.gone: list[ContainerEntry] = []
+        tell = lambda level, line: self.said.append(line)  # noqa: E731 - one line of a test
+        self.listing = Listing(self.shims, self.table, self.new.append, self.gone.append, tell)
 
     def known(self) -> list[str]:
         return [pod.uid for pod in self.table.active()]
+
+
+async def test_a_container_without_a_process_here() -> None:
+    """A virtual machine: its end is in the next list."""
+    rig = Rig()
+    await rig.listing.refresh()
+    entry = rig.new[1]
+    assert (entry.id, entry.pidfd, rig.gone) == ("c2", -1, [])
+    rig.shims.ended["c2"] = 0
+    await rig.listing.refresh()
+    assert rig.gone == [entry]
 
 
 async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> None:
@@ -294,7 +244,6 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
     assert [rig.table.pods[f"s{number}"].pod_ip for number in NUMBERS] == ["", "10.0.0.1", "10.0.0.1"]
     assert rig.said == [f"container runtime: no address is known of the pod ns/p1: {DEAD}"]
     assert rig.shims.asked.count("s1") == 1
-    assert rig.listing.as_of == trio.current_time()
     rig.shims.broken.clear()
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
@@ -302,27 +251,28 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
 
 
 async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
-    """It runs, as the list has it: a shutdown is given it, with what its list tells. It is asked for once
-    more in the next look, then seldom, and said.
+    """It runs, as the list has it: a shutdown is given it, with what its list tells. It is asked for
+    again later.
     """
     rig = Rig()
     rig.shims.annotations = {PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}', GRACE_ANNOTATION: "7"}
     rig.shims.stop_signal = api.SIGUSR1
     rig.shims.broken["c2"] = HANGS
     await rig.listing.refresh()
-    assert (rig.known(), rig.said) == (["u1", "u2", "u3"], [])
+    assert rig.known() == ["u1", "u2", "u3"]
     entry = rig.table.find("u2", "main")
     assert entry is not None
-    assert (entry.stop_signal, entry.pod.grace_seconds, entry.hook is None) == ("", 7, False)
+    assert (entry.spec.stop_signal, entry.pod.grace_seconds) == ("SIGTERM", 7)
+    assert hook_of(entry.spec.pre_stop) is not None
     for _ in range(3):
         await rig.listing.refresh()
-    assert rig.said == [f"container runtime: the container main of ns/p2 is taken as it is listed: {HANGS}"]
-    assert rig.shims.asked.count("c2") == 2
+    assert rig.said == [f"container runtime: a container of ns/p2 is taken as it is listed: {HANGS}"]
+    assert rig.shims.asked.count("c2") == 1
     rig.shims.broken.clear()
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.table.find("u2", "main") is entry
-    assert entry.stop_signal == "SIGUSR1"
+    assert entry.spec.stop_signal == "SIGUSR1"
 
 
 @pytest.mark.parametrize("error", [DEAD, HANGS], ids=["refused", "hangs"])
@@ -354,69 +304,6 @@ async def test_a_state_is_not_told_of_what_has_a_process(
         process.wait()
 
 
-async def test_a_hook_of_a_pod_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its request may hold a secret: it goes to the node only where the pod shares the node's network."""
-    monkeypatch.setattr(orders, "node_address", lambda: orders.LOOPBACK)
-    table, asked = PodTable(), list[bytes]()
-    entry = pod(table, "web", "main").containers["main"]
-    reach = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None))
-    hooks = ContainerHooks(cast(CriClient, None), reach)
-
-    async def answer(stream: trio.SocketStream) -> None:
-        async with stream:
-            asked.append(await stream.receive_some())
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host=orders.LOOPBACK)
-        nursery.start_soon(trio.serve_listeners, answer, [listener])
-        port = listener.socket.getsockname()[1]
-        action = HttpGetAction(port=port, headers=(("Authorization", "secret"),))
-        entry.spec = ContainerSpec(name="main", argv=(), pre_stop=action)
-        order = RunHook(key="hook", uid="web", container="main", timeout_ns=5 * NS_PER_SECOND)
-        ending = await hooks.run(entry, order, "", Outbox())
-        assert (ending, asked) == (Ending("failed", "its address is not known"), [])
-        entry.spec = replace(entry.spec, pre_stop=replace(action, host=orders.LOOPBACK))
-        assert await hooks.run(entry, order, "", Outbox()) == Ending()
-        entry.pod.host_network, entry.spec = True, replace(entry.spec, pre_stop=action)
-        assert await hooks.run(entry, order, "", Outbox()) == Ending()
-        assert len(asked) == 2
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_container_that_was_found_by_its_process(autojump_clock: trio.abc.Clock) -> None:
-    """The runtime is back: it stays what a shutdown was given, and its sandbox, hook, signal and grace count.
-    A pod of another UID is another pod.
-    """
-    rig = Rig()
-    rig.shims.annotations = {
-        PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}',
-        GRACE_ANNOTATION: "7",
-    }
-    rig.shims.stop_signal = api.SIGUSR1
-    for number, uid in (("1", "u1"), ("2", "other")):
-        found = PodEntry(uid, "ns", f"p{number}", "")
-        rig.table.pods[f"pod {uid}"] = found
-        rig.table.put(ContainerEntry(found, f"c{number}", ContainerSpec(name="main", argv=())))
-        rig.table.give([found])
-    entry, other = rig.table.find("u1", "main"), rig.table.find("other", "main")
-    assert entry is not None
-    rig.table.stop(entry)
-    rig.shims.broken["c1"] = DEAD
-    await rig.listing.refresh()
-    assert (rig.table.find("u1", "main"), entry.hook) == (entry, None)
-    rig.shims.broken.clear()
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
-    await rig.listing.refresh()
-    assert rig.table.find("u1", "main") is entry
-    assert (entry.pod.sandbox, entry.stopping, entry.stop_signal) == ("s1", True, "SIGUSR1")
-    shown = pod_view(entry.pod)
-    assert (shown.grace_seconds, shown.containers[0].stop_signal) == (7, "SIGUSR1")
-    assert entry.hook is not None
-    assert "pod u1" not in rig.table.pods
-    assert rig.table.find("other", "main") is other
-
-
 class SlowShims(Shims):
     """Of which each state of an object that hangs takes the time that it was given, and the others' 0.3 s."""
 
@@ -439,11 +326,7 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
     """Lists that come and states that do not: all are waited for at once, and what is listed is there."""
     rig = Rig(SlowShims())
     rig.shims.hanging = (name,)
-    for most_seconds in (
-        BOUNDS.runtime_look_seconds + 2 * BOUNDS.runtime_state_seconds,
-        BOUNDS.runtime_state_seconds,
-        0,
-    ):
+    for most_seconds in (BOUNDS.runtime_look_seconds + BOUNDS.runtime_state_seconds, 0):
         began = trio.current_time()
         await rig.listing.refresh()
         assert trio.current_time() - began <= most_seconds
@@ -452,6 +335,21 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
+
+
+async def test_the_signal_of_an_image() -> None:
+    """An image is asked for once in a look. One that cannot be read means SIGTERM."""
+    rig = Rig()
+    rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
+    await rig.listing.refresh()
+    assert [entry.spec.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
+    await rig.listing.refresh()
+    assert sorted(rig.shims.asked_images) == ["image-c1", "image-c2", "image-c3"]
+    other = Rig()
+    other.shims.image_error = RuntimeRefused("ImageStatus: UNKNOWN")
+    await other.listing.refresh()
+    assert [entry.spec.stop_signal for entry in other.table.entries()] == ["SIGTERM"] * 3
+    assert other.said == []
 
 
 async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Clock) -> None:
@@ -465,28 +363,4 @@ async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Cl
     assert (rig.known(), rig.said) == (["u3"], [])
     rig.shims.hanging = ()
     await rig.listing.refresh()
-    assert sorted(entry.stop_signal for entry in rig.table.entries()) == ["SIGUSR1"] * 3
-
-
-@pytest.mark.parametrize("failure", ["hangs", "refused"])
-async def test_an_image_that_is_not_told_of(failure: str, autojump_clock: trio.abc.Clock) -> None:
-    """It is asked for again while its containers run, and until it is told."""
-    rig = Rig(SlowShims())
-    rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
-    if failure == "hangs":
-        rig.shims.hanging = ("ImageStatus",)
-    else:
-        rig.shims.image_error = RuntimeRefused("ImageStatus: UNKNOWN")
-    for _ in range(3):
-        await rig.listing.refresh()
-    assert [entry.stop_signal for entry in rig.table.entries()] == [""] * 3
-    rig.shims.hanging, rig.shims.image_error = (), None
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
-    await rig.listing.refresh()
-    assert [entry.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
-    assert [entry.spec.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
-    assert rig.said == []
-    # Nothing is kept of an image that has been told.
-    asked = len(rig.shims.asked_images)
-    await rig.listing.refresh()
-    assert len(rig.shims.asked_images) == asked
+    assert sorted(entry.spec.stop_signal for entry in rig.table.entries()) == ["SIGUSR1"] * 3

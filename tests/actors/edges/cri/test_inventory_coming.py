@@ -1,8 +1,7 @@
-"""Pods that the API server tells of before a look at the runtime has shown them, or before they run."""
+"""Inventories beside a fake runtime: pods that come late, are about to start, or start again."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,18 +14,17 @@ from ebbtide.actors.edges.cri import inventory as inventory_module
 from ebbtide.actors.edges.cri.cri_client import CriClient, RuntimeReach
 from ebbtide.actors.edges.cri.cri_pods import (
     ContainerEntry,
-    OperatorNotes,
+    InventoryFile,
     PodEntry,
     PodTable,
-    inventory_file,
 )
 from ebbtide.actors.edges.cri.inventory import (
     FIRST_WORD_POLL_SECONDS,
     NOT_LISTED,
+    ComingPods,
     Inventory,
-    starting_pods,
-    unseen_containers,
 )
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
@@ -42,30 +40,6 @@ def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
     entry = ContainerEntry(pod, key, ContainerSpec(name=name, argv=()))
     table.put(entry)
     return entry
-
-
-def test_what_no_look_has_found() -> None:
-    """By the container's id: one that was started again is another; one that has ended is not missed."""
-    table = PodTable(frozenset({"uid-ours"}))
-    looked(table, "uid-web", "main", "first")
-    looked(table, "uid-over", "main", "over").finish(ExitStatus(exit_code=0))
-    lookup = Told(
-        known("web", running={"main": "second", "proxy": "p"}),
-        known("over", running={"main": "over"}),
-        known("new", running={"main": "n"}),
-        known("ours", running={"main": "o"}),
-        known("done", phase="Succeeded", running={"main": "d"}),
-        known("quiet"),
-    )
-    assert unseen_containers(lookup, table) == {
-        "uid-web": {"main": "second", "proxy": "p"},
-        "uid-new": {"main": "n"},
-    }
-    looked(table, "uid-web", "main", "second")
-    assert unseen_containers(lookup, table)["uid-web"] == {"proxy": "p"}
-    lookup.version = 0
-    assert unseen_containers(lookup, table) == {}
-    assert unseen_containers(None, table) == {}
 
 
 def test_what_is_about_to_start() -> None:
@@ -84,16 +58,44 @@ def test_what_is_about_to_start() -> None:
         known("done", phase="Failed"),
         known("over", ended={"main": 0}),
     )
-    assert [each.name for each in starting_pods(lookup, table, ("uid-listed",))] == ["new", "again"]
-    assert starting_pods(None, table, ()) == []
+    assert [each.name for each in ComingPods(table, lookup).find(("uid-listed",))] == ["new", "again"]
+    assert ComingPods(table, None).find(()) == []
     lookup.version = 0
-    assert starting_pods(lookup, table, ()) == []
+    assert ComingPods(table, lookup).find(()) == []
+
+
+def test_the_end_of_a_pod_that_was_about_to_start() -> None:
+    """The API server shows it, until the runtime has shown the pod."""
+    table, lookup = PodTable(), Told(*(known(name, phase="Pending") for name in ("never", "brief", "runs")))
+    coming = ComingPods(table, lookup)
+    coming.find(())
+    assert coming.settle() == []
+    lookup.known = lookup.known[1:]
+    entry = looked(table, "uid-runs", "main", "r")
+    looked(table, "uid-brief", "main", "b").finish(ExitStatus(exit_code=3))
+    ends = [(end.uid, end.exit_code, end.gone) for end in coming.settle()]
+    assert ends == [("uid-never", None, True), ("uid-brief", 3, False)]
+    assert table.followed[entry.id] is entry
+    assert coming.settle() == []
+
+
+def test_news_that_need_a_look() -> None:
+    """A running container that the last list did not have; not of our own pod, nor of one that is over."""
+    table = PodTable(frozenset({"uid-ours"}))
+    lookup = Told(known("ours", running={"main": "o"}), known("done", phase="Failed", running={"main": "d"}))
+    inventory = inventory_of(table, lookup)
+    assert not inventory.behind()
+    table.listed = frozenset({"first"})
+    lookup.known.append(known("web", running={"main": "first"}))
+    assert not inventory.behind()
+    lookup.known.append(known("new", running={"main": "second"}))
+    assert inventory.behind()
 
 
 def inventory_of(
     table: PodTable,
     lookup: Told | None,
-    folder: Path,
+    folder: Path | None = None,
     *,
     away: bool = False,
     warm: bool = True,
@@ -101,19 +103,20 @@ def inventory_of(
     look: Callable[[], None] = int,
 ) -> Inventory:
     """Beside a runtime of which ``look`` says what it does when it is asked."""
-    reach, filled = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None)), trio.Event()
+    reach, filled = RuntimeReach(cast(CriClient, None), Outbox(), lambda level, line: None), trio.Event()
     reach.answering = not away
     reach.known.set()
+    if away:
+        reach._gone.set()
     if warm:
         filled.set()
 
-    async def ask() -> None:
+    async def ask() -> bool:
         look()
+        return True
 
-    file = inventory_file(folder / "cri", "boot")
-    made = Inventory(table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts)
-    made.settled.set()
-    return made
+    file = cast(InventoryFile, None) if folder is None else InventoryFile(folder / "cri", "boot")
+    return Inventory(table, file, cast(PodStore | None, lookup), reach, filled, ask, lambda: starts)
 
 
 def told_of(outbox: Outbox) -> list[tuple[str, list[tuple[str, bool]]]]:
@@ -152,19 +155,6 @@ async def test_what_did_not_run_at_the_signal(
     assert table.given["uid-web", "crashing"].id == "second"
     # Its end is waited for from then on, and its next life is one as any other's.
     assert "second" in table.followed
-
-
-async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """Beside what the API server had told of, a look shows what did not run at the signal: that joins."""
-    table, outbox = PodTable(), Outbox()
-    lookup = Told(known("web", "main", "crashing", running={"main": "first"}))
-    inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("signal", late=True), outbox)
-    looked(table, "uid-web", "main", "first")
-    looked(table, "uid-web", "crashing", "second")
-    await inventory.report_settled(outbox)
-    await inventory.report_late(outbox)
-    assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
 
 
 @pytest.mark.parametrize(("away", "source"), [(False, "cri"), (True, "table")])
@@ -244,4 +234,3 @@ async def test_what_the_runtime_never_showed(
     assert ending == (Ending() if warm else Ending("failed", NOT_LISTED))
     given = [pod.uid for fact in outbox.of(InventoryTaken) for pod in fact.pods]
     assert given == ["uid-web"] * warm == [pod.uid for pod in inventory.views()]
-    assert not inventory.expected.expects("uid-new", "main")
