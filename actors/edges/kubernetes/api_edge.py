@@ -28,7 +28,7 @@ from ebbtide.events.base import Order
 from ebbtide.events.facts import ApiRead
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_writes import Runtime
+    from ebbtide.actors.edges.kubernetes.api_writes import Writes
 
 
 NO_API = "no API server: no kubeconfig was named, and this is no pod"
@@ -64,9 +64,9 @@ class KubernetesEdge(Edge):
         self._link: Callable[[], tuple[str, str]] = lambda: ("", "")
         self._wanted = trio.Event()
         self._up = trio.Event()
-        self._runtime: Runtime | None = None
-        #: Why there is no client.
-        self._trouble = ""
+        self._writes: Writes | None = None
+        #: Why there is no client, and why there are no manifests.
+        self._trouble = self._manifests_trouble = ""
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(API_ORDERS, self._carry_out)
 
     async def run(self, outlet: Outlet) -> None:
@@ -75,18 +75,22 @@ class KubernetesEdge(Edge):
         await self._wanted.wait()
         async with trio.open_nursery() as nursery:
             if self._manifests is not None:
-                nursery.start_soon(self._follow_manifests, self._manifests)
+                follow = partial(self._follow_manifests, self._manifests)
+                nursery.start_soon(
+                    retry_until_cancelled, "static pods' manifests", follow, self._manifests_failed
+                )
             if not self._has_api:
                 await outlet.put(ApiRead(reachable=False, error=NO_API))
                 return
-            failed = partial(self._failed, outlet)
-            nursery.start_soon(
-                retry_until_cancelled, "the Kubernetes API", partial(self._wake, outlet), failed
-            )
+            wake, failed = partial(self._wake, outlet), partial(self._failed, outlet)
+            nursery.start_soon(retry_until_cancelled, "the Kubernetes API", wake, failed)
 
     async def _wake(self, outlet: Outlet) -> None:
-        module = await trio.to_thread.run_sync(import_module, "ebbtide.actors.edges.kubernetes.api_writes")
-        made: Any = module.Runtime(
+        module: Any = await trio.to_thread.run_sync(
+            import_module, "ebbtide.actors.edges.kubernetes.api_writes"
+        )
+        connect = partial(
+            module.connect,
             self._kubeconfig,
             self._node,
             self.pods,
@@ -94,16 +98,16 @@ class KubernetesEdge(Edge):
             lambda key: self._context(key),
             self._tell,
             lambda: self._link(),
+            outlet,
         )
         async with trio.open_nursery() as nursery:
-            await nursery.start(made.run, outlet)
-            self._runtime, self._trouble = made, ""
+            self._writes, self._trouble = await nursery.start(connect), ""
             self.pods.why_no_list = ""
             self._up.set()
 
     async def _failed(self, outlet: Outlet, line: str) -> None:
         is_news = line != self._trouble
-        self._runtime, self._trouble = None, line
+        self._writes, self._trouble = None, line
         self.pods.why_no_list = NO_LIST
         self._up.set()
         if is_news:
@@ -111,22 +115,14 @@ class KubernetesEdge(Edge):
             await outlet.put(ApiRead(reachable=False, error=line))
 
     async def _follow_manifests(self, path: Path) -> None:
-        async def follow() -> None:
-            module = await trio.to_thread.run_sync(
-                import_module, "ebbtide.actors.edges.kubernetes.pod_object"
-            )
-            await module.follow(path, self._node, self.pods.set_manifests)
+        module = await trio.to_thread.run_sync(import_module, "ebbtide.actors.edges.kubernetes.pod_object")
+        await module.follow(path, self._node, self.pods.set_manifests)
 
-        said = ""
-
-        async def failed(line: str) -> None:
-            nonlocal said
-            self.pods.manifests_known = True
-            if line != said:
-                self._tell(WARNING, line)
-            said = line
-
-        await retry_until_cancelled("what static pods' manifests say", follow, failed)
+    async def _manifests_failed(self, line: str) -> None:
+        self.pods.manifests_known = True
+        if line != self._manifests_trouble:
+            self._tell(WARNING, line)
+        self._manifests_trouble = line
 
     def prewarm(self) -> None:
         """Import the client, connect, and list."""
@@ -152,9 +148,10 @@ class KubernetesEdge(Edge):
         self._wanted.set()
         with trio.move_on_after(bounds.now.awake_seconds):
             await self._up.wait()
-        if self._runtime is None:
+        if self._writes is None:
             return Ending("failed", self._trouble or "the API server's client could not be loaded in time")
-        return await self._runtime.carry_out(order, outlet)
+        ended: Ending = await self._writes.effects[type(order)](order, outlet)  # type: ignore[misc]  # all are awaited
+        return ended
 
 
 # A bad input must not take the daemon down. After an unforeseen file, a half installed package, or a bug, it

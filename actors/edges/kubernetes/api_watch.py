@@ -441,9 +441,8 @@ class ApiHealth:
 class HeardCaller:
     """The writers' caller: reports to the server's health."""
 
-    def __init__(self, caller: api.ApiCaller) -> None:
-        self._caller = caller
-        self.health: ApiHealth | None = None
+    def __init__(self, caller: api.ApiCaller, health: ApiHealth) -> None:
+        self._caller, self._health = caller, health
 
     async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
         """Raises Unanswered."""
@@ -451,10 +450,9 @@ class HeardCaller:
         try:
             answer = await self._caller.call(method, path, **fields)
         except api.Unanswered as error:
-            if self.health is not None:
-                self.health.unheard(str(error), began)
+            self._health.unheard(str(error), began)
             raise
         # An overloaded or failing server is there, but of no use.
-        if self.health is not None and answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
-            self.health.heard()
+        if answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
+            self._health.heard()
         return answer

@@ -36,38 +36,29 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 
 
-class Runtime:
-    """Lives as long as `run`. ``kubeconfig`` None: the pod's own access."""
-
-    def __init__(
-        self,
-        kubeconfig: Path | None,
-        node: str,
-        store: PodStore,
-        cache: PodCache,
-        context: TraceContext,
-        tell: Tell,
-        link: JournalLink = no_link,
-    ) -> None:
-        self._node, self._store, self._cache = node, store, cache
-        self._link = ApiClient(kubeconfig, tell)
-        self._heard = HeardCaller(self._link)
-        self._writes = Writes(self._heard, store, node, context, tell, cache.folder, link)
-
-    async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled. Raises ClientMissing, and any bug."""
-        async with trio.open_nursery() as nursery:
-            # Before the watch, which would begin with a failure and a pause.
-            await nursery.start(self._link.run)
-            self._heard.health = health = ApiHealth(self._link, self._node, outlet, self._store)
-            nursery.start_soon(health.follow)
-            nursery.start_soon(Watch(self._link, pods_of(self._node), self._store, health).run)
-            nursery.start_soon(self._cache.follow, self._store)
-            task_status.started()
-
-    async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        ending = self._writes.effects[type(order)](order, outlet)
-        return ending if isinstance(ending, Ending) else await ending
+async def connect(
+    kubeconfig: Path | None,
+    node: str,
+    store: PodStore,
+    cache: PodCache,
+    context: TraceContext,
+    tell: Tell,
+    link: JournalLink,
+    outlet: Outlet,
+    task_status: trio.TaskStatus[Writes],
+) -> None:
+    """Connect, watch and serve the writers, until cancelled. ``kubeconfig`` None: the pod's own access.
+    Raises ClientMissing, and any bug.
+    """
+    client = ApiClient(kubeconfig, tell)
+    caller = HeardCaller(client, health := ApiHealth(client, node, outlet, store))
+    async with trio.open_nursery() as nursery:
+        # Before the watch, which would begin with a failure and a pause.
+        await nursery.start(client.run)
+        nursery.start_soon(health.follow)
+        nursery.start_soon(Watch(client, pods_of(node), store, health).run)
+        nursery.start_soon(cache.follow, store)
+        task_status.started(Writes(caller, store, node, context, tell, cache.folder, link))
 
 
 class Writes:

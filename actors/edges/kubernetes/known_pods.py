@@ -4,7 +4,7 @@ The watch stores `KnownPod`s, and the writers look them up by UID. The watch rep
 had; manifests add static pods that the API never showed.
 
 The cache is one file, replaced as a whole, so that a start without the API server knows the pods' priorities.
-It outlives a reboot. New and removed pods are written at once, other changes later.
+It outlives a reboot.
 
 Nothing here needs the client.
 """
@@ -166,7 +166,7 @@ LAST_ENDS_MAX = 256
 
 class PodStore:
     """What the watch, its cache and the manifests have. ``version`` counts the API server's changes; 0: none
-    yet, so all is from before a restart. ``membership`` counts pods that came and went.
+    yet, so all is from before a restart.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,6 @@ class PodStore:
         #: Where a watch goes on; empty before the first list.
         self.resource_version = ""
         self.version = 0
-        self.membership = 0
         #: Why no first list can be expected now.
         self.why_no_list = ""
         #: False: the static pods' manifests are still to be read.
@@ -238,16 +237,14 @@ class PodStore:
             self._set(pods)
 
     def replace(self, pods: Iterable[KnownPod], resource_version: str) -> None:
-        before = self._pods.keys()
         self._set(pods)
         self.resource_version = resource_version
-        self._tell(before != self._pods.keys())
+        self._tell()
 
     def put(self, pod: KnownPod) -> None:
-        is_new = pod.api_uid not in self._pods
         self._pods[pod.api_uid] = pod
         self._by_uid = by_runtime_uid(self._pods.values())
-        self._tell(is_new)
+        self._tell()
 
     def remove(self, last: KnownPod) -> None:
         """An object is gone; ``last``: its last state. A new mirror of the same pod is another object."""
@@ -260,16 +257,15 @@ class PodStore:
             if len(self._last_ends) > LAST_ENDS_MAX:
                 del self._last_ends[next(iter(self._last_ends))]
         self._by_uid = by_runtime_uid(self._pods.values())
-        self._tell(True)
+        self._tell()
 
     def set_manifests(self, pods: Iterable[KnownPod]) -> None:
         """All static pods of this node."""
         self._manifests = {(each.namespace, each.name): each for each in pods}
         self.manifests_known = True
 
-    def _tell(self, membership: bool) -> None:
+    def _tell(self) -> None:
         self.version += 1
-        self.membership += membership
         self._news.set()
         self._news = trio.Event()
 
@@ -282,10 +278,10 @@ CACHE_FILE_NAME = "pods.json"
 CACHE_FILE_VERSION = 1
 #: 250 pods are 100 KiB. A larger file is not ours.
 CACHE_BYTES_MAX = 16 * 1024 * 1024
-#: After a pod came or went: they mostly come and go together.
-MEMBERSHIP_SECONDS = 0.5
-#: After any other change.
-DETAIL_SECONDS = 10.0
+#: Pods mostly come and go together: one write for all.
+GATHER_SECONDS = 0.5
+#: Between two writes.
+REST_SECONDS = 5.0
 
 
 class _CacheFile(msgspec.Struct, rename="camel", kw_only=True):
@@ -318,21 +314,14 @@ class PodCache:
 
     async def follow(self, store: PodStore) -> None:
         """Write changes until cancelled, and then once more. Writes nothing before the first list."""
-        written, membership = store.version, store.membership
+        written = store.version
         try:
             while True:
                 await store.changed(written)
-                # Changes come in bursts: one write for all.
-                until = trio.current_time() + DETAIL_SECONDS
-                while True:
-                    await trio.sleep(MEMBERSHIP_SECONDS)
-                    seen, left = store.version, until - trio.current_time()
-                    if store.membership != membership or left <= 0:
-                        break
-                    with trio.move_on_after(left):
-                        await store.changed(seen)
-                written, membership = store.version, store.membership
+                await trio.sleep(GATHER_SECONDS)
+                written = store.version
                 await self._write(store)
+                await trio.sleep(REST_SECONDS)
         finally:
             if store.version != written:
                 with trio.move_on_after(bounds.now.last_write_seconds, shield=True):

@@ -14,7 +14,7 @@ from calendar import timegm
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import strptime
-from typing import NamedTuple, Protocol, TypeVar, get_args
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -33,13 +33,14 @@ from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CERTIFICATE_ANNOTATION,
     LAST_BOOT_ANNOTATION,
+    NOTE_CHARACTERS_MAX,
     CertificateNote,
     LastBootNote,
+    read_annotation,
 )
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
-from ebbtide.events.values import BootEnding, BootEndReason
 
 #: Kubernetes' own taint. A toleration may name its value.
 OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
@@ -69,28 +70,21 @@ LEASE_SECONDS = 40
 
 #: A kubelet's default.
 KUBELET_PORT = 10250
-#: Longer only if spoilt: a certificate names at most 100 mounts.
-STATEMENT_CHARACTERS_MAX = 2**16
 #: A person's name for the record: an account or a mail address.
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 #: A person knows no longer than this that a machine stays off, and can declare it again.
 DECLARED_SECONDS_MAX = 7 * 86400
 
-#: Literals of the program itself: a record leaves out a default by identity.
+#: A literal of the program itself: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
-ENDINGS: dict[str, BootEnding] = {word: word for word in get_args(BootEnding)}
-END_REASONS: dict[str, BootEndReason] = {word: word for word in get_args(BootEndReason)}
+
 
 #: The end of a boot has some 300 characters.
 LAST_BOOT_CHARACTERS_MAX = 1024
 #: An object's name or namespace, as one step of a path.
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-HEX_ID = re.compile(r"|[0-9a-f]{32}")
 #: A boot's id has 36 characters.
 NOTED_BOOT_CHARACTERS_MAX = 64
-#: Far more waves than a node has.
-WAVE_MAX = 9999
 #: The year 2242: nanoseconds of later times do not fit a record.
 ALIVE_SECONDS_MAX = 2**33
 
@@ -186,10 +180,7 @@ def read_machine(node: ApiNode) -> tuple[str, str] | None:
 
 def read_note(node: ApiNode) -> OutageNote:
     """A spoilt annotation counts as empty."""
-    try:
-        note = msgspec.json.decode(node.metadata.annotations.get(NOTE_ANNOTATION, "{}"), type=OutageNote)
-    except (ValueError, RecursionError):
-        return OutageNote()
+    note = read_annotation(node, NOTE_ANNOTATION, OutageNote) or OutageNote()
     return note if len(note.boot) <= NOTED_BOOT_CHARACTERS_MAX else msgspec.structs.replace(note, boot="")
 
 
@@ -209,15 +200,8 @@ class _DeclaredText(msgspec.Struct):
 
 
 def read_certificate(node: ApiNode) -> Certificate | None:
-    """A spoilt one counts as none."""
-    text = node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
-    if not text or len(text) > STATEMENT_CHARACTERS_MAX:
-        return None
-    try:
-        said = msgspec.json.decode(text, type=CertificateNote)
-    except (ValueError, RecursionError):
-        return None
-    return Certificate(said.boot_id, bool(said.safe and not said.restarts))
+    said = read_annotation(node, CERTIFICATE_ANNOTATION, CertificateNote)
+    return None if said is None else Certificate(said.boot_id, bool(said.safe and not said.restarts))
 
 
 def read_declared(node: ApiNode) -> Declared | None:
@@ -236,7 +220,7 @@ def _read_statement(text: str, fields: str) -> Declared | None:
     if not text:
         return None
     try:
-        if len(text) > STATEMENT_CHARACTERS_MAX:
+        if len(text) > NOTE_CHARACTERS_MAX:
             return Declared(problem="the annotation is too long")
         said = msgspec.json.decode(text, type=_DeclaredText)
     except (ValueError, RecursionError):
@@ -250,24 +234,19 @@ def _read_statement(text: str, fields: str) -> Declared | None:
 
 def read_last_boot(node: ApiNode) -> LastBootStated | None:
     """One that the node's daemon did not write exactly so counts as none."""
-    text = node.metadata.annotations.get(LAST_BOOT_ANNOTATION, "")
-    if not text or len(text) > LAST_BOOT_CHARACTERS_MAX:
+    said = read_annotation(node, LAST_BOOT_ANNOTATION, LastBootNote, LAST_BOOT_CHARACTERS_MAX)
+    if said is None:
         return None
     try:
-        said = msgspec.json.decode(text, type=LastBootNote)
         alive_seconds = timegm(strptime(said.alive_at, TIME_FORM)) if said.alive_at else 0
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
-    ending, why = ENDINGS.get(said.ending), END_REASONS.get(said.why)
-    boots = BOOT_ID.fullmatch(said.boot_id) and BOOT_ID.fullmatch(said.said_by)
-    ids = HEX_ID.fullmatch(said.journal) and HEX_ID.fullmatch(said.trace)
-    numbers = -1 <= said.wave <= WAVE_MAX and 0 <= alive_seconds <= ALIVE_SECONDS_MAX
-    if ending is None or why is None or not (boots and ids and numbers):
+    if not 0 <= alive_seconds <= ALIVE_SECONDS_MAX:
         return None
     return LastBootStated(
         boot_id=said.boot_id,
-        ending=ending,
-        why=why,
+        ending=said.ending,
+        why=said.why,
         wave=said.wave,
         alive_wall_ns=alive_seconds * NS_PER_SECOND,
         journal_id=said.journal or "",

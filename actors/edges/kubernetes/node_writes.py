@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -33,6 +33,7 @@ from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContex
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
+from ebbtide.events.values import BootEnding, BootEndReason
 
 CHANGED_ANNOTATION = "ebbtide.dev/changed"
 #: The API server's words for a write to an old version.
@@ -45,6 +46,10 @@ TAINT: api.JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
+#: Longer only if spoilt: a certificate names at most 100 mounts.
+NOTE_CHARACTERS_MAX = 2**16
+
+NoteT = TypeVar("NoteT", bound=msgspec.Struct)
 #: The journal's id, and the trace of its last shutdown before this boot, if any.
 JournalLink = Callable[[], tuple[str, str]]
 
@@ -64,12 +69,20 @@ class ChangedNote(msgspec.Struct, omit_defaults=True):
         return self.taint or self.unschedulable or bool(self.conditions)
 
 
-def read_note(node: api.ApiNode) -> ChangedNote:
-    """Our changes, according to the Node. A spoilt annotation counts as empty."""
+def read_annotation(
+    node: api.ApiNode, name: str, kind: type[NoteT], characters_max: int = NOTE_CHARACTERS_MAX
+) -> NoteT | None:
+    """None: there is none, or it is spoilt."""
+    text = node.metadata.annotations.get(name, "")
     try:
-        return msgspec.json.decode(node.metadata.annotations.get(CHANGED_ANNOTATION, "{}"), type=ChangedNote)
+        return msgspec.json.decode(text, type=kind) if len(text) <= characters_max else None
     except (ValueError, RecursionError):
-        return ChangedNote()
+        return None
+
+
+def read_note(node: api.ApiNode) -> ChangedNote:
+    """Our changes, according to the Node."""
+    return read_annotation(node, CHANGED_ANNOTATION, ChangedNote) or ChangedNote()
 
 
 def is_tainted(node: api.ApiNode) -> bool:
@@ -451,19 +464,23 @@ NAMED_MAX = 50
 NAME_CHARACTERS_MAX = 256
 
 
+BootId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
+HexId = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z")]
+
+
 class LastBootNote(msgspec.Struct, rename="camel", omit_defaults=True):
     """The annotation about the boot ``boot_id`` that ended. ``alive_at``: RFC 3339. ``said_by``: the boot of
-    the writer.
+    the writer. Far fewer than 9999 waves exist.
     """
 
-    boot_id: str = ""
-    ending: str = ""
-    why: str = ""
-    wave: int = -1
+    boot_id: BootId
+    said_by: BootId
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: Annotated[int, msgspec.Meta(ge=-1, le=9999)] = -1
     alive_at: str = ""
-    journal: str = ""
-    trace: str = ""
-    said_by: str = ""
+    journal: HexId = ""
+    trace: HexId = ""
 
 
 def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:

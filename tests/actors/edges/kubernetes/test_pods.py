@@ -100,8 +100,8 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         bounds, "now", bounds.Bounds(last_write_seconds=WATCHDOG_SECONDS, awake_seconds=WATCHDOG_SECONDS)
     )
-    monkeypatch.setattr(caching, "MEMBERSHIP_SECONDS", 0.01)
-    monkeypatch.setattr(caching, "DETAIL_SECONDS", WATCHDOG_SECONDS)
+    monkeypatch.setattr(caching, "GATHER_SECONDS", 0.01)
+    monkeypatch.setattr(caching, "REST_SECONDS", 0.01)
 
 
 @asynccontextmanager

@@ -132,8 +132,8 @@ class Moody:
 @asynccontextmanager
 async def writing(server: Moody) -> AsyncIterator[tuple[HeardCaller, Outbox]]:
     """A writer's caller, and what is said of the server's health; at first that it answers."""
-    outbox, heard = Outbox(), HeardCaller(server)
-    heard.health = health = ApiHealth(server, "node-1", outbox, PodStore())
+    outbox = Outbox()
+    heard = HeardCaller(server, health := ApiHealth(server, "node-1", outbox, PodStore()))
     await health.answered()
     server.asked.clear()
     async with trio.open_nursery() as nursery:

@@ -17,7 +17,6 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     CLOUD_SHUTDOWN,
     DECLARED_ANNOTATION,
     DECLARED_SECONDS_MAX,
-    STATEMENT_CHARACTERS_MAX,
     Certificate,
     ClusterView,
     Declared,
@@ -25,7 +24,11 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     NodeView,
     project_node,
 )
-from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, certificate_text
+from ebbtide.actors.edges.kubernetes.node_writes import (
+    CERTIFICATE_ANNOTATION,
+    NOTE_CHARACTERS_MAX,
+    certificate_text,
+)
 from ebbtide.actors.edges.proof_sources.node_statements import (
     AGAIN_SECONDS,
     ALIVE_SECONDS,
@@ -82,7 +85,7 @@ def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *
     assert projected({CERTIFICATE_ANNOTATION: text}).certificate == Certificate("b1", safe)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (STATEMENT_CHARACTERS_MAX + 1), "[" * 9999])
+@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (NOTE_CHARACTERS_MAX + 1), "[" * 9999])
 def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
     """Nobody waits for it."""
     assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
@@ -102,7 +105,7 @@ def test_a_persons_word_is_read() -> None:
             {**DECLARED, "seconds": "600"},
             "the annotation is no JSON object with uid, boot, mark, by and seconds",
         ),
-        ("x" * (STATEMENT_CHARACTERS_MAX + 1), "the annotation is too long"),
+        ("x" * (NOTE_CHARACTERS_MAX + 1), "the annotation is too long"),
         ({**DECLARED, "by": ""}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
         ({**DECLARED, "by": "a b\n"}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
         ({**DECLARED, "by": "a" * 65}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
