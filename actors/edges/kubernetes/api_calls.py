@@ -486,8 +486,6 @@ async def _ask_for_list(call: ApiCall, path: str) -> Answer:
 
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
-#: After a larger part the next ones ask for fewer pods.
-PART_BYTES = 4 * 1024 * 1024
 #: After a part over the limit: 50 of the largest pods have 75 MiB.
 TOO_LONG_DIVISOR = 4
 #: For lists that were over the limit.
@@ -502,8 +500,8 @@ async def list_in_parts(
     limit: int,
 ) -> tuple[list[ResultT], str]:
     """The projected objects and their resource version. ``path`` makes the list's path from the
-    fields of its query. ``limit``: the size of the first part; after a large part the next ones are smaller,
-    since a pod object can be 1.5 MiB. Raises Unanswered, and what ``ask`` raises.
+    fields of its query. ``limit``: the size of the first part; after a part over the limit the next ones
+    are smaller, since a pod object can be 1.5 MiB. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -536,8 +534,6 @@ async def take_parts(
         more = part.metadata.more
         if not more:
             return part.metadata.resource_version
-        if len(answer.body) > PART_BYTES:
-            limit = max(1, limit * PART_BYTES // len(answer.body))
 
 
 def _known_of_object(pod: ApiPod) -> KnownPod:

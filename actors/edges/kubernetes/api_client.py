@@ -17,7 +17,7 @@ import os
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
@@ -350,9 +350,6 @@ OLD_SESSION_SECONDS = 30.0
 #: The largest answer is a list of a node's pods, some megabytes. A pod may have 1.5 MiB, and an answer is in
 #: memory twice for a moment.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
-#: Of longer answers one is read at a time; the others wait in the kernel. Three large lists at once would
-#: exceed the daemon's memory.
-LARGE_BYTES = 4 * 1024 * 1024
 
 
 class ApiClient:
@@ -368,8 +365,6 @@ class ApiClient:
         self._loop: trio_asyncio.BaseTrioEventLoop | None = None
         self._nursery: trio.Nursery | None = None
         self._session: ApiSession | None = None
-        #: Held by the reader of an answer over LARGE_BYTES.
-        self.large = asyncio.Lock()
         #: A call failed: the files may name another server now.
         self._doubt = trio.Event()
         #: Why there is no session.
@@ -468,15 +463,12 @@ class ApiClient:
             _, response = await self._request(method, path, headers, body)
             async with response:
                 pieces, size = [], 0
-                async with AsyncExitStack() as turn:
-                    async for piece in response.content.iter_any():
-                        pieces.append(piece)
-                        size += len(piece)
-                        if size - len(piece) <= LARGE_BYTES < size:
-                            await turn.enter_async_context(self.large)
-                        if size > ANSWER_BYTES_MAX:
-                            raise api.AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
-                    return api.Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+                async for piece in response.content.iter_any():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > ANSWER_BYTES_MAX:
+                        raise api.AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
+                return api.Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
         answer: api.Answer = await self._run(exchange(), method, path)
         return answer

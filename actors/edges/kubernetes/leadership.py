@@ -32,8 +32,6 @@ from ebbtide.events.units import span_s
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 #: Two replicas that start together soon ask at different times.
 JITTER = 0.2
-#: The longest promise of another holder that counts.
-LEASE_SECONDS_MAX = 60.0
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -246,8 +244,7 @@ class Leadership:
             raise api.Unanswered(f"a Lease that cannot be read: {error}") from None
         self._found = {**found, "spec": found.get("spec") or {}}
         if record != self._record:
-            promised = min(record.lease_duration_seconds or 0, LEASE_SECONDS_MAX)
-            self._free_at = trio.current_time() + max(LEASE_SECONDS, promised)
+            self._free_at = trio.current_time() + LEASE_SECONDS
         self._record, self.holder = record, record.holder
 
     def _trouble(self, error: Exception) -> None:

@@ -33,7 +33,6 @@ from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
     KnownPod,
-    PodStore,
 )
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell
 from ebbtide.events import bounds
@@ -532,8 +531,13 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
     """Reports the missing pods before it ends."""
     call = parts.call(order.key, order.timeout_ns / NS_PER_SECOND)
     missing, why, next_list, ended = order.uids, "", 0.0, Ending()
-    shown: set[str] = set()
-    while missing := tuple(uid for uid in missing if not _is_final(parts.lookup, uid, shown)):
+
+    def is_final(uid: str) -> bool:
+        """By the watch, which may be behind."""
+        pod = parts.lookup.find(uid)
+        return pod is not None and pod.phase in FINAL_PHASES
+
+    while missing := tuple(uid for uid in missing if not is_final(uid)):
         now = trio.current_time()
         if now >= call.until:
             without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
@@ -558,18 +562,3 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
             await trio.sleep(min(STATUS_POLL_SECONDS, call.left_seconds))
     await outlet.put(StatusesSeen(key=order.key, missing=missing))
     return ended
-
-
-def _is_final(lookup: PodStore, uid: str, shown: set[str]) -> bool:
-    """By the watch, which may be behind.
-
-    ``shown``: pods that it has shown since the order. One that is no longer there has lost its object: a
-    kubelet writes the last status and removes the object at once, and the watch may show only the second.
-    A mirror's object may go while its pod stays.
-    """
-    pod = lookup.find(uid)
-    if pod is None:
-        return uid in shown
-    if not pod.static:
-        shown.add(uid)
-    return pod.phase in FINAL_PHASES

@@ -13,7 +13,7 @@ from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
 from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, ClusterView
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
-from ebbtide.events.outage_events import NodeRead, PowerOff, ReadNode, RemoveTaint, SetQuarantine, SetTaint
+from ebbtide.events.outage_events import NodeRead, ReadNode, RemoveTaint, SetQuarantine, SetTaint
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed
@@ -149,20 +149,6 @@ class Hand:
             "status_mark": read.status_mark,
         }
         return SetTaint(**{"key": self._key()} | said | fields)
-
-    def power_off(self, **fields: Any) -> PowerOff:
-        """The same for the machine."""
-        read = self.last()
-        said: dict[str, Any] = {
-            "node": self.kubelet.name,
-            "node_uid": read.uid,
-            "boot_id": read.boot_id,
-            "system_uuid": read.system_uuid,
-            "ready": read.ready,
-            "lease_mark": read.lease_mark,
-            "status_mark": read.status_mark,
-        }
-        return PowerOff(**{"key": self._key()} | said | fields)
 
     def untaint(self) -> RemoveTaint:
         return RemoveTaint(key=self._key(), node=self.kubelet.name, node_uid=self.kubelet.uid)

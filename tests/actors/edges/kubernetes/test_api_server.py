@@ -7,7 +7,6 @@ they are is proved in virtual time.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -343,7 +342,7 @@ async def test_a_lease_is_held_lost_and_held_again(
     """A label of somebody's is no loss, an edit of its holder is one, and deleted it is made anew."""
     # It is renewed every fifth of a second, and counts for longer than any test.
     bounded = {"LEASE_SECONDS": 3 * WATCHDOG_SECONDS, "RENEW_SECONDS": 2 * WATCHDOG_SECONDS}
-    for bound, seconds in (bounded | {"RETRY_SECONDS": 0.2, "LEASE_SECONDS_MAX": math.inf}).items():
+    for bound, seconds in (bounded | {"RETRY_SECONDS": 0.2}).items():
         monkeypatch.setattr(leadership, bound, seconds)
     name, lines, terms = f"lease-{uuid4()}", list[str](), list[str]()
     path = f"{LEASES}/{name}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-from msgspec import structs
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import node_writes
@@ -24,7 +23,6 @@ from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
-from ebbtide.events.facts import StatusesSeen
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
 from tests.actors.edges.kubernetes.write_rig import TRACE, TRACEPARENT, Fixed, known
 from tests.actors.edges.process.process_bed import Outbox
@@ -263,26 +261,6 @@ async def test_time_that_has_passed_is_no_grace(autojump_clock: MockClock) -> No
     hand = Hand(lambda asked: (0.01, OK) if asked.method == "DELETE" else None, "a")
     assert await hand.do(delete(after_taint=True)) == Ending()
     assert hand.server.asked[-1].body["gracePeriodSeconds"] == 8
-
-
-@pytest.mark.parametrize(("static", "seconds"), [(False, 0.52), (True, 2.0)])
-async def test_await_believes_the_watch_of_an_object_that_is_gone(
-    autojump_clock: MockClock, static: bool, seconds: float
-) -> None:
-    """Where the watch loses a pod's object no slow list is waited for; a mirror's proves nothing."""
-    hand = Hand(lambda asked: (0.4, Answer(200, RUNNING)))
-    hand.lookup.add(structs.replace(seen("a"), static=static))
-    began = trio.current_time()
-
-    async def lose() -> None:
-        await trio.sleep(0.5)
-        hand.lookup.remove("a")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lose)
-        await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=2_000_000_000))
-    assert trio.current_time() - began == pytest.approx(seconds, abs=0.03)
-    assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("a",) if static else ())]
 
 
 async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:

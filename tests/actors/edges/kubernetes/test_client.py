@@ -337,37 +337,6 @@ async def test_writers_find_their_pods_among_large_ones(
     assert [each.get("resourceVersion") for each in asked] == [["0"], None, None, None]
 
 
-async def test_large_answers_are_taken_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in memory is bounded, however many ask; small ones pass."""
-    monkeypatch.setattr(link, "LARGE_BYTES", 100)
-    whole, over = trio.Event(), list[str]()
-
-    async def serve(stream: trio.SocketStream) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some()
-        size = 50 if b"/small" in head else 500
-        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
-        await stream.send_all(b"x" * (size - 1))
-        if b"/first" in head:
-            await whole.wait()
-        await stream.send_all(b"x")
-
-    async def ask(client: ApiClient, path: str) -> None:
-        assert len((await client.call("GET", path, seconds_max=WATCHDOG_SECONDS)).body) >= 50
-        over.append(path)
-
-    async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
-        nursery.start_soon(ask, made, "/first")
-        await until(made.large.locked, "the first is taken in")
-        nursery.start_soon(ask, made, "/second")
-        # The second is asked for, and is whole, before these are.
-        for _ in range(5):
-            await ask(made, "/small")
-        whole.set()
-    assert over == [*["/small"] * 5, "/first", "/second"]
-
-
 async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
     """A call that nobody waits for any more leaves nothing behind that another could trip over."""
     asked = trio.Event()

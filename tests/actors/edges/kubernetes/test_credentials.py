@@ -17,8 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes import api_client as light
@@ -119,16 +117,10 @@ def test_what_is_wrong(tmp_path: Path, document: Any, says: str) -> None:
 SECRETS = [
     '"SECRET',
     "SECRET: x",
-    "@SECRET",
-    "%SECRET",
     "[SECRET\n  x: y",
     "SECRET\n   token: aaa",
     "{a: SECRET}",
-    "*SECRET",
-    "!SECRET x",
     "!!int SECRET",
-    "!!timestamp SECRET",
-    "!!binary SECRET",
     '"SECRET\\n"',
     '"SECR\u00c9T"',
 ]
@@ -179,16 +171,6 @@ def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
         read_kubeconfig(written(tmp_path, config(user={"tokenFile": str(fifo)})))
 
 
-@settings(max_examples=50)
-@given(st.text(max_size=60) | st.binary(max_size=60))
-def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str | bytes) -> None:
-    """Whatever stands in the file, it is refused and nothing else is raised."""
-    path = tmp_path_factory.getbasetemp() / "any"
-    path.write_bytes(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
-    with pytest.raises(UnusableCredentials):
-        read_kubeconfig(path)
-
-
 def test_in_a_pod(tmp_path: Path) -> None:
     """A pod finds the server in its environment, and its token and authority in its account."""
     (tmp_path / "token").write_text("t")
@@ -215,23 +197,6 @@ async def test_a_token_that_rotates(tmp_path: Path) -> None:
     second = await credentials.refresh()
     assert (first.token, second.token) == ("one", "two")
     assert first.connection() == second.connection()
-
-
-async def test_a_certificate_behind_a_link(tmp_path: Path) -> None:
-    """The kubelet rotates its certificate by moving a link; that is another connection."""
-    for name in ("one", "two"):
-        (tmp_path / name).write_text(name)
-    link = tmp_path / "current.pem"
-    link.symlink_to("one")
-    user = {"client-certificate": "current.pem", "client-key": "current.pem"}
-    credentials = Credentials(written(tmp_path, config(user=user)))
-    first = await credentials.refresh()
-    await credentials.refresh()
-    (tmp_path / "moved").symlink_to("two")
-    (tmp_path / "moved").rename(link)
-    second = await credentials.refresh()
-    assert (second.certificate, second.key) == (b"two", b"two")
-    assert first.connection() != second.connection()
 
 
 # --- plugins -----------------------------------------------------------------------------------

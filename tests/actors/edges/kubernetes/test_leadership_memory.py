@@ -177,18 +177,6 @@ async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockCloc
         )
 
 
-@pytest.mark.parametrize("promised, waited", [(1, 15), (30, 30), (1_000_000, 60)])
-async def test_a_holder_that_promises_longer(promised: int, waited: int, autojump_clock: MockClock) -> None:
-    """Of another version, perhaps: it is waited for, but not for ever."""
-    server = Leases(Draws(1))
-    server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}}
-    server.objects["outage"]["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": promised}
-    async with replicas(server, 1) as log:
-        began = trio.current_time()
-        await log.until(1)
-        assert waited <= trio.current_time() - began <= waited + 1
-
-
 @pytest.mark.parametrize(
     "method, code, text",
     [
@@ -218,12 +206,6 @@ async def test_what_is_refused_is_told_once(
         server.refused = {}
         with trio.fail_after(8):
             await log.until(1)
-
-
-def test_without_an_identity() -> None:
-    """Refused: another replica could not be told apart."""
-    with pytest.raises(ValueError, match="needs an identity"):
-        Leadership(Leases(Draws(1)), "n", "l", "")
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

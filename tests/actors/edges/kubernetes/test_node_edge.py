@@ -11,7 +11,6 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.outage_events import CHANGED
 from tests.actors.edges.kubernetes.outage_rig import OTHERS, Kubelet, asking
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed
@@ -20,10 +19,7 @@ pytestmark = [pytest.mark.node]
 
 #: Not the shipped account: its roles have this name on the same server, and others would find ours there.
 ACCOUNT = "ebbtide-taints"
-OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 NOTE = "ebbtide.dev/out-of-service"
-
-Change = Callable[[Kubelet], Awaitable[object]]
 
 
 @pytest.fixture
@@ -42,65 +38,6 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 async def is_untouched(kubelet: Kubelet) -> bool:
     return await kubelet.taints() == [OTHERS] and NOTE not in await kubelet.annotations()
-
-
-# --- what is seen ---------------------------------------------------------------------------------
-
-
-# --- the taint ------------------------------------------------------------------------------------
-
-
-async def _annotate(kubelet: Kubelet) -> None:
-    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {"example.test/a": "b"}}})
-
-
-async def _taint_elsewhere(kubelet: Kubelet) -> None:
-    await kubelet.bed.api.patch(kubelet.path, {"spec": {"taints": [OTHERS, OUT_OF_SERVICE]}})
-
-
-async def _clean(kubelet: Kubelet) -> None:
-    await kubelet.bed.api.patch(
-        kubelet.path, {"spec": {"taints": [OTHERS]}, "metadata": {"annotations": {"example.test/a": None}}}
-    )
-
-
-CHANGES: dict[str, Change] = {
-    "a renewal": lambda kubelet: kubelet.renew(),
-    "a status": lambda kubelet: kubelet.report(ready="Unknown"),
-    "Ready": lambda kubelet: kubelet.report(ready="True"),
-    "another boot": lambda kubelet: kubelet.report(boot="boot-2", ready="Unknown"),
-    "another's taint": _taint_elsewhere,
-    "anything at all": _annotate,
-}
-
-
-#: What is no sign of life of the machine: the version alone is another.
-STILL_OFF = ("another's taint", "anything at all")
-
-
-@pytest.mark.parametrize("name", CHANGES)
-async def test_a_machine_that_has_spoken_is_not_switched_off(
-    rights: Path, kubelet: Kubelet, name: str
-) -> None:
-    """Read again, and told first; whatever else has changed on the Node is not about its power."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        order, before = hand.power_off(), len(hand.outbox.facts)
-        assert await hand.edge.as_ordered(order, hand.outbox) is None
-        await CHANGES[name](kubelet)
-        checked = await hand.edge.as_ordered(order, hand.outbox)
-        assert checked == (None if name in STILL_OFF else Ending("failed", CHANGED))
-        assert len(hand.outbox.facts) > before
-        assert hand.caller.patches == 0
-        await _clean(kubelet)
-        assert await hand.read() == Ending()
-        assert await hand.edge.as_ordered(hand.power_off(), hand.outbox) is None
-        other = hand.power_off(system_uuid="another")
-        assert await hand.edge.as_ordered(other, hand.outbox) == Ending("failed", CHANGED)
-        order = hand.power_off()
-        await kubelet.remove()
-        await kubelet.register(ready="Unknown")
-        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
 
 
 # --- answers that are lost ------------------------------------------------------------------------
@@ -161,9 +98,3 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
         await sent.wait()
         assert await hand.do(hand.untaint()) == Ending()
         assert await is_untouched(kubelet)
-
-
-# --- whose taint ----------------------------------------------------------------------------------
-
-
-# --- rights ---------------------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from itertools import permutations
+from contextlib import asynccontextmanager
 from typing import Any, get_args
 
 import msgspec
@@ -13,7 +12,6 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode, Unanswered
-from ebbtide.actors.edges.kubernetes.api_client import LineStream
 from ebbtide.actors.edges.kubernetes.node_edge import (
     Look,
     NodeEdge,
@@ -22,6 +20,8 @@ from ebbtide.actors.edges.kubernetes.node_edge import (
     untaint_patch,
 )
 from ebbtide.actors.edges.kubernetes.node_view import (
+    LEASES_PATH,
+    NODES_PATH,
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
     ClusterView,
@@ -35,6 +35,7 @@ from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
 from ebbtide.events.decisions import PublishLastBoot
 from ebbtide.events.values import BootEnding, BootEndReason
+from tests.actors.edges.kubernetes.work_fake import Server
 from tests.actors.edges.process.process_bed import Outbox
 
 NODE = NodeView("n", "u", "1", "b1", "True", "s", "p", "none", (), "s1")
@@ -92,6 +93,9 @@ ORDER = outage_events.SetTaint(
 )
 
 
+POWER_FIELDS = ("node", "node_uid", "boot_id", "ready", "lease_mark", "status_mark")
+
+
 @pytest.mark.parametrize(
     ("fields", "as_ordered"),
     [
@@ -109,62 +113,46 @@ def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ord
     """Each of it; a mark that was there and is gone is no sign of life."""
     order, node = msgspec.structs.replace(ORDER, **fields), NODE._replace(ready="Unknown")
     assert is_as_ordered(order, node, "l1") == as_ordered
+    # What else has changed on the Node is not about its power, but its UUID is.
+    ours = {each: getattr(order, each) for each in POWER_FIELDS}
+    power_off = outage_events.PowerOff(key="k", system_uuid="s", **ours)
+    same = as_ordered or "resource_version" in fields
+    assert is_as_ordered(power_off, node._replace(version="9"), "l1") == same
+    assert not is_as_ordered(msgspec.structs.replace(power_off, system_uuid="t"), node, "l1")
     if not fields:
         assert is_as_ordered(order, node._replace(status_mark=""), "")
 
 
 @pytest.mark.parametrize(
-    ("added", "boot", "told"),
+    ("note", "taint", "owner", "boot"),
     [
-        ("T", '"b1"', "b1"),
-        ("T", '""', ""),
-        # It is about another taint than the one that stands.
-        ("U", '"b1"', ""),
+        ("", None, "none", ""),
+        ("", {"timeAdded": "T"}, "other", ""),
+        ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "T"}, "ours", ""),
+        ('{"effect":"NoExecute","added":"T","boot":"b1"}', {"timeAdded": "T"}, "ours", "b1"),
         # Spoilt by somebody: it is our taint, and about what, nobody says.
-        ("T", '"' + "b" * 65 + '"', ""),
+        ('{"effect":"NoExecute","added":"T","boot":"%s"}' % ("b" * 65), {"timeAdded": "T"}, "ours", ""),
+        ('{"effect":"NoExecute","added":"T","boot":"b1"}', {"timeAdded": "other"}, "other", ""),
+        ('{"effect":"NoExecute","added":"T"}', {}, "other", ""),
+        ('{"effect":"NoSchedule","added":"T"}', {"timeAdded": "T"}, "other", ""),
+        ('{"effect":"NoExecute"}', {}, "other", ""),
+        ("{", {"timeAdded": "T"}, "other", ""),
+        ('{"added":7}', {"timeAdded": "T"}, "other", ""),
     ],
 )
-def test_which_boot_our_taint_is_about(added: str, boot: str, told: str) -> None:
-    taint = {"key": OUT_OF_SERVICE, "effect": "NoExecute", "timeAdded": "T"}
-    found = node_object(spec={"taints": [taint]})
-    note = f'{{"effect":"NoExecute","added":"{added}","boot":{boot}}}'
-    found["metadata"]["annotations"] = {NOTE_ANNOTATION: note}
-    view = project_node(msgspec.convert(found, ApiNode))
-    (read,) = facts_between(None, Look(view, ""))
-    assert isinstance(read, outage_events.NodeRead)
-    assert (read.taint, read.taint_boot) == ("ours" if added == "T" else "other", told)
-
-
-@pytest.mark.parametrize(
-    ("note", "taint", "owner"),
-    [
-        ("", None, "none"),
-        ("", {"timeAdded": "T"}, "other"),
-        ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "T"}, "ours"),
-        ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "other"}, "other"),
-        ('{"effect":"NoExecute","added":"T"}', {}, "other"),
-        ('{"effect":"NoSchedule","added":"T"}', {"timeAdded": "T"}, "other"),
-        ('{"effect":"NoExecute"}', {}, "other"),
-        ("{", {"timeAdded": "T"}, "other"),
-        ('{"added":7}', {"timeAdded": "T"}, "other"),
-    ],
-)
-def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str) -> None:
-    """Ours is the one that the note names, by its time; only that is taken away."""
+def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str, boot: str) -> None:
+    """Ours is the one that the note names, by its time; only that is taken away. Its boot is told."""
     taints = [] if taint is None else [{"key": OUT_OF_SERVICE, "effect": "NoExecute", **taint}]
     found = node_object(spec={"taints": taints})
     found["metadata"]["annotations"] = {NOTE_ANNOTATION: note} if note else {}
     node = msgspec.convert(found, ApiNode)
-    assert project_node(node).taint == owner
+    (read,) = facts_between(None, Look(project_node(node), ""))
+    assert isinstance(read, outage_events.NodeRead)
+    assert (read.taint, read.taint_boot) == (owner, boot)
     back = untaint_patch(node)
-    if owner == "ours":
-        assert back is not None
-        assert back["spec"]["taints"] is None
-    elif note:
-        assert back is not None
-        assert back["spec"]["taints"] == taints
-    else:
-        assert back is None
+    assert (back is None) == (not note)
+    if back is not None:
+        assert back["spec"]["taints"] == (None if owner == "ours" else taints)
 
 
 # --- how the last boot ended ----------------------------------------------------------------------
@@ -213,22 +201,15 @@ def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) 
         {"bootId": "b1"},
         {"bootId": BOOTS[0].upper()},
         {"bootId": f"{BOOTS[0]}\n"},
-        {"bootId": None},
         {"saidBy": ""},
         {"ending": "exploded"},
-        {"ending": ""},
-        {"ending": ["abrupt"]},
         {"why": "<script>"},
         {"wave": -2},
         {"wave": 10_000},
-        {"wave": 2**70},
         {"wave": True},
-        {"wave": "2"},
         {"aliveAt": "yesterday"},
-        {"aliveAt": "1969-12-31T23:59:59Z"},
         {"aliveAt": "9999-12-31T23:59:59Z"},
         {"journal": "a" * 31},
-        {"journal": "A" * 32},
         {"trace": "b" * 33},
         {"trace": "\u0661" * 32},
         {"more": "x" * 1024},
@@ -243,19 +224,6 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
 # --- versions -------------------------------------------------------------------------------------
 
 
-async def test_never_an_older_version_after_a_newer_one() -> None:
-    """In whatever order a watch and answers say them, what is known only grows newer."""
-    for order in permutations(("8", "9", "10", "11")):
-        view, seen = ClusterView(), []
-        for version in order:
-            view.nodes.put(NODE._replace(version=version))
-            found = view.of("n").node
-            assert found is not None
-            seen.append(int(found.version))
-        assert seen == sorted(seen)
-        assert seen[-1] == 11
-
-
 # --- silence --------------------------------------------------------------------------------------
 
 
@@ -264,16 +232,6 @@ class Nobody:
 
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         raise Unanswered("nobody is there")
-
-
-class Refuses(Nobody):
-    """A server that has not given the rights."""
-
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
-        return Answer(403, b"{}")
-
-    def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
-        raise Unanswered("nothing was listed")
 
 
 @asynccontextmanager
@@ -336,61 +294,30 @@ async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -
         assert missed(box) == []
 
 
-class Cluster:
-    """A server with one node, whose watch of the leases says ``lines`` and ends with an error."""
-
-    def __init__(self) -> None:
-        self.reachable = True
-
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
-        if not self.reachable:
-            raise Unanswered("nobody is there")
-        meta = {"name": "n", "resourceVersion": "1"}
-        lease = {"metadata": meta, "spec": {"renewTime": "l1", "leaseDurationSeconds": 40}}
-        items = [lease] if "leases" in path else [node_object()]
-        return Answer(200, msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items}))
-
-    @asynccontextmanager
-    async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
-        if not self.reachable:
-            raise Unanswered("nobody is there")
-
-        async def read() -> bytes:
-            while self.reachable:
-                await trio.sleep(1)
-            raise Unanswered("the connection was lost")
-
-        yield LineStream(200, read)
-
-
 async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
-    """Both kinds are listed and followed, and it knows when renewals are seen and when not."""
-    server, view = Cluster(), ClusterView()
+    """Both kinds are listed and followed, older states never follow newer ones, and the view knows when
+    renewals are seen and when not, which the operator hears once.
+    """
+    server, told = Server(), list[str]()
+    view = ClusterView(lambda level, line: told.append(line))
+    server.put(NODES_PATH, node_object())
+    server.put(LEASES_PATH, {"metadata": {"name": "n"}, "spec": {"renewTime": "l1"}})
     async with trio.open_nursery() as nursery:
         nursery.start_soon(view.run, server)
         await view.listed()
-        assert view.of("n").node is not None
+        found = view.of("n").node
+        assert found is not None
+        view.nodes.put(found._replace(version="0", boot_id="older"))
+        assert view.of("n").node == found
         await trio.sleep(5)
         began = view.sees_since
         assert began < trio.current_time()
         server.reachable = False
-        await trio.sleep(20)
+        await trio.sleep(60)
         assert view.sees_since == float("inf")
         server.reachable = True
         await trio.sleep(20)
         assert began < view.sees_since < trio.current_time()
         nursery.cancel_scope.cancel()
-
-
-async def test_watches_that_are_refused_are_told(autojump_clock: MockClock) -> None:
-    """Without them nobody is followed: who set up the rights has to hear it, once."""
-    told: list[str] = []
-    view = ClusterView(lambda level, line: told.append(line))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(view.run, Refuses())
-        await trio.sleep(600)
-        nursery.cancel_scope.cancel()
-    assert sorted(told) == [
-        "Kubernetes API: leases of nodes are not seen: 403",
-        "Kubernetes API: nodes are not seen: 403",
-    ]
+    for word in ("are not seen", "are seen again"):
+        assert sum(word in line for line in told) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -18,7 +17,6 @@ from tests.actors.edges.kubernetes.rig import running as edge_running
 from tests.actors.edges.kubernetes.write_rig import (
     NODE,
     NODE_CLIENT,
-    account,
     delete,
     known,
     of_kind,
@@ -26,8 +24,7 @@ from tests.actors.edges.kubernetes.write_rig import (
 )
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
-from tests.node.identities import Client
-from tests.node.pods import PODS, container, pod, running, static
+from tests.node.pods import PODS, pod, running, static
 from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
@@ -38,11 +35,6 @@ AFTER = 4102444800
 def statuses(*made: Object, phase: str = "Failed", **fields: bool) -> DeliverStatuses:
     rows = tuple((known(each).uid, phase, "Terminated", MESSAGE) for each in made)
     return DeliverStatuses(key="NodeStatusActor/deliver//1", statuses=rows, **fields)
-
-
-@pytest.fixture(params=["node", "account"])
-async def client(bed: Bed, request: pytest.FixtureRequest) -> Client:
-    return NODE_CLIENT if request.param == "node" else await account(bed)
 
 
 @pytest.fixture
@@ -58,37 +50,13 @@ async def stop_kubelet(bed: Bed) -> None:
     await bed.stop(f"kubelet-{NODE}")
 
 
-async def test_failed(alone: Bed, client: Client) -> None:
-    """Phase, reason, message and conditions to the letter; its containers have ended, the rest is kept."""
-    (made,) = await running(alone, pod("one", NODE, containers=[container(), container(name="other")]))
-    await stop_kubelet(alone)
-    async with writing(alone, [known(made)], client) as hand:
-        assert await hand.do(statuses(made)) == Ending()
-    now = await alone.api.get(f"{PODS}/one")
-    state = now["status"]
-    assert (state["phase"], state["reason"], state["message"]) == ("Failed", "Terminated", MESSAGE)
-    mark = of_kind(now, "DisruptionTarget")
-    assert (mark["status"], mark["reason"], mark["message"]) == ("True", "TerminationByKubelet", MESSAGE)
-    for kind in ("Ready", "ContainersReady"):
-        assert (of_kind(now, kind)["status"], of_kind(now, kind)["reason"]) == ("False", "PodFailed")
-    assert of_kind(now, "PodScheduled") == of_kind(made, "PodScheduled")
-    for before, after in zip(made["status"]["containerStatuses"], state["containerStatuses"], strict=True):
-        ended = after["state"]["terminated"]
-        assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
-        assert ended["startedAt"] == before["state"]["running"]["startedAt"]
-        assert ended["containerID"] == before["containerID"]
-        assert not after["ready"]
-        assert all(after[name] == before[name] for name in ("name", "image", "imageID", "restartCount"))
-    assert state["podIP"] == made["status"]["podIP"]
-
-
-async def test_removed(alone: Bed, client: Client) -> None:
+async def test_removed(alone: Bed) -> None:
     """Objects that are not to stay go at once; a static pod's mirror is not a kubelet's to lose."""
     (made,) = await running(alone, pod("one", NODE))
     async with static(alone, alone.members[NODE], pod("still")) as mirror:
         still = await alone.api.get(mirror)
         await stop_kubelet(alone)
-        async with writing(alone, [known(made), known(still)], client) as hand:
+        async with writing(alone, [known(made), known(still)], NODE_CLIENT) as hand:
             assert await hand.do(statuses(made, still, remove=True)) == Ending()
         with pytest.raises(Refused) as refused:
             await alone.api.get(f"{PODS}/one")
@@ -154,24 +122,21 @@ async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> 
     assert phase == ("Running" if changed else "Failed")
 
 
-@pytest.mark.parametrize("change", ["nothing kept", "version", "started since", "started in this boot"])
+@pytest.mark.parametrize("change", ["nothing kept", "started since", "started in this boot"])
 async def test_stale(bed: Bed, change: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A pod that has changed, or has been started again, never gets a status of the boot before."""
     if change != "started in this boot":
         request.getfixturevalue("rebooted")
     (made,) = await running(bed, pod("one", NODE))
     made = await bed.api.get(f"{PODS}/one")
-    fields: dict[str, Any] = {
-        "version": {"resourceVersion": "1"},
-        "started since": {"startedAt": "2020-01-01T00:00:00Z"},
-    }.get(change, {})
+    fields = {"startedAt": "2020-01-01T00:00:00Z"} if change == "started since" else {}
     if change != "nothing kept":
         earlier(tmp_path, made, **fields)
     async with writing(bed, [known(made)], NODE_CLIENT, folder=tmp_path) as hand:
         ended = await hand.do(statuses(made, unchanged_only=True))
     assert ended.result == "cancelled"
-    words = {"nothing kept": "is not known from", "version": "has changed"}
-    assert f"default/one {words.get(change, 'has been started again')}" in ended.reason
+    why = "is not known from" if change == "nothing kept" else "has been started again"
+    assert f"default/one {why}" in ended.reason
     assert (await bed.api.get(f"{PODS}/one"))["status"]["phase"] == "Running"
 
 

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import PART_BYTES, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import LINE_BYTES_MAX, LineStream
 from ebbtide.actors.edges.kubernetes.api_watch import (
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
     Watch,
-    list_watched,
     pods_of,
 )
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
@@ -189,23 +188,3 @@ def test_anything(watches: list[list[bytes]], said: tuple[tuple[int, bytes], ...
     server = Server([pod("a")], *watches, bodies=said)
     _, outbox = trio.run(watched, server, clock, clock=clock)
     assert outbox.of(ApiRead)[-1].reachable
-
-
-async def test_a_list_in_parts() -> None:
-    """A list comes in parts; after one that was large the next are asked for smaller."""
-    asked: list[str] = []
-
-    class Pages(Server):
-        async def call(self, method: str, path: str, **how: Any) -> Answer:
-            asked.append(path.partition("limit=")[2])
-            number = len(asked)
-            more = "" if number == 3 else f"part {number + 1}"
-            metadata = {"resourceVersion": "7", "continue": more}
-            padding = " " * (10 * PART_BYTES if number == 1 else 0)
-            body = json.dumps({"metadata": metadata, "items": [pod(f"pod-{number}")]}) + padding
-            return Answer(200, body.encode())
-
-    pods, version = await list_watched(Pages([]), pods_of("node-1"))
-    assert [each.uid for each in pods] == ["pod-1", "pod-2", "pod-3"]
-    assert version == "7"
-    assert asked == ["50", "4&continue=part%202", "4&continue=part%203"]

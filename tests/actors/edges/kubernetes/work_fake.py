@@ -13,11 +13,11 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import LineStream
 from ebbtide.actors.edges.kubernetes.api_watch import LIVENESS_PATH
-from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH, OUT_OF_SERVICE
 from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH
 
 Object = dict[str, Any]
-PATHS = (PODS_PATH, ATTACHMENTS_PATH, VOLUMES_PATH)
+PATHS = (PODS_PATH, ATTACHMENTS_PATH, VOLUMES_PATH, NODES_PATH, LEASES_PATH)
 
 
 def pod(name: str, node: str = "", uid: str = "", **fields: Any) -> Object:
