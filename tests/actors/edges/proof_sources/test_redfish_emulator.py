@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
 from ebbtide.actors.edges.proof_sources.redfish import Redfish
 from tests.beds.bmc import Power, RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
@@ -70,9 +70,10 @@ async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: RedfishEmula
 async def test_switching_off(bmc: RedfishEmulator, changes: Changes) -> None:
     """Taken at once, off a while later, and that is what tells it; the second time nothing is left to do."""
     redfish = source(bmc)
-    assert await redfish.power_off(OURS) == ("done", "", None)
+    await redfish.power_off(OURS)
     assert set(await until(redfish, OFF)) <= {ON, OFF}
     assert changes == [(OURS, "Off")]
-    assert await redfish.power_off(OURS) == ("done", "", None)
-    assert (await source(bmc, system=f"{SYSTEMS}/{NEIGHBOUR}").power_off(OURS)).result == "failed"
+    await redfish.power_off(OURS)
+    with pytest.raises(Unread, match="its UUID is not the Node's systemUUID"):
+        await source(bmc, system=f"{SYSTEMS}/{NEIGHBOUR}").power_off(OURS)
     assert (bmc.power(OURS), bmc.power(NEIGHBOUR)) == ("Off", "On")
