@@ -40,8 +40,7 @@ def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
             yield from (Breach(of_boot.__name__, f"boot {view.number}: {each}") for each in of_boot(view))
 
 
-# The lock: held while pods run, released at once when they are gone, and in time; and armed again.
-
+# --- the lock: held while pods run, released at once when they are gone, and in time; and armed again
 
 #: From a daemon's start until it has caught up.
 CATCH_UP_NS = NS_PER_SECOND
@@ -49,65 +48,70 @@ CATCH_UP_NS = NS_PER_SECOND
 #: Above the longest pause between two attempts to arm.
 REARM_NS = 35 * NS_PER_SECOND
 
+#: How long the edge tries to deliver statuses.
+DELIVERY_NS = 10 * NS_PER_SECOND
+
+#: These change a shutdown's course or configuration.
+CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
+
+#: These may keep a node from being armed for a while.
+DISTURBANCES = (
+    *("shutdown", "withdraw", "reload", "logind-gone", "logind-back", "bus-lost"),
+    *("crash", "left", "stopping", "disk-fault"),
+)
+
 
 def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
     """The lock is held while pods run, until the time is over or a person releases it."""
-    for release in orderly_releases(view):
-        running = [container_label(box) for box in still_planned(view, release)]
+    for release in _orderly_releases(view):
+        running = [container_label(box) for box in _still_planned(view, release)]
         if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
             yield f"the lock was released at {span(release.at_ns)} while {', '.join(running)} ran"
 
 
-def the_lock_goes_at_once(view: BootView) -> BreachSentences:
+def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
     """When the last pod is gone, only the statuses may take their time (KEP-2000)."""
     for episode, records in view.episodes().items():
         planned = [each.event.pod.uid for each in records if isinstance(each.event, decisions.PodPlanned)]
-        plan = next((each for each in records if isinstance(each.event, decisions.PlanMade)), None)
-        if plan is None:
+        plan_ns = next(
+            (view.at_ns(each) for each in records if isinstance(each.event, decisions.PlanMade)), None
+        )
+        if plan_ns is None:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
-        since_ns = view.after_look_ns(max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)]))
+        since_ns = view.after_look_ns(max([plan_ns, *gone_ns, *_final_answers(view, records)]))
         # Bounds of statuses and of the trace under any configuration of this boot.
         flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
         by_ns = since_ns + flush_ns + view.slack_ns
-        if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
-            yield (f"episode {episode}: no release by {span(by_ns)}, all pods gone at {span(since_ns)}")
+        if not view.of("release") and _undisturbed(view, plan_ns, by_ns):
+            yield f"episode {episode}: no release by {span(by_ns)}, all pods gone at {span(since_ns)}"
         for release in view.of("release"):
             if view.boot.mode and release.at_ns > _release_by_ns(view, release) - NS_PER_SECOND:
                 continue  # an answering API server gets until the end of the grant
-            if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
+            if release.at_ns > by_ns and _undisturbed(view, plan_ns, release.at_ns):
                 at = span(release.at_ns)
                 yield f"episode {episode}: released at {at}, all pods gone at {span(since_ns)}"
 
 
-#: How long the edge tries to deliver statuses.
-DELIVERY_NS = 10 * NS_PER_SECOND
-
-
 def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
     """On a Kubernetes node: when the API server had answered, or its bound."""
-    if not view.boot.mode:
-        return []
-    found: list[int] = []
+    found, open_until_ns = list[int](), list[int]()
     ended = {record.event.key: None for record in records if isinstance(record.event, OrderEnded)}
-    open_until_ns: list[int] = []
-    for record in records:
-        event = record.event
-        if isinstance(event, decisions.ReleaseLock):
-            return found
-        if isinstance(event, OrderEnded):
-            if parse_order_key(event.key).actor == "NodeStatusActor":
-                found.append(view.at_ns(record))
-        elif isinstance(event, ApiRead) and not event.reachable:
-            # From here on, the configured time for a component that does not answer.
-            found.append(view.at_ns(record))
-        elif isinstance(event, decisions.AwaitStatuses) and event.key not in ended:
-            open_until_ns.append(view.at_ns(record) + event.timeout_ns)
-        elif isinstance(event, decisions.DeliverStatuses) and event.key not in ended:
-            open_until_ns.append(view.at_ns(record) + DELIVERY_NS)
-        elif isinstance(event, decisions.AwaitUnmounts) and event.key not in ended:
-            open_until_ns.append(view.at_ns(record) + event.timeout_ns)
+    for record in records if view.boot.mode else ():
+        at_ns = view.at_ns(record)
+        match record.event:
+            case decisions.ReleaseLock():
+                return found
+            case OrderEnded(key=key) if parse_order_key(key).actor == "NodeStatusActor":
+                found.append(at_ns)
+            case ApiRead(reachable=False):
+                # From here on, the configured time for a component that does not answer.
+                found.append(at_ns)
+            case decisions.AwaitStatuses() | decisions.AwaitUnmounts() as wait if wait.key not in ended:
+                open_until_ns.append(at_ns + wait.timeout_ns)
+            case decisions.DeliverStatuses(key=key) if key not in ended:
+                open_until_ns.append(at_ns + DELIVERY_NS)
     # Cancelled, or without power, before the release.
     return [*found, *open_until_ns]
 
@@ -118,55 +122,37 @@ def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
     return view.served_through(from_ns, to_ns) and not changed
 
 
-#: These change a shutdown's course or configuration.
-CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
-
-
-def orderly_releases(view: BootView) -> list[Happening]:
+def _orderly_releases(view: BootView) -> list[Happening]:
     """Releases of a recorded shutdown that no person asked for."""
-    asked = [seen.at_ns for seen in view.of("release-asked")]
-    return [
-        seen
-        for seen in view.of("release")
-        if seen.detail == decisions.ReleaseLock.__name__
-        and not any(at <= seen.at_ns for at in asked)
-        and not view.hurt
-    ]
+    asked_ns = min((seen.at_ns for seen in view.of("release-asked")), default=view.ended_ns + 1)
+    releases = [] if view.hurt else view.of("release")
+    lock = decisions.ReleaseLock.__name__
+    return [seen for seen in releases if seen.detail == lock and seen.at_ns < asked_ns]
 
 
-def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
+def _still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
     """Containers of planned pods that run at that moment, without those that were started again after the
     pods were given up, which is on record.
     """
-    planned = dict.fromkeys(
-        event.pod.uid
-        for record, event in view.events(decisions.PodPlanned)
-        if view.at_ns(record) <= release.at_ns
-    )
+    at_ns = release.at_ns
     return [
         box
         for box in view.boxes()
-        if box.uid in planned
-        and view.known_ns(box) <= release.at_ns < view.exit_ns(box)
-        and not (box.attempt and _said_to_run(view, box, release.at_ns))
+        if any(view.at_ns(record) <= at_ns for record, _ in view.plans(box.uid))
+        and view.known_ns(box) <= at_ns < view.exit_ns(box)
+        and not (box.attempt and view.fate(box.uid, view.started_ns(box), at_ns) in ("unknown", "failed"))
     ]
 
 
-def _said_to_run(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
-    said = [end.outcome for end_ns, end in view.ends(box.uid) if view.started_ns(box) <= end_ns <= at_ns]
-    return said[-1:] == ["unknown"] or said[-1:] == ["failed"]
-
-
-def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
+def no_ended_pod_runs(view: BootView) -> BreachSentences:
     """No pod that has a recorded end runs at the release."""
-    for release in orderly_releases(view):
+    for release in _orderly_releases(view):
         for box in view.boxes():
-            if not view.known_ns(box) <= release.at_ns < view.exit_ns(box) or view.forgotten(box.uid):
-                continue
-            said = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns <= release.at_ns]
-            if said[-1:] and said[-1] in ("graceful", "killed"):
-                at = span(release.at_ns)
-                yield f"{container_label(box)} runs at the release at {at}, and is {said[-1]} on record"
+            if view.known_ns(box) <= release.at_ns < view.exit_ns(box) and not view.forgotten(box.uid):
+                fate = view.fate(box.uid, 0, release.at_ns)
+                if fate in ("graceful", "killed"):
+                    at = span(release.at_ns)
+                    yield f"{container_label(box)} runs at the release at {at}, and is {fate} on record"
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
@@ -175,15 +161,17 @@ def _release_by_ns(view: BootView, release: Happening) -> int:
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
             break
-        if isinstance(record.event, decisions.ShutdownBegan):
-            given_up = False
-        if isinstance(record.event, decisions.ShutdownBegan | decisions.DeadlineMoved) and not given_up:
-            found = view.mono_at_ns(record.event.release_by_ns)
-        given_up = given_up or isinstance(record.event, decisions.PodsEnded)
+        match record.event:
+            case decisions.ShutdownBegan(release_by_ns=by_ns):
+                found, given_up = view.mono_at_ns(by_ns), False
+            case decisions.DeadlineMoved(release_by_ns=by_ns) if not given_up:
+                found = view.mono_at_ns(by_ns)
+            case decisions.PodsEnded():
+                given_up = True
     return found
 
 
-def had_time(view: BootView, release: Happening) -> bool:
+def _had_time(view: BootView, release: Happening) -> bool:
     """The releasing daemon ran well before the end, or all along where time was short."""
     began = [view.at_ns(record) for record, _ in view.events(decisions.ShutdownBegan)]
     began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
@@ -195,9 +183,7 @@ def had_time(view: BootView, release: Happening) -> bool:
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
     """logind's own timer never ends a shutdown that a daemon has seen from its signal on."""
-    if view.hurt:
-        return
-    for limit in view.of("limit"):
+    for limit in [] if view.hurt else view.of("limit"):
         held = any(limit.detail.split(","))
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
         if limit.at_ns >= view.stopping_ns or not alive or not held:
@@ -217,72 +203,43 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
 def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
     """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as before."""
     quiet_ns = view.ended_ns - REARM_NS
-    calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
+    calm = not any(seen.at_ns > quiet_ns for seen in view.of(*DISTURBANCES))
     if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
         return
     # The last happening of the lock before the boot's own end, which closes every lock.
     turns = [seen.what for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
     held = bool(view.of("lock")) and turns[-1:] != ["unlock"]
-    if _alone(view):
-        held = False  # the kubelet's, at most
-    if (shutdown_enabled(view.boot.settings[-1]) and not _alone(view)) != held:
+    # A mode that ends pods itself is not armed beside a kubelet that does the same: its lock is another one.
+    beside = view.boot.kubelet_lock and view.boot.mode in ("api", "cri")
+    if not beside and shutdown_enabled(view.boot.settings[-1]) != held:
         yield f"the lock is {'held' if held else 'not held'} at the end of a boot that went on quietly"
     if not view.boot.shown_ready and view.boot.api_answers:
         yield "the node is still shown as going down"
 
 
-def _alone(view: BootView) -> bool:
-    """A mode that ends pods itself is not armed beside a kubelet that does the same."""
-    return view.boot.kubelet_lock and view.boot.mode in ("api", "cri")
-
-
-#: These may keep a node from being armed for a while.
-DISTURBANCES = (
-    "shutdown",
-    "withdraw",
-    "reload",
-    "logind-gone",
-    "logind-back",
-    "bus-lost",
-    "crash",
-    "left",
-    "stopping",
-    "disk-fault",
-)
-
-
-# Waves: in order, without delay, and complete.
+# --- waves: in order, without delay, and complete -------------------------------------------------
 
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
     """No pod is touched before the waves below its own have ended or had their time."""
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
-        members = {
-            each.event.uid: each.event for each in records if isinstance(each.event, decisions.PodStopBegan)
-        }
+        members = _stop_begins_of(records)
         # A restarted pod joins the present wave, or one that is over.
-        again = [
-            each.event.pod.uid
-            for each in records
-            if isinstance(each.event, decisions.PodPlanned) and each.event.again
-        ]
+        again = _planned_again(records)
         lasting = _last_exits(view, {uid: began for uid, began in members.items() if uid not in again})
         for seen in view.of("hook", "signal"):
             began = members.get(seen.uid)
-            if view.by_kubelet(seen.uid) == "observe":
-                continue
             if began is None or began.wave not in waves or seen.at_ns < waves[began.wave][0]:
                 continue
             for wave, (_, lower) in waves.items():
-                if wave >= began.wave or wave not in lasting:
+                if wave >= began.wave or wave not in lasting or view.by_kubelet(seen.uid) == "observe":
                     continue
                 over_ns, (exit_ns, last) = view.mono_at_ns(lower.deadline_ns), lasting[wave]
                 if seen.at_ns < over_ns and exit_ns > seen.at_ns:
                     yield (
-                        f"episode {episode}: {seen.what} for {seen.uid} at {span(seen.at_ns)},"
-                        f" while {container_label(last)} "
-                        f"of wave {wave} runs and has until {span(over_ns)}"
+                        f"episode {episode}: {seen.what} for {seen.uid} at {span(seen.at_ns)}, while"
+                        f" {container_label(last)} of wave {wave} runs and has until {span(over_ns)}"
                     )
 
 
@@ -290,6 +247,16 @@ def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, d
     return [
         (view.at_ns(each), each.event) for each in records if isinstance(each.event, decisions.WaveStarted)
     ]
+
+
+def _stop_begins_of(records: Sequence[Record]) -> dict[str, decisions.PodStopBegan]:
+    """By UID: the last one."""
+    return {each.event.uid: each.event for each in records if isinstance(each.event, decisions.PodStopBegan)}
+
+
+def _planned_again(records: Sequence[Record]) -> list[str]:
+    planned = (each.event for each in records if isinstance(each.event, decisions.PodPlanned))
+    return [event.pod.uid for event in planned if event.again]
 
 
 def _last_exits(
@@ -308,20 +275,19 @@ def _last_exits(
     return lasting
 
 
-def waves_do_not_dawdle(view: BootView) -> BreachSentences:
+def waves_begin_at_once(view: BootView) -> BreachSentences:
     """A wave begins as soon as the one before it has ended."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
-        if any(isinstance(each.event, decisions.PodPlanned) and each.event.again for each in records):
+        if _planned_again(records):
             continue  # A restarted pod is waited for in another wave.
-        members = {
-            each.event.uid: each.event for each in records if isinstance(each.event, decisions.PodStopBegan)
+        lasting = _last_exits(view, _stop_begins_of(records), again=True)
+        planned = ((view.at_ns(each), each.event) for each in records)
+        late_ns = {
+            event.pod.uid: at_ns
+            for at_ns, event in planned
+            if isinstance(event, decisions.PodPlanned) and event.late
         }
-        lasting = _last_exits(view, members, again=True)
-        planned = [
-            (view.at_ns(each), each.event) for each in records if isinstance(each.event, decisions.PodPlanned)
-        ]
-        late_ns = {event.pod.uid: at_ns for at_ns, event in planned if event.late}
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
             # A volume that was never unmounted is waited for until the wave's deadline.
             until_ns = view.mono_at_ns(before.deadline_ns)
@@ -343,26 +309,17 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
 
 def every_pod_is_signalled(view: BootView) -> BreachSentences:
     """What still runs when the lock is released has had a stop signal."""
-    for release in orderly_releases(view):
-        for box in still_planned(view, release):
-            was_asked = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
-            was_asked = was_asked or view.by_kubelet(box.uid) == "observe"
-            was_asked = was_asked or view.out_of_reach(box, 0, release.at_ns)
-            # Whether a stop was ordered from such a slow runtime.
-            if (
-                not was_asked
-                and not any(
-                    at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid)
-                )
-                and had_time(view, release)
-            ):
-                yield (
-                    f"{container_label(box)} ran at the release at {span(release.at_ns)}, never told to stop"
-                )
+    for release in _orderly_releases(view):
+        for box in _still_planned(view, release):
+            signalled = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
+            # Whether a slow runtime may still have the order.
+            ordered = any(at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid))
+            excused = view.by_kubelet(box.uid) == "observe" or view.out_of_reach(box, 0, release.at_ns)
+            if not (signalled or ordered or excused) and _had_time(view, release):
+                yield f"{container_label(box)} ran at the release at {span(release.at_ns)}, without a signal"
 
 
-# Pods and cancels: nothing twice, too early or too late.
-
+# --- pods and cancels: nothing twice, too early or too late ---------------------------------------
 
 GRACE_FLOOR_NS = 2 * NS_PER_SECOND
 
@@ -372,9 +329,7 @@ KUBELET_ASKS_NS = 5000 * MS
 
 def no_hook_twice(view: BootView) -> BreachSentences:
     """A container's hook runs at most once in a shutdown, over all daemons that know of it."""
-    if view.hurt:
-        return
-    for box in view.boxes():
+    for box in () if view.hurt else view.boxes():
         for hooks in _by_shutdown(view, box, view.of_box(box, "hook")):
             if len(hooks) > 1 and not any(hook.late for hook in hooks[:-1]):
                 yield f"{container_label(box)} ran its hook {len(hooks)} times, at {world_times(hooks)}"
@@ -396,30 +351,31 @@ def no_stop_twice(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
             since_ns = min((seen.at_ns for seen in signals if seen.life == KUBELET), default=view.ended_ns)
             ours = [seen.at_ns for seen in signals if seen.life != KUBELET and seen.at_ns >= since_ns]
-            if ours and ours[0] < _ours_from_ns(view, box.uid) and not view.forgotten(box.uid):
+            # Ours from the first plan over the runtime, or the hand-over of a shutdown that was to stop it.
+            owned = [view.at_ns(record) for record, event in view.plans(box.uid) if event.means == "cri"]
+            owned += [view.at_ns(record) for record, _, _ in _handovers(view, box.uid)]
+            if ours and ours[0] < min(owned, default=view.ended_ns) and not view.forgotten(box.uid):
                 yield f"{container_label(box)} got its stop signal again at {span(ours[0])}, from us"
 
 
-def _ours_from_ns(view: BootView, uid: str) -> int:
-    """From the hand-over, or the plan over the runtime."""
-    planned = [
-        view.at_ns(record)
-        for record, event in view.events(decisions.PodPlanned)
-        if event.pod.uid == uid and event.means == "cri"
-    ]
-    return min(
-        [*planned, *(view.at_ns(record) for record, _ in view.events(decisions.HandedOver))],
-        default=view.ended_ns,
-    )
+def _handovers(view: BootView, uid: str) -> Iterator[tuple[Record, decisions.HandedOver, int]]:
+    """The hand-overs of shutdowns that had planned this pod over the API, each with the pod's wave."""
+    for record, event in view.events(decisions.HandedOver):
+        plans = [
+            plan
+            for planned, plan in view.plans(uid)
+            if planned.episode == record.episode and planned.seq < record.seq and not plan.again
+        ]
+        if plans and plans[-1].means == "api":
+            yield record, event, plans[-1].wave
 
 
 def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
     """Whether a stop signal was still to be sent when its pod's end was recorded."""
-    key = (box.uid, box.name)
     ordered = {
         event.key: record.seq
         for record, event in view.events(decisions.SendSignal)
-        if (event.uid, event.container) == key
+        if (event.uid, event.container) == (box.uid, box.name)
     }
     ends = [record.seq for record, event in view.events(decisions.PodEnded) if event.uid == box.uid]
     return any(
@@ -432,16 +388,15 @@ def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
 
 def what_is_done_was_done(view: BootView) -> BreachSentences:
     """Stop signals and SIGKILLs that are recorded as done were sent."""
-    for record, event in view.events(OrderEnded):
+    for record, event in () if view.hurt else view.events(OrderEnded):
         _, what, container, uid, _ = parse_order_key(event.key)
         sent = {"stop": "signal", "kill": "kill"}.get(what)
-        if sent is None or event.result != "done" or not uid or view.hurt:
+        if sent is None or event.result != "done" or not uid:
             continue
-        happened = (
-            seen for box in view.boxes(uid) if box.name == container for seen in view.of_box(box, sent)
-        )
-        if not any(seen.at_ns <= view.at_ns(record) for seen in happened):
-            yield f"record {record.seq}: {event.key} is done, and nothing was sent"
+        boxes = (box for box in view.boxes(uid) if box.name == container)
+        happened = (seen.at_ns for box in boxes for seen in view.of_box(box, sent))
+        if min(happened, default=view.ended_ns + 1) > view.at_ns(record):
+            yield f"record {record.seq}: {event.key} is done, and no signal was sent"
 
 
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
@@ -459,67 +414,100 @@ def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening])
     return list(parts.values())
 
 
-def nobody_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
+def no_pod_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
     """No pod is harmed before its shutdown begins."""
     first_ns = min((seen.at_ns for seen in view.of("shutdown", "stopping")), default=view.ended_ns + 1)
     for seen in view.of("hook", "signal", "kill"):
         if seen.at_ns < first_ns:
-            yield (f"{seen.what} for {seen.uid}/{seen.container} at {span(seen.at_ns)} without any shutdown")
+            yield f"{seen.what} for {seen.uid}/{seen.container} at {span(seen.at_ns)} without any shutdown"
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
-    """No SIGKILL comes before the grace and the floor are over, except at the shutdown's own limit."""
+    """No SIGKILL comes before the grace and the floor are over, except at the shutdown's own limit. A grace
+    that began again at a hand-over counts.
+    """
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
             if kill.detail == "not running" or view.forgotten(box.uid):
                 continue
-            began = next(iter(_stop_begins(view, box)), None)
-            if began is None:
-                yield (
-                    f"{container_label(box)} was killed at {span(kill.at_ns)} without"
-                    f" having been told to stop"
-                )
-            elif not _may_kill(view, box, kill, *began) and not view.out_of_reach(box, began[0], kill.at_ns):
+            begins = _stop_begins(view, box)
+            if not begins:
+                yield f"{container_label(box)} was killed at {span(kill.at_ns)} without a stop"
+            elif not _may_kill(view, box, kill, *begins[0]) and not view.out_of_reach(
+                box, begins[0][0], kill.at_ns
+            ):
                 yield f"{container_label(box)} was killed too early, at {span(kill.at_ns)}"
 
 
-def nobody_is_killed_untold(view: BootView) -> BreachSentences:
+def _may_kill(
+    view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: decisions.PodStopBegan
+) -> bool:
+    """Every moment for SIGKILL that was ever decided allows it, and so does a person's hurry."""
+    begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
+    moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
+    if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
+        return True
+    hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
+    if not hurried and kill.at_ns < _grace_anew_ns(view, event, before_ns=kill.at_ns) - MS:
+        return False
+    # The kubelet's clock starts when it receives the delete, ours when it is ordered.
+    if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
+        return True
+    signals = view.of_box(box, "signal")
+    if not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns:
+        return False
+    return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
+
+
+def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan, *, before_ns: int = 0) -> int:
+    """When the grace ends that began again at a hand-over of the pod's wave; 0: it did not.
+
+    ``before_ns``: the least, in the same shutdown and for a hand-over before this time. Otherwise the most:
+    later shutdowns count, and whole seconds of a delete.
+    """
+    begun = next(record for record, event in view.events(decisions.PodStopBegan) if event is began)
+    found_ns = 0
+    for over, event, wave in _handovers(view, began.uid):
+        counts = over.episode >= begun.episode
+        if before_ns:
+            counts = over.episode == begun.episode and over.seq > begun.seq and view.at_ns(over) < before_ns
+        if counts and wave == event.wave:
+            grace_ns = began.grace_ns + (0 if before_ns else KUBELET_ASKS_NS)
+            found_ns = max(found_ns, view.at_ns(over) + min(grace_ns, event.until_ns - over.mono_ns))
+    return found_ns
+
+
+def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
     """A stop signal precedes our SIGKILL. A slow runtime may still have it, and a daemon that restarts at the
     end has no time for it.
     """
-    if view.hurt:
-        return
-    for box in view.boxes():
+    for box in () if view.hurt else view.boxes():
         kills = [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET and not kill.detail]
         if not kills:
             continue
         kill_ns = kills[0].at_ns
         begins = view.stop_begins(box.uid)
         began_ns = min((at_ns for at_ns, _ in begins), default=0)
-        told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
-        told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
-        # SIGKILL must be recorded before the release.
-        last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
-        no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
-        # Nor has a pod that joins when the last SIGKILL is due, or whose daemon restarts then.
+        signalled = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal")) or (
+            # A restarted daemon repeats its signal.
+            view.boot.slow_ns > 0
+            and any(
+                view.at_ns(record) <= kill_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
+                for record, event in view.events(decisions.SendSignal)
+                if (event.uid, event.container) == (box.uid, box.name)
+            )
+        )
+        # SIGKILL must be recorded before the release. A pod that joins when the last SIGKILL is due, or whose
+        # daemon restarts then, has no time either.
         soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
+        no_time = soonest_ns > _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS and back_ns
         no_time = no_time or any(
             at_ns <= kill_ns and view.mono_at_ns(event.kill_by_ns) <= max(at_ns, soonest_ns)
             for at_ns, event in begins
         )
-        if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
-            yield f"{container_label(box)} was killed at {span(kill_ns)}, never told to stop"
-
-
-def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
-    """Whether our stop signal is on its way; a restarted daemon repeats it."""
-    back_ns = max((each.from_ns for each in view.served if each.from_ns <= at_ns), default=0)
-    return any(
-        view.at_ns(record) <= at_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
-        for record, event in view.events(decisions.SendSignal)
-        if (event.uid, event.container) == (box.uid, box.name)
-    )
+        if not signalled and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
+            yield f"{container_label(box)} was killed at {span(kill_ns)}, without a stop signal"
 
 
 def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, decisions.PodStopBegan]]:
@@ -527,122 +515,71 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, dec
     shutdown that ends pods itself adopts a pod that was only observed. Later ones are of shutdowns that
     adopted it.
     """
-    planned = [
-        (view.at_ns(record), event.means)
-        for record, event in view.events(decisions.PodPlanned)
-        if event.pod.uid == box.uid
-    ]
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
         # The pod's end was recorded and it is planned anew; or the pod is being stopped, and this container
         # with its times, unless it ran again before another shutdown adopted it.
-        told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
-        over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= told_ns), default=0)
-        begins = [each for each in begins if each[0] <= told_ns]
+        first_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
+        over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= first_ns), default=0)
+        begins = [each for each in begins if each[0] <= first_ns]
         begins = [each for each in begins if each[0] >= over_ns] or begins[-1:]
         since_ns = view.started_ns(box)
         begins = [each for each in begins if each[0] >= since_ns] or begins
     found = []
     for at_ns, began in begins:
-        means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
-        if means == ["observe"] and not observed:
-            continue
+        means = [event.means for record, event in view.plans(box.uid) if view.at_ns(record) <= at_ns][-1:]
         outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
-        if outcomes[:1] != ["spared"]:
+        if (observed or means != ["observe"]) and outcomes[:1] != ["spared"]:
             found.append((at_ns, began))
     return found
 
 
-def _may_kill(
-    view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: decisions.PodStopBegan
-) -> bool:
-    """Every moment for SIGKILL that was ever decided allows it, and so does a person's hurry."""
-    signals = view.of_box(box, "signal")
-    begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
-    moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
-    if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
-        return True
-    # The kubelet's clock starts when it receives the delete, ours when it is ordered.
-    if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
-        return True
-    if not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns:
-        return False
-    hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
-    return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
-
-
-def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
+def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
     """At the end of the grace a container gets its stop signal, and SIGKILL as soon as the floor allows."""
-    if view.hurt:
-        return
-    for box in view.boxes():
+    for box in () if view.hurt else view.boxes():
         # A container that restarts while its pod stops belongs to the last shutdown that adopted it.
         begins = _stop_begins(view, box)
-        was_asked = next(iter(reversed(begins) if box.attempt else begins), None)
-        if was_asked is None or view.by_kubelet(box.uid) == "observe":
+        if not begins or view.by_kubelet(box.uid) == "observe":
             continue
-        began_ns, began = was_asked
+        began_ns, began = begins[-1 if box.attempt else 0]
         # The extra time of a kubelet: whole seconds of grace, a delete on its way, or refused.
         grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
         stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
         if box.attempt:
             stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
-        # A restart after a cancel, or too late, need not be stopped.
-        if box.attempt and began_ns < view.started_ns(box) and not stops:
-            continue
-        if not stops and _answerable(view, box, began_ns, stop_by_ns):
-            yield (
-                f"{container_label(box)} had no stop signal by {span(stop_by_ns)}, when its grace was over"
-            )
         if stops:
             kill_by_ns = max(stop_by_ns, stops[-1].at_ns + GRACE_FLOOR_NS + view.slack_ns)
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
                 yield f"{container_label(box)} was not killed by {span(kill_by_ns)}"
-
-
-def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan) -> int:
-    """Until when a pod may have its grace again that was handed over in its wave; 0: it was not. A later
-    shutdown may have planned it into another wave.
-    """
-    begun = next(record.episode for record, event in view.events(decisions.PodStopBegan) if event is began)
-    wave_of = {
-        record.episode: event.wave
-        for record, event in view.events(decisions.PodPlanned)
-        if event.pod.uid == began.uid and record.episode >= begun and not event.again
-    }
-    over = [
-        (record, event)
-        for record, event in view.events(decisions.HandedOver)
-        if event.wave == wave_of.get(record.episode, -1)
-    ]
-    return max(
-        (
-            view.at_ns(record) + min(began.grace_ns + KUBELET_ASKS_NS, event.until_ns - record.mono_ns)
-            for record, event in over
-        ),
-        default=0,
-    )
+        # A restart after a cancel, or too late, need not be stopped.
+        elif not (box.attempt and began_ns < view.started_ns(box)) and _answerable(
+            view, box, began_ns, stop_by_ns
+        ):
+            yield f"{container_label(box)} had no stop signal by {span(stop_by_ns)}, when its grace was over"
 
 
 def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
     """Whether the container still ran, and a daemon was responsible for it."""
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
-    runs = view.exit_ns(box) > at_ns
     # Not after the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(decisions.PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
-    reached = not view.out_of_reach(box, began_ns, at_ns)
     # A daemon that is being stopped does no more.
     leaving = any(began_ns <= seen.at_ns <= at_ns for seen in view.of("unit-stop"))
-    served = view.served_through(since_ns, at_ns) and not leaving
-    return runs and reached and served and at_ns < given_up_ns
+    return (
+        view.exit_ns(box) > at_ns
+        and at_ns < given_up_ns
+        and view.served_through(since_ns, at_ns)
+        and not leaving
+        and not view.out_of_reach(box, began_ns, at_ns)
+    )
 
 
-def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
-    """After a cancel no other pod is told to stop, unless the machine goes down past logind."""
+def a_cancel_spares_waiting_pods(view: BootView) -> BreachSentences:
+    """After a cancel no other pod's stop begins, unless the machine goes down past logind."""
     turns = view.of("withdraw", "shutdown", "stopping")
     for record, event in view.events(decisions.PodStopBegan):
         at_ns = view.at_ns(record)
@@ -657,27 +594,25 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
         breaks = view.of("bus-lost", "logind-gone", "logind-back")
         on_bus = not any(off_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns for seen in breaks)
         if on_bus and view.served_through(off_ns, at_ns):
-            at, off_at = span(at_ns), span(off_ns)
-            yield f"{event.uid} was told to stop at {at}, cancelled at {off_at}"
+            yield f"the stop of {event.uid} began at {span(at_ns)}, cancelled at {span(off_ns)}"
 
 
 def late_pods_are_rejected(view: BootView) -> BreachSentences:
     """No pod starts while the node goes down and the journal has it."""
-    if view.hurt:
-        return
     down = False
-    for record in view.records:
-        if isinstance(record.event, decisions.ShutdownBegan):
-            down = True
-        elif isinstance(record.event, decisions.Resumed) and record.event.action == "begin":
-            down = False  # Its records were lost with a disk.
-        elif isinstance(record.event, decisions.ShutdownCancelled | decisions.EpisodeClosed):
-            down = False
-        elif isinstance(record.event, decisions.StartPod) and down:
-            yield f"record {record.seq}: {record.event.uid} is started in a shutdown"
+    for record in () if view.hurt else view.records:
+        match record.event:
+            case decisions.ShutdownBegan():
+                down = True
+            case decisions.Resumed(action="begin"):
+                down = False  # Its records were lost with a disk.
+            case decisions.ShutdownCancelled() | decisions.EpisodeClosed():
+                down = False
+            case decisions.StartPod(uid=uid) if down:
+                yield f"record {record.seq}: {uid} is started in a shutdown"
 
 
-# The journal: one outcome an order, true about the pods, and clear to the next boot.
+# --- the journal: one outcome an order, true about the pods, and clear to the next boot -----------
 
 
 def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
@@ -696,8 +631,8 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
             yield f"record {record.seq}: {record.event.key} ends, but is not open"
     view = views[-1]
     # A place of the journal that failed may have lost an outcome.
-    hurt = any(each.fled for each in views)
-    if hurt or not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns):
+    lost = any(each.fled for each in views)
+    if lost or not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns):
         return
     first = view.records[0].seq if view.records else 0
     for key, record in opened.items():
@@ -707,52 +642,52 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
 
 def fates_are_true(view: BootView) -> BreachSentences:
     """The recorded fate of each pod is true, as far as it could be known."""
-    said: dict[str, int] = {}
+    ended_ns: dict[str, int] = {}
     for record, event in view.events(decisions.PodEnded):
-        at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
+        at_ns, since_ns = view.at_ns(record), ended_ns.get(event.uid, 0)
         since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
-        said[event.uid] = at_ns
-        fits = any(
-            _fits(view, event.outcome, boxes, at_ns, since_ns) for boxes in _lives(view, event.uid, at_ns)
+        ended_ns[event.uid] = at_ns
+        # A fate is of one life: the kubelet may have started the containers again.
+        boxes = [box for box in view.boxes(event.uid) if view.started_ns(box) <= at_ns]
+        last = {box.name: box.attempt for box in sorted(boxes, key=lambda box: box.attempt)}
+        lives = (
+            [box for box in boxes if box.attempt == min(attempt, last[box.name])]
+            for attempt in range(max(last.values(), default=0) + 1)
         )
+        fits = any(_fits(view, event.outcome, life, at_ns, since_ns) for life in lives)
         if not fits and not view.forgotten(event.uid):
             yield f"record {record.seq}: {event.uid} {event.outcome} ({event.reason}) is not what happened"
-
-
-def _lives(view: BootView, uid: str, at_ns: int) -> Iterator[list[SimulatedContainer]]:
-    """A pod's containers, once for each start by the kubelet: a fate is that of one life."""
-    boxes = [box for box in view.boxes(uid) if view.started_ns(box) <= at_ns]
-    last = {box.name: box.attempt for box in sorted(boxes, key=lambda box: box.attempt)}
-    for attempt in range(max(last.values(), default=0) + 1):
-        yield [box for box in boxes if box.attempt == min(attempt, last[box.name])]
 
 
 def _fits(
     view: BootView, outcome: str, boxes: Sequence[SimulatedContainer], at_ns: int, since_ns: int
 ) -> bool:
-    running = [box for box in boxes if view.exit_ns(box) > at_ns]
+    running = any(view.exit_ns(box) > at_ns for box in boxes)
     unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
     # A daemon that restarts after the end orders SIGKILL and gives up at once.
     rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
-    # Only by this shutdown's SIGKILL: an earlier shutdown's may have taken its time.
-    killed = any(
-        view.exit_signal(box) == "SIGKILL"
-        and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
-        for box in boxes
-    )
-    touched = any(
-        seen.life != KUBELET and since_ns < seen.at_ns < at_ns
-        for box in boxes
-        for seen in view.of_box(box, "hook", "signal", "kill")
-    )
-    return {
-        "graceful": not running and not killed,
-        "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
-        "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
-        "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
-        "spared": not touched,
-        "rejected": not boxes,
-    }[outcome]
+    match outcome:
+        case "graceful":
+            # Only by this shutdown's SIGKILL: an earlier shutdown's may have taken its time.
+            killed = any(
+                view.exit_signal(box) == "SIGKILL"
+                and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
+                for box in boxes
+            )
+            return not running and not killed
+        case "killed":
+            return not running and (not boxes or any(_died_of_kill(view, box) for box in boxes))
+        case "failed":
+            return rushed or any(view.of_box(box, "kill") for box in unseen)
+        case "unknown":
+            return rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes)
+        case "spared":
+            return not any(
+                seen.life != KUBELET and since_ns < seen.at_ns < at_ns
+                for box in boxes
+                for seen in view.of_box(box, "hook", "signal", "kill")
+            )
+    return not boxes  # rejected
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
@@ -771,22 +706,21 @@ def _died_unseen(view: BootView, box: SimulatedContainer) -> bool:
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:
     """In each shutdown every planned pod ends once, at the release at the latest."""
-    if view.hurt:
-        return
-    for episode, records in view.episodes().items():
-        ended: dict[str, decisions.PodEnded] = {}
-        planned: dict[str, None] = {}
+    for episode, records in {} if view.hurt else view.episodes().items():
+        ended, planned = dict[str, None](), dict[str, None]()
         released = False
         for record in records:
-            if isinstance(record.event, decisions.PodEnded):
-                if record.event.uid in ended and not record.event.again:
-                    yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
-                ended[record.event.uid] = record.event
-            elif isinstance(record.event, decisions.PodPlanned):
-                planned[record.event.pod.uid] = None
-                if record.event.again:
-                    ended.pop(record.event.pod.uid, None)
-            released = released or isinstance(record.event, decisions.ReleaseLock)
+            match record.event:
+                case decisions.PodEnded(uid=uid, again=again):
+                    if uid in ended and not again:
+                        yield f"episode {episode}: {uid} ended twice (record {record.seq})"
+                    ended[uid] = None
+                case decisions.PodPlanned(pod=pod, again=again):
+                    planned[pod.uid] = None
+                    if again:
+                        ended.pop(pod.uid, None)
+                case decisions.ReleaseLock():
+                    released = True
             if released and record.last:
                 left = [uid for uid in planned if uid not in ended]
                 if left:
@@ -794,22 +728,9 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
                 break
 
 
-def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
-    """The next start reports complete if and only if the release was on record, else how far it came."""
-    for before, view in pairwise(views):
-        recorded = _last_outcome(before.boot.journal)
-        start = next((record for record, _ in view.events(decisions.Resumed)), None)
-        if start is None or view.hurt:
-            continue
-        mine = [event for record, event in view.events(decisions.EpisodeClosed) if record.seq <= start.seq]
-        said = mine[0].outcome if mine else "nothing"
-        if said != recorded:
-            yield f"boot {view.number} says {said} of the shutdown before it, the journal says {recorded}"
-
-
 LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")
 
-#: By event: the new standing of the last shutdown. Other events keep it.
+#: By event: the last shutdown's new standing. Other events keep it.
 OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
     decisions.ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
     decisions.WaveStarted: {"never-begun": "truncated"},
@@ -819,13 +740,24 @@ OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
 }
 
 
+def the_next_boot_reports(views: Sequence[BootView]) -> BreachSentences:
+    """The next start reports complete if and only if the release was on record, else how far it came."""
+    for before, view in pairwise(views):
+        recorded = _last_outcome(before.boot.journal)
+        start = next((record for record, _ in view.events(decisions.Resumed)), None)
+        if start is None or view.hurt:
+            continue
+        mine = [event for record, event in view.events(decisions.EpisodeClosed) if record.seq <= start.seq]
+        reported = mine[0].outcome if mine else "nothing"
+        if reported != recorded:
+            yield f"boot {view.number} reports {reported}, the journal has {recorded}"
+
+
 def _last_outcome(records: Sequence[Record]) -> str:
     """The last shutdown's standing at the end of these records, from its events alone."""
     recorded = "nothing"
     for record in records:
-        turn = OUTCOME_CHANGES.get(type(record.event))
-        if turn is not None:
-            recorded = turn.get(recorded, recorded)
+        recorded = OUTCOME_CHANGES.get(type(record.event), {}).get(recorded, recorded)
     return recorded
 
 
@@ -835,12 +767,9 @@ def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
         last = view.of("release", "withdraw", "shutdown")
         done = bool(last) and last[-1].what == "release" and last[-1].detail == decisions.ReleaseLock.__name__
         recorded = _last_outcome(view.boot.journal)
-        if done and not last[-1].late and not view.fled and recorded not in REMEMBERED:
-            yield f"boot {view.number} released its lock, the journal says {recorded}"
-
-
-#: "nothing": the same boot has already closed it.
-REMEMBERED = ("complete", "nothing")
+        # "nothing": the same boot has already closed it.
+        if done and not last[-1].late and not view.fled and recorded not in ("complete", "nothing"):
+            yield f"boot {view.number} released its lock, the journal has {recorded}"
 
 
 def no_failed_actor(view: BootView) -> BreachSentences:
@@ -849,28 +778,24 @@ def no_failed_actor(view: BootView) -> BreachSentences:
         if not (isinstance(event, decisions.ActorFailed) and event.error == LAST_STARTS_FAILED):
             yield f"record {record.seq}: {event}"
             continue
-        ends = _ends_of_starts(view, record.cause)[-FAILED_STARTS_MAX:]
+        # The last fact of each process before that one, in this boot's journal.
+        ends: list[str] = []
+        for each in view.records:
+            fact = each.event
+            if each.seq == record.cause:
+                break
+            if isinstance(fact, DaemonStarted):
+                ends.append("")
+            if isinstance(fact, Fact) and ends:
+                ends[-1] = " ".join([type(fact).__name__, getattr(fact, "key", "").rpartition("/")[0]])
+        ends = ends[-FAILED_STARTS_MAX:]
         if len(ends) < FAILED_STARTS_MAX or len(dict.fromkeys(ends)) > 1:
             yield f"record {record.seq}: {event.actor} was given up after starts that ended at {ends}"
 
 
-def _ends_of_starts(view: BootView, before_seq: int) -> list[str]:
-    """The last fact of each process before that one, in this boot's journal."""
-    ends: list[str] = []
-    for record in view.records:
-        event = record.event
-        if record.seq == before_seq:
-            break
-        if isinstance(event, DaemonStarted):
-            ends.append("")
-        if isinstance(event, Fact) and ends:
-            ends[-1] = " ".join([type(event).__name__, getattr(event, "key", "").rpartition("/")[0]])
-    return ends
-
-
 OF_RUNS: tuple[Callable[[Sequence[BootView]], BreachSentences], ...] = (
     each_order_ends_once,
-    the_next_boot_tells,
+    the_next_boot_reports,
     a_release_is_remembered,
 )
 
@@ -879,19 +804,19 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     no_hook_twice,
     no_stop_twice,
     what_is_done_was_done,
-    nobody_is_touched_without_a_shutdown,
+    no_pod_is_touched_without_a_shutdown,
     grace_is_kept,
-    nobody_is_killed_untold,
-    nobody_gets_more_than_the_grace,
+    a_stop_signal_precedes_sigkill,
+    no_container_outlives_its_grace,
     waves_keep_their_order,
-    waves_do_not_dawdle,
+    waves_begin_at_once,
     every_pod_is_signalled,
-    nothing_runs_that_nobody_says,
+    no_ended_pod_runs,
     the_lock_waits_for_the_pods,
-    the_lock_goes_at_once,
+    the_lock_is_released_at_once,
     the_grant_is_enough,
     a_node_that_stays_is_armed,
-    a_cancel_spares_who_has_not_begun,
+    a_cancel_spares_waiting_pods,
     late_pods_are_rejected,
     fates_are_true,
     each_pod_ends_once,

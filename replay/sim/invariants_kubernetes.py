@@ -72,7 +72,7 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
         yield f"the kubelet was stopped at {span(stopped_ns)} and is not running again"
 
 
-def nobody_is_started_again(view: BootView) -> BreachSentences:
+def no_pod_is_started_again(view: BootView) -> BreachSentences:
     """During a shutdown no pod that we have stopped starts again, unless the kubelet could not be stopped.
     After a cancel it shall start: the machine stays up. So does a pod that ended then, for which its kubelet
     takes until the next shutdown.
@@ -84,11 +84,7 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
         exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
         # A pod of an API shutdown that is finished over the runtime has no delete: it is stopped again.
-        planned = [
-            (view.at_ns(each), event)
-            for each, event in view.events(decisions.PodPlanned)
-            if event.pod.uid == seen.uid
-        ]
+        planned = [(view.at_ns(each), event) for each, event in view.plans(seen.uid)]
         before = [event.means for at_ns, event in planned if at_ns <= seen.at_ns]
         again = any(event.again and at_ns > seen.at_ns for at_ns, event in planned)
         if again and "api" in before and "cri" in before:
@@ -97,7 +93,7 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
             yield (f"{seen.uid}/{seen.container} was started again by the kubelet at {span(seen.at_ns)}")
 
 
-def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
+def no_terminal_status_before_a_reboot(view: BootView) -> BreachSentences:
     """After a reboot the same pods start here again, so none gets a terminal phase."""
     if not view.boot.mode:
         return
@@ -121,7 +117,7 @@ def a_handover_is_final(view: BootView) -> BreachSentences:
                 yield f"episode {episode}: record {record.seq} deletes {record.event.uid} after the hand-over"
 
 
-def looking_on_touches_nobody(view: BootView) -> BreachSentences:
+def observing_touches_no_pod(view: BootView) -> BreachSentences:
     """Where the kubelet shuts its pods down itself, no order touches them."""
     for episode, records in view.episodes().items():
         means = [record.event.means for record in records if isinstance(record.event, decisions.MeansChosen)]
@@ -215,7 +211,7 @@ def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
                 )
 
 
-def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
+def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
     """The release does not wait for statuses of a kubelet that was stopped."""
     # A silent server leaves the order open until it is known to be away.
     if view.boot.kubelet_stays or view.hurt or not view.boot.api_answers:
@@ -256,13 +252,13 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
 
 OF_NODES = (
     the_kubelet_is_back,
-    nobody_is_started_again,
-    who_comes_back_gets_no_last_word,
+    no_pod_is_started_again,
+    no_terminal_status_before_a_reboot,
     a_handover_is_final,
-    looking_on_touches_nobody,
+    observing_touches_no_pod,
     a_certificate_is_true,
     the_release_waits_for_final_statuses,
     a_silent_server_holds_no_lock,
-    nobody_waits_for_a_kubelet_that_was_stopped,
+    no_wait_for_a_stopped_kubelet,
     each_status_is_delivered_in_time,
 )

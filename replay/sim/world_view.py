@@ -103,6 +103,9 @@ class BootView:
         self._stop_begins = self._by_uid(PodStopBegan)
         self._ends = self._by_uid(PodEnded)
         self._kills = self._by_uid(KillContainer)
+        self._plans: dict[str, list[tuple[Record, PodPlanned]]] = {}
+        for record, event in self.events(PodPlanned):
+            self._plans.setdefault(event.pod.uid, []).append((record, event))
         self._episodes = _episodes(boot.records)
         #: The journal left the disk in this boot: the next boot may know less.
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
@@ -221,10 +224,19 @@ class BootView:
         """Each `PodEnded` of a pod, with its time."""
         return self._ends.get(uid, ())
 
+    def fate(self, uid: str, from_ns: int, to_ns: int) -> str:
+        """Its last recorded outcome in this time; empty: none."""
+        outcomes = [end.outcome for at_ns, end in self.ends(uid) if from_ns <= at_ns <= to_ns]
+        return outcomes[-1] if outcomes else ""
+
+    def plans(self, uid: str) -> Sequence[tuple[Record, PodPlanned]]:
+        """Each `PodPlanned` of a pod."""
+        return self._plans.get(uid, ())
+
     def by_kubelet(self, uid: str) -> str:
         """How the kubelet was to end the pod; empty: Ebbtide ends it."""
-        means = [event.means for _, event in self.events(PodPlanned) if event.pod.uid == uid]
-        return means[-1] if means and means[-1] in ("api", "observe") else ""
+        plans = self.plans(uid)
+        return plans[-1][1].means if plans and plans[-1][1].means in ("api", "observe") else ""
 
     def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
         """Whether only a hung runtime could have reached it at some time in between."""

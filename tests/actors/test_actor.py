@@ -212,3 +212,10 @@ def test_every_state_is_in_one_phase_of_each_region(actor: str) -> None:
     """What checkpoints and digests encode names one, whatever it is; and no phase is without a state."""
     table = ACTOR_TYPE_BY_NAME[actor].transitions
     assert {table.phase_of(state) for state in states(actor)} == set(table.phases)
+
+
+def test_a_made_default_is_found() -> None:
+    """msgspec would encode it: it leaves out a default by identity."""
+    row = Row("red", SettingsLoaded, _to("".join(["r", "ed"])))
+    with pytest.raises(UndeclaredTransition, match="has made phase='red', which equals its default"):
+        _failures(_system(_table(row, ignored("green", SettingsLoaded))))

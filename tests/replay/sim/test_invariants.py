@@ -148,7 +148,7 @@ TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
     "a hook that ran twice": (hook_twice, "no_hook_twice"),
     "a stop signal sent twice": (stop_twice, "no_stop_twice"),
     "a SIGKILL before its time": (killed_early, "grace_is_kept"),
-    "a SIGKILL without a word": (killed_untold, "nobody_is_killed_untold"),
+    "a SIGKILL without a word": (killed_untold, "a_stop_signal_precedes_sigkill"),
     "a pod that was never told": (never_told, "every_pod_is_signalled"),
     "logind's limit": (limit_reached, "the_grant_is_enough"),
     "a wave that did not wait": (wave_too_soon, "waves_keep_their_order"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import force_setattr, replace
@@ -13,17 +13,23 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
-from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, NodeMode, PodPlan, SimulationPlan
 from ebbtide.replay.sim.sim_node import KUBELET, Happening
 from ebbtide.replay.sim.simulate import Machine, check_run
 from tests.replay.sim.test_faults import PODS, SETTINGS, pod
 from tests.replay.sim.test_node import of
 
+#: Its kubelet hangs after half a second, with the stop signal sent, or before that. It is handed over 3 s
+#: later, and has its 5 s of grace again.
+DEAF = pod("deaf", ContainerPlan(stop_ns=None))
+DEAF = DEAF._replace(pod=replace(DEAF.pod, grace_seconds=5))
+HANDED_OVER: dict[str, object] = {"pods": (DEAF,), "kubelet_hangs_after_ns": 500 * MS}
 
-def machine(mode: NodeMode = "api", **faults: object) -> Machine:
+
+def machine(mode: NodeMode = "api", pods: Sequence[PodPlan] = PODS, **faults: object) -> Machine:
     """A run with a volume and a static pod, in which every invariant holds."""
-    pods = (*PODS, of(pod("vol"), volumes=True), of(pod("proxy"), static=True))
-    made = Machine(SimulationPlan(SETTINGS, pods, Faults(mode=mode, **faults), seed=1)).run()  # type: ignore[arg-type]
+    plans = (*pods, of(pod("vol"), volumes=True), of(pod("proxy"), static=True))
+    made = Machine(SimulationPlan(SETTINGS, plans, Faults(mode=mode, **faults), seed=1)).run()  # type: ignore[arg-type]
     assert check_run(made) == []
     return made
 
@@ -74,6 +80,19 @@ def stops_beside_the_kubelet(of_run: Machine) -> None:
     note(of_run, "signal", "signal", uid=first.uid, container=first.container, life=1)
 
 
+def another_shutdown_handed_it_over(of_run: Machine) -> None:
+    force_setattr(record(of_run, decisions.HandedOver), "episode", 1)
+
+
+def killed_in_its_new_grace(of_run: Machine) -> None:
+    """Its first grace and the floor are over."""
+    seen = of_run.log.seen
+    at = next(at for at, each in enumerate(seen) if (each.what, each.uid) == ("kill", "uid-deaf"))
+    late_ns = of_run.boots[0].since_ns + record(of_run, decisions.PodStopBegan).mono_ns + 7100 * MS
+    assert seen[at].at_ns > late_ns
+    seen[at] = seen[at]._replace(at_ns=late_ns)
+
+
 def touched_while_looking_on(of_run: Machine) -> None:
     delete = decisions.DeletePod(key="k", uid="uid-web", namespace="shop", name="web", grace_seconds=1)
     put(of_run, record(of_run, decisions.MeansChosen), delete)
@@ -116,20 +135,22 @@ def status_too_late(of_run: Machine) -> None:
 
 TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]], ...] = (
     ("the_kubelet_is_back", "cri", {"cancel_after_ns": NS_PER_SECOND}, kubelet_stays_stopped),
-    ("nobody_is_started_again", "cri", {"kind": "reboot"}, started_again),
-    ("who_comes_back_gets_no_last_word", "cri", {"kind": "reboot"}, last_word),
+    ("no_pod_is_started_again", "cri", {"kind": "reboot"}, started_again),
+    ("no_terminal_status_before_a_reboot", "cri", {"kind": "reboot"}, last_word),
     ("no_stop_twice", "api", {}, stops_beside_the_kubelet),
+    ("no_stop_twice", "api", HANDED_OVER, another_shutdown_handed_it_over),
+    ("grace_is_kept", "api", HANDED_OVER | {"kubelet_hangs_after_ns": 10 * MS}, killed_in_its_new_grace),
     ("a_handover_is_final", "api", {}, deletes_after_the_hand_over),
-    ("looking_on_touches_nobody", "observe", {"kubelet_lock": True}, touched_while_looking_on),
+    ("observing_touches_no_pod", "observe", {"kubelet_lock": True}, touched_while_looking_on),
     ("a_certificate_is_true", "api", {}, certified_too_soon),
     ("the_release_waits_for_final_statuses", "api", {}, released_too_soon),
     ("a_silent_server_holds_no_lock", "cri", {"kind": "poweroff", "api": "hangs"}, released_too_late),
-    ("nobody_waits_for_a_kubelet_that_was_stopped", "api", {}, awaited_in_vain),
+    ("no_wait_for_a_stopped_kubelet", "api", {}, awaited_in_vain),
     ("each_status_is_delivered_in_time", "cri", {"kind": "poweroff"}, status_too_late),
 )
 
 
-@pytest.mark.parametrize(("name", "mode", "faults", "spoil"), TEETH, ids=[each[0] for each in TEETH])
+@pytest.mark.parametrize(("name", "mode", "faults", "spoil"), TEETH, ids=[each[3].__name__ for each in TEETH])
 def test_each_notices(
     name: str, mode: NodeMode, faults: dict[str, object], spoil: Callable[[Machine], None]
 ) -> None:
