@@ -100,17 +100,13 @@ def what_if(
     settings: Settings | None = None,
     pods: Iterable[Pod] = (),
     grant_ns: int | None = None,
-    drop: Iterable[int] = (),
-    delay: Iterable[tuple[int, int]] = (),
 ) -> Comparison:
     """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
 
     Raises replay.whatif.record.Diverged where this version decides otherwise than the record, and
     replay.whatif.record.WrongChange.
     """
-    changes = Changes(
-        settings=settings, pods=tuple(pods), grant_ns=grant_ns, drop=tuple(drop), delay=tuple(delay)
-    )
+    changes = Changes(settings=settings, pods=tuple(pods), grant_ns=grant_ns)
     history = shutdown.journal.history(logics=LOGICS)
     return compare(decide(history, shutdown.account.first_seq, changes))
 

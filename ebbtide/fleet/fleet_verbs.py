@@ -137,9 +137,9 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
             continue
         changed = [
             {
-                "workload": workload(side.line.pod.namespace, side.line.pod.name, node),
-                "pod": f"{side.line.pod.namespace}/{side.line.pod.name}",
-                "priority": side.line.pod.priority,
+                "workload": workload(side.pod.namespace, side.pod.name, node),
+                "pod": f"{side.pod.namespace}/{side.pod.name}",
+                "priority": side.pod.priority,
                 "change": side.change,
             }
             for side in found.pods

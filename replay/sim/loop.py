@@ -8,20 +8,8 @@ waiting: facts of the same instant go by lane (moves of the world, logind and pe
 rest), then in the order in which they were put there. So a run is a function of the system's state, the
 world and the agenda.
 
-How a world plugs in. ``simulate`` answers from a modelled node (`replay.sim.simulate`); ``what-if`` answers
-each order by its key with the recorded outcome, at the recorded delay:
-
-    agenda = Agenda(begin_ns)
-    agenda.put(signal_ns, PrepareForShutdown(...))
-    class Recorded:
-        def answer(self, records):
-            for record in records:
-                if isinstance(record.event, Order):
-                    agenda.after(delay_ns, OrderEnded(key=record.event.key, ...))
-    loop = Loop(system, agenda, Recorded(), wall_offset_ns=wall_ns - mono_ns)
-    for records in loop.steps(): ...
-
-An entry that is no longer to happen (an effect that was cancelled) is taken off with `Agenda.drop`.
+Both worlds have the node of `replay.sim.sim_node`. ``simulate`` draws its latencies and models the edges
+(`replay.sim.edges`); ``what-if`` takes latencies and answers from a record (`replay.whatif.world`).
 
 `Effects` is for a world whose orders take their time: it runs what an edge does for each order as a script,
 from the agenda.

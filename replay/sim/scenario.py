@@ -43,6 +43,15 @@ class ContainerPlan(NamedTuple):
     by_signal: bool = False
     hook: HookPlan = HookPlan()
 
+    def after_start_ns(self) -> int | None:
+        return self.lives_ns
+
+    def after_signal_ns(self) -> int | None:
+        return self.stop_ns
+
+    def after_kill_ns(self) -> int | None:
+        return self.reap_ns
+
 
 class PodPlan(NamedTuple):
     """A pod manifest and its containers' behaviour. ``appears_ns``: after the boot."""

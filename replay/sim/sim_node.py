@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from ebbtide.actors.policy.grace_periods import effective_periods
 from ebbtide.actors.policy.planning import planned_waves
@@ -24,7 +24,7 @@ from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.values import PlannedWave, Pod, Settings, ShutdownKind
-from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, mix, name_bits
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan, mix, name_bits
 
 # --- the world log -----------------------------------------------------------------------------
 
@@ -96,11 +96,31 @@ class HookProcess:
         self.take_back: Callable[[], object] | None = None
 
 
-class SimulatedContainer:
-    """One container of one boot. ``attempt``: how many ran under its name before."""
+class ContainerTimes(Protocol):
+    """How long a container takes to end, asked when it begins to: drawn (`scenario.ContainerPlan`), or from a
+    record (`whatif.world.RecordedTimes`). None: for ever.
+    """
 
-    def __init__(self, uid: str, name: str, plan: ContainerPlan, attempt: int = 0) -> None:
+    def after_start_ns(self) -> int | None: ...
+    def after_signal_ns(self) -> int | None: ...
+    def after_kill_ns(self) -> int | None: ...
+
+
+class SimulatedContainer:
+    """One container of one boot. ``attempt``: how many ran under its name before. ``times``: the plan's."""
+
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        plan: ContainerPlan,
+        attempt: int = 0,
+        times: ContainerTimes | None = None,
+    ) -> None:
         self.uid, self.name, self.plan, self.attempt = uid, name, plan, attempt
+        self.times = times or plan
+        #: When it first got its stop signal.
+        self.signalled_ns: int | None = None
         self.phase: Literal["waiting", "running", "exited"] = "waiting"
         self.parent: StartedBy = 0
         self.exit_code: int | None = None
@@ -154,8 +174,8 @@ class SimulatedPods:
         if box.phase == "waiting":
             box.phase, box.parent = "running", parent
             self._log.note("start", box.uid, box.name, life=parent)
-            if box.plan.lives_ns is not None and not box.attempt:
-                self._later(box.plan.lives_ns, box, "")
+            if not box.attempt:
+                self.exit_after(box, box.times.after_start_ns())
         return box.phase == "running"
 
     def start_again(self, box: SimulatedContainer, parent: StartedBy) -> None:
@@ -185,8 +205,9 @@ class SimulatedPods:
         self.drop(box)
         running = box.phase == "running"
         self._log.note("signal", box.uid, box.name, "" if running else "not running", life=life, late=late)
-        if running and box.plan.stop_ns is not None:
-            self._later(box.plan.stop_ns, box, "SIGTERM" if box.plan.by_signal else "")
+        if running and box.signalled_ns is None:
+            box.signalled_ns = self._timer.now_ns
+            self.exit_after(box, box.times.after_signal_ns(), "SIGTERM" if box.plan.by_signal else "")
 
     def kill(self, box: SimulatedContainer, life: int, late: bool) -> None:
         """SIGKILL of the whole tree."""
@@ -195,14 +216,15 @@ class SimulatedPods:
         self._log.note("kill", box.uid, box.name, "" if running else "not running", life=life, late=late)
         if running and not box.killed:
             box.killed = True
-            if box.plan.reap_ns is not None:
-                self._later(box.plan.reap_ns, box, "SIGKILL")
+            self.exit_after(box, box.times.after_kill_ns(), "SIGKILL")
 
-    def run_hook(self, box: SimulatedContainer, order: str, life: int, late: bool) -> HookProcess:
-        """Start a hook. It runs by itself."""
+    def run_hook(
+        self, box: SimulatedContainer, order: str, life: int, late: bool, plan: HookPlan | None = None
+    ) -> HookProcess:
+        """Start a hook, by the container's plan or this one. It runs by itself."""
         self._log.note("hook", box.uid, box.name, order, life=life, late=late)
         hook = box.hooks[order] = HookProcess()
-        plan = box.plan.hook
+        plan = plan or box.plan.hook
         if plan.takes_ns is not None:
             end = partial(self._end_hook, box, hook, plan.succeeds)
             hook.take_back = self._timer.later(plan.takes_ns, end)
@@ -223,10 +245,11 @@ class SimulatedPods:
         for follower in hook.followers:
             follower()
 
-    def _later(self, after_ns: int, box: SimulatedContainer, signal: str) -> None:
-        if after_ns <= 0:
+    def exit_after(self, box: SimulatedContainer, after_ns: int | None, signal: str = "") -> None:
+        """None: never."""
+        if after_ns is not None and after_ns <= 0:
             self._exit(box, signal)
-        else:
+        elif after_ns is not None:
             self._timer.later(after_ns, partial(self._exit, box, signal))
 
     def _exit(self, box: SimulatedContainer, signal: str) -> None:

@@ -9,7 +9,6 @@ Without changes both runs are the record, event by event (`WhatIf.is_same`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from ebbtide.actors.config_reconciler import NAME as CONFIG
@@ -22,17 +21,15 @@ from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.record.episode_fold import RecordPoint
 from ebbtide.events.record.fold import ShutdownFold
+from ebbtide.events.record.shutdown_record import PodRecord, WaveRecord
 from ebbtide.events.units import span
-from ebbtide.events.values import Pod
 from ebbtide.replay.sim.loop import Loop
 from ebbtide.replay.whatif.record import (
     Changes,
     RecordedBehaviour,
     RecordedShutdown,
     WrongChange,
-    attribute_facts,
     config_of,
-    facts_under,
     own_events,
     read_recorded_shutdown,
     up_to_next,
@@ -41,6 +38,51 @@ from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, Supp
 
 #: (code, sentence). Codes are stable.
 Assumption = tuple[str, str]
+
+
+class Outline(NamedTuple):
+    """A run, recorded or new. Times are nanoseconds since the signal; None: it did not happen.
+
+    ``total_ns``: to the release, or to the end of a cancelled shutdown. ``pods``: by UID, as planned.
+    """
+
+    outcome: decisions.EpisodeOutcome
+    total_ns: int | None
+    grant_ns: int
+    budget_ns: int
+    waves: tuple[WaveRecord, ...]
+    pods: dict[str, PodRecord]
+    last_ns: int
+
+    @property
+    def began(self) -> bool:
+        """False: graceful shutdown is off."""
+        return self.outcome != "never-begun"
+
+
+def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
+    """``events``: (monotonic nanoseconds, event), in order."""
+    shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
+    for mono_ns, event in events:
+        shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
+        shutdown.see(event)
+    for wave in shutdown.waves:
+        wave.period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
+    for uid, pod in shutdown.pods.items():
+        pod.grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
+        # Also of a fate without an observed end.
+        pod.ended_ns = shutdown.decided_ns.get(uid)
+    # No other process continues a run that stops before the release.
+    outcome = shutdown.outcome(None, damaged=True) if shutdown.begun else "never-begun"
+    return Outline(
+        outcome=outcome,
+        total_ns=shutdown.ended_ns(outcome),
+        grant_ns=shutdown.record.grant_ns,
+        budget_ns=shutdown.record.budget_ns,
+        waves=tuple(shutdown.waves),
+        pods={uid: shutdown.pods[uid] for uid in shutdown.planned},
+        last_ns=shutdown.point.at_ns,
+    )
 
 
 class Run(NamedTuple):
@@ -87,7 +129,7 @@ def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
 def run_again(shutdown: RecordedShutdown, changes: Changes) -> WhatIf:
     """The same for a record that is read already. Raises WrongChange."""
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
-    seen = attribute_facts(shutdown, facts_under(shutdown, changes, grant_ns))
+    seen = RecordedBehaviour(shutdown, changes, grant_ns)
     hopeful, grim = (
         _run_once(shutdown, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False)
     )
@@ -104,21 +146,25 @@ def _run_once(
     *,
     hopeful: bool,
 ) -> Run:
-    system = shutdown.system()
-    _set_up(system, shutdown, changes)
+    system, _ = _set_up(shutdown, changes)
     if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
         # Its first fact has no grant: as if logind had been read just before.
         state = cast(LogindState, system.slots[(LOGIND, "")].state)
         read = LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind)
         system.step(read, _stamp(shutdown))
     system.next_seq = shutdown.first_seq
-    run_agenda = RunAgenda(shutdown, seen)
-    world = RecordedWorld(shutdown, seen, run_agenda, hopeful=hopeful)
-    end_ns = _end_ns(shutdown, grant_ns)
-    if end_ns is not None:
-        run_agenda.end(end_ns)
+    agenda = RunAgenda(shutdown, seen.downtimes)
+    world = RecordedWorld(shutdown, seen, agenda, hopeful=hopeful)
+    # When the machine goes down in any case. The world ends with a record that was cut, or, where logind's
+    # own timer cut it, with the new grant. A shutdown that was released within its grant has the new grant.
+    by_timer = shutdown.last_ns - shutdown.signal_ns >= shutdown.grant_ns > 0
+    if shutdown.is_cut:
+        longer_ns = grant_ns - shutdown.grant_ns if by_timer and grant_ns is not None else 0
+        agenda.end(max(shutdown.signal_ns, shutdown.last_ns + longer_ns))
+    elif grant_ns is not None and not by_timer and not shutdown.is_moved:
+        agenda.end(shutdown.signal_ns + grant_ns)
     records: list[Record] = []
-    for step in Loop(system, run_agenda, world, shutdown.wall_offset_ns).steps():
+    for step in Loop(system, agenda, world, shutdown.wall_offset_ns).steps():
         records += step
         if system.episode != records[0].seq:
             break
@@ -129,14 +175,15 @@ def _run_once(
     return Run(happened, folded, world.evidence, world)
 
 
-def _set_up(system: System, shutdown: RecordedShutdown, changes: Changes) -> list[Record]:
-    """Load the new settings just before the signal. Returns their decisions, which come too late."""
+def _set_up(shutdown: RecordedShutdown, changes: Changes) -> tuple[System, list[Record]]:
+    """A system that loads the new settings just before the signal; its decisions come too late."""
+    system = shutdown.system()
     if changes.settings is None or changes.settings == shutdown.settings:
-        return []
+        return system, []
     records = system.step(SettingsLoaded(settings=changes.settings), _stamp(shutdown))
     if config_of(system).settings != changes.settings:
         raise WrongChange("settings wait for the end of the shutdown before, which this one follows at once")
-    return records
+    return system, records
 
 
 def _stamp(shutdown: RecordedShutdown) -> Stamp:
@@ -148,33 +195,16 @@ def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
 
     None: no request, or logind did not obey the present drop-in.
     """
-    system = shutdown.system()
-    known = config_of(system)
+    known = config_of(shutdown.system())
     files = known.drop_ins
     disobeyed = files is not None and (bool(files.overridden_by) or known.grant_ns < (files.ours_ns or 0))
-    records = _set_up(system, shutdown, changes)
+    _, records = _set_up(shutdown, changes)
     orders = [
         each.event
         for each in records
         if isinstance(each.event, decisions.WriteDropIn) and each.actor == CONFIG
     ]
     return orders[-1].seconds * NS_PER_SECOND if orders and not disobeyed else None
-
-
-def _end_ns(shutdown: RecordedShutdown, grant_ns: int | None) -> int | None:
-    """When the machine goes down in any case; None: not before the release.
-
-    The world ends with a record that was cut, or, where logind's own timer cut it, with the new grant. A
-    shutdown that was released within its grant has the new grant's time.
-    """
-    took_ns = shutdown.last_ns - shutdown.signal_ns
-    by_timer = took_ns >= shutdown.grant_ns > 0
-    if shutdown.is_cut:
-        now_ns = shutdown.grant_ns if grant_ns is None else grant_ns
-        return max(shutdown.signal_ns, shutdown.last_ns + (now_ns - shutdown.grant_ns if by_timer else 0))
-    if grant_ns is None or by_timer or shutdown.is_moved:
-        return None
-    return shutdown.signal_ns + grant_ns
 
 
 def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None) -> Iterator[Assumption]:
@@ -184,8 +214,7 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
     if raised_ns is not None:
         yield "grant", f"logind grants {span(raised_ns)}, as the drop-in for these settings asks"
         return
-    system = shutdown.system()
-    _set_up(system, shutdown, changes)
+    system, _ = _set_up(shutdown, changes)
     known = config_of(system)
     if changes.settings is None or shutdown.grant_ns >= known.needed_ns:
         return
@@ -200,36 +229,33 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
     yield "grant", f"logind grants {then} as it did, of {needed} that these settings need: {why}"
 
 
-def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) -> list[Assumption]:
-    found: list[Assumption] = []
+def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) -> Iterator[Assumption]:
     if not run.outline.began:
-        found.append(("off", "graceful shutdown is off under these settings: nothing is held back"))
+        yield "off", "graceful shutdown is off under these settings: nothing is held back"
     for down in seen.downtimes:
         when = f"from {span(down.begin_ns - shutdown.signal_ns)} to {span(down.end_ns - shutdown.signal_ns)}"
-        found.append(("restart", f"no daemon runs {when} after the signal, as in the record"))
+        yield "restart", f"no daemon runs {when} after the signal, as in the record"
     for name, count in run.world.invented.items():
         slowest = span(seen.slowest_ns.get(name, 0))
-        found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
+        yield "order", f"{name}: {count} more than the record has, done after {slowest}"
     if run.world.first_kills:
-        killed = [run.outline.pods[uid].pod.label for uid in run.world.first_kills]
+        killed = [run.outline.pods[uid].label for uid in run.world.first_kills]
         who = ", ".join(killed[:3]) + (f" and {len(killed) - 3} more" if len(killed) > 3 else "")
-        found.append(("kill", f"SIGKILL ends {who} at once, or never: the record shows none of it"))
+        yield "kill", f"SIGKILL ends {who} at once, or never: the record shows none of it"
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
-        found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
+        yield "too-late", f"{missed} would have come after the release, and did not happen"
     if not shutdown.is_cut and run.outline.outcome == "truncated":
         grant = span(run.outline.grant_ns)
-        found.append(("grant-over", f"logind lets the machine go {grant} after the signal, unreleased"))
+        yield "grant-over", f"logind lets the machine go {grant} after the signal, unreleased"
     if shutdown.is_cut:
         end = span(shutdown.last_ns - shutdown.signal_ns)
-        found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
-    return found
+        yield "cut-short", f"the record ends {end} after the signal: what comes later is not known"
 
 
-# Two runs side by side: what was, and what would have been, pod by pod and wave by wave.
-#
+# --- two runs side by side: what was, and what would have been, pod by pod and wave by wave -----------
+
 # The new run is a pair, hopeful and grim. Where both agree, the result is as certain as the pod's evidence.
-
 
 #: ``perhaps``: in one of the two runs only.
 PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
@@ -265,36 +291,36 @@ class PodNeed(NamedTuple):
 class PodSide(NamedTuple):
     """``then`` None: a new pod."""
 
-    then: PodLine | None
-    hopeful: PodLine | None
-    grim: PodLine | None
+    then: PodRecord | None
+    hopeful: PodRecord | None
+    grim: PodRecord | None
     need: PodNeed | None
     support: Support
     change: PodChange
 
     @property
-    def line(self) -> PodLine:
+    def pod(self) -> PodRecord:
         """Any of them, for what does not change."""
         found = self.then or self.hopeful or self.grim
-        assert found is not None, "a row stands for a pod of one of the runs"
+        assert found is not None, "a row is about a pod of one of the runs"
         return found
 
-    def now(self, of: Callable[[PodLine], int | None]) -> Interval:
-        return Interval(*(None if line is None else of(line) for line in (self.hopeful, self.grim)))
+    def now(self, of: Callable[[PodRecord], int | None]) -> Interval:
+        return Interval(*(None if each is None else of(each) for each in (self.hopeful, self.grim)))
 
     @property
     def outcomes(self) -> tuple[decisions.PodOutcome | None, decisions.PodOutcome | None]:
         """Hopeful, grim; None: not stopped, or the record ends before."""
-        return _side_outcome(self.hopeful), _side_outcome(self.grim)
+        return _outcome(self.hopeful), _outcome(self.grim)
 
 
 class WaveSide(NamedTuple):
     """By priority; None: not in this configuration."""
 
     priority: int
-    then: WaveLine | None
-    hopeful: WaveLine | None
-    grim: WaveLine | None
+    then: WaveRecord | None
+    hopeful: WaveRecord | None
+    grim: WaveRecord | None
 
 
 class Comparison(NamedTuple):
@@ -317,7 +343,7 @@ def compare(found: WhatIf) -> Comparison:
     """Pods in the order of the recorded plan, new ones last; waves by priority."""
     then, hopeful, grim = found.then, found.hopeful.outline, found.grim.outline
     # Waves of one priority keep their order.
-    sides: dict[tuple[int, int], list[WaveLine | None]] = {}
+    sides: dict[tuple[int, int], list[WaveRecord | None]] = {}
     for side, run in enumerate((then, hopeful, grim)):
         seen: dict[int, int] = {}
         for wave in run.waves:
@@ -326,9 +352,9 @@ def compare(found: WhatIf) -> Comparison:
     wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
     pod_sides = []
     for uid in dict.fromkeys(uid for each in (then, hopeful, grim) for uid in each.pods):
-        lines = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
-        need = None if lines[0] is None else need_of(lines[0], then.last_ns)
-        pod_sides.append(PodSide(*lines, need, found.support(uid), _pod_change(*lines)))
+        pods = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
+        need = None if pods[0] is None else _need_of(pods[0], then.last_ns)
+        pod_sides.append(PodSide(*pods, need, found.support(uid), _pod_change(*pods)))
     return Comparison(
         then=then,
         hopeful=hopeful,
@@ -341,136 +367,36 @@ def compare(found: WhatIf) -> Comparison:
     )
 
 
-def need_of(line: PodLine, last_ns: int) -> PodNeed | None:
+def took_ns(pod: PodRecord) -> int | None:
+    """From the begin of its stop to its end."""
+    return None if pod.began_ns is None or pod.ended_ns is None else pod.ended_ns - pod.began_ns
+
+
+def killed_ns(pod: PodRecord) -> int | None:
+    """Its first SIGKILL."""
+    return min((each.killed_ns for each in pod.containers if each.killed_ns is not None), default=None)
+
+
+def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
     """The recorded need of this pod; None: it was never asked to stop."""
-    if line.began_ns is None or (line.refused and line.outcome != "graceful"):
+    refused = any(each.stop_refused for each in pod.containers)
+    if pod.began_ns is None or (refused and pod.outcome != "graceful"):
         return None
-    if line.outcome == "graceful" and line.ended_ns is not None:
-        return PodNeed(line.ended_ns - line.began_ns, at_least=False)
-    ends = [each for each in (line.killed_ns, line.ended_ns, last_ns) if each is not None]
-    return PodNeed(max(0, ends[0] - line.began_ns), at_least=True)
+    if pod.outcome == "graceful" and pod.ended_ns is not None:
+        return PodNeed(pod.ended_ns - pod.began_ns, at_least=False)
+    ends = [each for each in (killed_ns(pod), pod.ended_ns, last_ns) if each is not None]
+    return PodNeed(max(0, ends[0] - pod.began_ns), at_least=True)
 
 
-def _side_outcome(line: PodLine | None) -> decisions.PodOutcome | None:
-    return None if line is None else line.outcome
+def _outcome(pod: PodRecord | None) -> decisions.PodOutcome | None:
+    return None if pod is None else pod.outcome
 
 
-def _pod_change(then: PodLine | None, hopeful: PodLine | None, grim: PodLine | None) -> PodChange:
+def _pod_change(then: PodRecord | None, *runs: PodRecord | None) -> PodChange:
     """A new pod is neither saved nor lost."""
-    if then is None:
-        return "same"
-    was = then.outcome in ENDED_WELL
-    now = [_side_outcome(line) in ENDED_WELL for line in (hopeful, grim)]
-    if now == [was, was]:
+    was, now = _outcome(then) in ENDED_WELL, [_outcome(each) in ENDED_WELL for each in runs]
+    if then is None or now == [was, was]:
         return "same"
     if was:
         return "perhaps-lost" if any(now) else "lost"
     return "saved" if all(now) else "perhaps-saved"
-
-
-# --- a run in outline ---------------------------------------------------------------------------
-#
-# The same fold makes the recorded run and the new ones. Times are nanoseconds since the signal; None: it did
-# not happen.
-
-
-@dataclass(frozen=True)
-class WaveLine:
-    """``period_ns``: once it has begun, its real period."""
-
-    wave: int
-    priority: int
-    period_ns: int
-    pods: int = 0
-    began_ns: int | None = None
-    ended_ns: int | None = None
-    #: complete, overran, cancelled; open: begun and not ended, waiting: not begun.
-    outcome: str = "waiting"
-
-
-@dataclass(frozen=True)
-class PodLine:
-    """``grace_ns``: planned, and from the begin of its stop the real one."""
-
-    pod: Pod
-    wave: int
-    grace_ns: int
-    began_ns: int | None = None
-    killed_ns: int | None = None
-    ended_ns: int | None = None
-    #: The runtime refused the stop signal of one of its containers.
-    refused: bool = False
-    outcome: decisions.PodOutcome | None = None
-    reason: str = ""
-
-    @property
-    def took_ns(self) -> int | None:
-        """From the begin of its stop to its end."""
-        if self.began_ns is None or self.ended_ns is None:
-            return None
-        return self.ended_ns - self.began_ns
-
-
-@dataclass(frozen=True)
-class Outline:
-    """``total_ns``: from the signal to the release, or to the end of a cancelled shutdown."""
-
-    outcome: decisions.EpisodeOutcome
-    total_ns: int | None
-    grant_ns: int
-    budget_ns: int
-    waves: tuple[WaveLine, ...]
-    #: By UID, in the plan's order.
-    pods: dict[str, PodLine]
-    #: Of the last event.
-    last_ns: int
-
-    @property
-    def began(self) -> bool:
-        """False: graceful shutdown is off."""
-        return self.outcome != "never-begun"
-
-
-def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
-    """``events``: (monotonic nanoseconds, event), in order."""
-    shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
-    for mono_ns, event in events:
-        shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
-        shutdown.see(event)
-    # No other process continues a run that stops before the release.
-    outcome = shutdown.outcome(None, damaged=True) if shutdown.begun else "never-begun"
-    pods = {}
-    for uid in shutdown.planned:
-        pod = shutdown.pods[uid]
-        kills = [each.killed_ns for each in pod.containers if each.killed_ns is not None]
-        pods[uid] = PodLine(
-            pod=shutdown.specs[uid],
-            wave=pod.wave,
-            grace_ns=pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns,
-            began_ns=pod.began_ns,
-            killed_ns=min(kills, default=None),
-            ended_ns=shutdown.decided_ns.get(uid),
-            refused=any(each.stop_refused for each in pod.containers),
-            outcome=pod.outcome,
-            reason=pod.reason,
-        )
-    return Outline(
-        outcome=outcome,
-        total_ns=shutdown.ended_ns(outcome),
-        grant_ns=shutdown.record.grant_ns,
-        budget_ns=shutdown.record.budget_ns,
-        waves=tuple(
-            WaveLine(
-                wave.index,
-                wave.priority,
-                wave.planned_ns if wave.period_ns is None else wave.period_ns,
-                len(wave.pods),
-                wave.began_ns,
-                wave.ended_ns,
-                wave.outcome,
-            )
-            for wave in shutdown.waves
-        ),
-        pods=pods,
-        last_ns=shutdown.point.at_ns,
-    )

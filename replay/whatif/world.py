@@ -1,15 +1,18 @@
-"""The world of a new run: it answers every order as the record's order was answered.
+"""The recorded edges: simulate's node under recorded times, and every order answered as the record's was.
 
-Orders are matched by their key, without its ordinal where that has no twin. An outcome comes at its recorded
-delay after the order. A fact from outside comes at its recorded time until the new run's release; a fact
-after the recorded release comes as long after the new one.
+The loop, the containers and their hooks are `simulate`'s; `RecordedTimes` and `HookRun` have how long they
+take. An order's answer is taken from the record as a whole, with the facts that came with it: no model of
+logind, the runtime or the API server would repeat a real node's record. Orders are matched by their key,
+without its ordinal where that has no twin. An outcome comes at its recorded delay after the order. A fact
+from outside comes at its recorded time until the new run's release; a fact after the recorded release comes
+as long after the new one.
 
 An order that was open at the record's end ends just after that, or after the slowest time of its kind. One
 that hung longer than any other of its kind is a bet: in the grim run it hangs for ever. An order without a
 recorded twin is done after the slowest time of its kind, and counted; `replay.whatif.whatif_run` reports it.
 
 A restart stays: no daemon hears a fact between the last record of the old process and the start of the new
-one. Drop the start (``--drop-event``) to run without it.
+one.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS
 from ebbtide.events import decisions
-from ebbtide.events.base import Event, Fact, Order, Record
-from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
+from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.facts import ContainerExited, OrderEnded, Result
 from ebbtide.events.units import span
 from ebbtide.events.values import Container
 from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry
+from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan
+from ebbtide.replay.sim.sim_node import SimulatedContainer, SimulatedPods, WorldLog
 from ebbtide.replay.whatif.record import (
     Answer,
     ChangedFact,
-    ContainerKey,
     Downtime,
     RecordedBehaviour,
     RecordedContainer,
@@ -37,6 +41,9 @@ from ebbtide.replay.whatif.record import (
     RecordedShutdown,
     up_to_next,
 )
+
+#: Just after a bound.
+MOMENT_NS = 1
 
 #: These orders change no result, so they need no recorded twin.
 HARMLESS_ORDERS = (
@@ -46,496 +53,59 @@ HARMLESS_ORDERS = (
     decisions.CancelOrder,
 )
 
+# --- how well the record supports what a new run says of each pod -------------------------------------
 
-class RecordedWorld:
-    """``invented``: outcomes that are not in the record, by type of order. ``missed``: facts too late.
-    ``first_kills``: pods that are killed only in the new run.
-    """
+#: The record shows it; the run went beyond a recorded limit ("it needed more than 20 s"); it is not in the
+#: record. A pod has the weakest of what was used for it in either run.
+Level = Literal["observed", "bound", "assumed"]
 
-    def __init__(
-        self, shutdown: RecordedShutdown, seen: RecordedBehaviour, run_agenda: RunAgenda, *, hopeful: bool
-    ) -> None:
-        self.evidence = Evidence()
-        self.invented: dict[str, int] = {}
-        self._invented: dict[str, str] = {}
-        self.missed = 0
-        self.first_kills: dict[str, None] = {}
-        self._shutdown, self._seen, self._run_agenda = shutdown, seen, run_agenda
-        self._common = RunContext(run_agenda, self.evidence, hopeful, shutdown.last_ns, self.first_kills)
-        self._hooks: dict[str, HookRun] = {}
-        self._released = False
-        self._given: dict[str, None] = {}
-        #: Recorded orders by family. Each is used once.
-        families: dict[str, list[str]] = {}
-        for key in seen.answers:
-            families.setdefault(_family(key), []).append(key)
-        self._twins = {family: iter(keys) for family, keys in families.items()}
-        self._outside: list[Entry] = [
-            run_agenda.admit(changed.at_ns, changed.event, changed) for changed in seen.outside
-        ]
-        self._containers: dict[ContainerKey, ContainerRun] = {
-            whose: ContainerRun(whose, container, self._common)
-            for whose, container in seen.containers.items()
-        }
-
-    def answer(self, records: Sequence[Record]) -> None:
-        for record in up_to_next(records, self._shutdown.first_seq):
-            event = record.event
-            self._note(event)
-            if isinstance(event, Order):
-                # A hook's outcome comes from its `HookRun`.
-                twin = self._twin(event.key)
-                answers = self._seen.answers.get(twin, ())
-                if not answers and twin not in self._seen.silenced:
-                    # The record shows it without an outcome for this long.
-                    asked_ns = self._seen.asked_ns.get(twin)
-                    open_ns = 0 if asked_ns is None else self._shutdown.last_ns - asked_ns + MOMENT_NS
-                    self._invent(event, open_ns)
-                for answer in answers:
-                    if not (event.key in self._hooks and isinstance(answer.changed.event, OrderEnded)):
-                        self._play(event, answer)
-
-    def _twin(self, key: str) -> str:
-        """The recorded order with this key, or the next unused one of its family.
-
-        An actor's ordinals count all its orders: after one order less, the others have other ordinals.
-        """
-        self._given[key] = None
-        if key in self._seen.answers:
-            return key
-        twins = self._twins.get(_family(key), iter(()))
-        found = next((each for each in twins if each not in self._given), key)
-        self._given[found] = None
-        return found
-
-    def _play(self, order: Order, answer: Answer) -> None:
-        now_ns = self._run_agenda.now_ns
-        if not answer.restart:
-            self._run_agenda.admit(
-                now_ns + answer.delay_ns, _keyed(answer.changed.event, order.key), answer.changed
-            )
-            return
-        restarts = (down for down in self._seen.downtimes if down.seq == answer.restart)
-        down = next((down for down in restarts if now_ns <= down.begin_ns), None)
-        if down is not None:
-            fact = _keyed(answer.changed.event, order.key)
-            self._run_agenda.admit(down.end_ns + answer.delay_ns, fact, answer.changed)
-        else:
-            self._invent(order)
-
-    def _invent(self, order: Order, open_ns: int = 0) -> None:
-        name = type(order).__name__
-        slowest_ns = self._seen.slowest_ns.get(name, 0)
-        hangs = open_ns > slowest_ns + MOMENT_NS and not self._common.hopeful
-        if order.key in self._hooks or hangs:
-            return
-        if not isinstance(order, HARMLESS_ORDERS):
-            self._invented[order.key] = name
-        delay_ns = max(slowest_ns, open_ns)
-        at_ns = self._run_agenda.now_ns + delay_ns
-        for answer in self._seen.listing if isinstance(order, decisions.TakeInventory) else ():
-            assert isinstance(answer.changed.event, InventoryTaken)
-            self._run_agenda.admit(at_ns, _keyed(answer.changed.event, order.key))
-        self._run_agenda.admit(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
-
-    # --- notes --------------------------------------------------------------------------------
-
-    def _container(self, uid: str, container: str) -> ContainerRun:
-        whose = (uid, container)
-        if whose not in self._containers:
-            self._containers[whose] = ContainerRun(whose, RecordedContainer(), self._common)
-        return self._containers[whose]
-
-    def _note(self, event: Event) -> None:
-        match event:
-            case decisions.PodPlanned():
-                for spec in event.pod.containers:
-                    self._container(event.pod.uid, spec.name).planned(spec)
-            case decisions.RunHook():
-                container_run = self._container(event.uid, event.container)
-                self._hooks[event.key] = HookRun(event, container_run, self._common, self._seen.downtimes)
-            case decisions.CancelOrder() if event.target in self._hooks:
-                self._hooks[event.target].cut(event)
-            case OrderEnded():
-                name = self._invented.get(event.key)
-                if name is not None:
-                    self.invented[name] = self.invented.get(name, 0) + 1
-                if event.key in self._hooks:
-                    self._hooks[event.key].ended(event)
-            case decisions.SendSignal():
-                self._container(event.uid, event.container).signalled()
-            case decisions.KillContainer():
-                self._container(event.uid, event.container).killed()
-            case ContainerExited():
-                self._container(event.uid, event.container).gone()
-            case decisions.ReleaseLock() if not self._released:
-                self._release()
-
-    def _release(self) -> None:
-        """The machine goes down: no fact comes from outside any more."""
-        self._released = True
-        now_ns, seen = self._run_agenda.now_ns, self._seen
-        for entry in self._outside:
-            self.missed += entry.what is not None and entry.at_ns > now_ns
-            self._run_agenda.drop(entry)
-        after = seen.after_release
-        for answer in after:
-            self._run_agenda.admit(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
-        tail_ns = self._shutdown.last_ns - seen.released.mono_ns if seen.released is not None else 0
-        self._run_agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
+LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
 
 
-def _family(key: str) -> str:
-    """The key without its ordinal."""
-    return key.rpartition("/")[0]
+class Support(NamedTuple):
+    """``why``: a sentence; empty when observed."""
+
+    level: Level = "observed"
+    why: str = ""
 
 
-def _keyed(fact: Fact, key: str) -> Fact:
-    """The recorded answer with this order's key."""
-    changed = getattr(fact, "key", key)
-    return fact if changed == key else replace(fact, key=key)
+class Evidence:
+    """By pod; a pod without an entry is observed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Support] = {}
+
+    def weaken(self, uid: str, level: Level, why: str) -> None:
+        """The first reason of a level stays."""
+        if LEVELS.index(level) > LEVELS.index(self.of(uid).level):
+            self._found[uid] = Support(level, why)
+
+    def of(self, uid: str) -> Support:
+        return self._found.get(uid, Support())
 
 
-# Hooks in a new run: the recorded outcome at the recorded delay, or a bet where there is only a bound.
-#
-# A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just after
-# that in the hopeful run, and only when it is cut in the grim one. An unknown or changed hook ends at once in
-# the hopeful run, and never in the grim one.
+def weakest(found: Iterable[Support]) -> Support:
+    return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
 
 
-class HookRun:
-    """One hook, from its order to its outcome."""
+# --- when a fact of the new run may be heard ----------------------------------------------------------
 
-    def __init__(
-        self,
-        order: decisions.RunHook,
-        container_run: ContainerRun,
-        common: RunContext,
-        downtimes: list[Downtime],
-    ) -> None:
-        self._order = order
-        self._container = container_run
-        self._common = common
-        self._began_ns = common.run_agenda.now_ns
-        self._bet = False
-        self._over = False
-        container_run.hook_ran = False
-        container_run.hooked()
-        # Whether the recorded hook is the same.
-        then, now = container_run.seen.spec, container_run.spec
-        is_same_hook = then is None or now is None or then.hook == now.hook
-        self._seen = container_run.seen.hook if is_same_hook else None
-        self._end: Entry | None = self._begin(downtimes)
-
-    def cut(self, cancel: decisions.CancelOrder) -> None:
-        """The pod's actor cancels it: its outcome comes as soon as in the record."""
-        if self._over:
-            return
-        self._over = True
-        self._common.run_agenda.drop(self._end)
-        known = self._seen
-        ran_ns = self._common.run_agenda.now_ns - self._began_ns
-        if known is not None and not known.ran_out and ran_ns > self._known_ns(known):
-            self._weaken(known)
-        result: Result = "timed-out" if cancel.timed_out else "cancelled"
-        if known is None or known.cut is None:
-            self._put(0, OrderEnded(key=self._order.key, result=result))
-        elif known.ended is not None:
-            event = cast(OrderEnded, known.ended.event)
-            same = known.cut_timed_out == cancel.timed_out
-            self._put(known.ended.at_ns - known.cut.mono_ns, event if same else replace(event, result=result))
-
-    def ended(self, event: OrderEnded) -> None:
-        """Its outcome was admitted."""
-        if self._over:
-            return
-        self._over = True
-        self._container.hook_ran = event.result in ("done", "failed")
-        if self._bet and self._seen is not None:
-            self._weaken(self._seen)
-
-    # --- its own end --------------------------------------------------------------------------
-
-    def _begin(self, downtimes: list[Downtime]) -> Entry | None:
-        known = self._seen
-        if known is None:
-            why = f"the record does not show how long the hook of {self._order.container} takes"
-            self._common.evidence.weaken(self._order.uid, "assumed", why)
-            return self._done(0) if self._common.hopeful else None
-        if known.ended is not None and known.ran_out:
-            return self._put(known.ended.at_ns - known.began.mono_ns, cast(OrderEnded, known.ended.event))
-        if known.ended is not None and known.bounded:
-            # Its edge ends it at its timeout, with the recorded deviation.
-            assert known.ended is not None
-            ran_ns = known.ended.at_ns - known.began.mono_ns
-            if self._common.hopeful and self._order.timeout_ns > known.timeout_ns:
-                return self._bet_on(known)
-            slack_ns = ran_ns - known.timeout_ns
-            return self._put(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
-        # The record's restart lost its outcome; so does the new one if this hook runs then.
-        lost = known.lost and any(self._began_ns <= down.begin_ns for down in downtimes)
-        if lost and known.ended is not None:
-            return self._common.run_agenda.admit(known.ended.at_ns, known.ended.event, known.ended)
-        return self._bet_on(known)
-
-    def _bet_on(self, known: RecordedHook) -> Entry | None:
-        if not self._common.hopeful:
-            return None
-        self._bet = True
-        return self._done(self._known_ns(known) + MOMENT_NS)
-
-    def _known_ns(self, known: RecordedHook) -> int:
-        """How long it ran without ending."""
-        ended_ns = known.ended.at_ns if known.ended is not None else None
-        ends = (known.alive_ns, known.cut.mono_ns if known.cut is not None else None, ended_ns)
-        until_ns = next((each for each in ends if each is not None), self._common.end_ns)
-        return max(0, until_ns - known.began.mono_ns)
-
-    # --- shared -------------------------------------------------------------------------------
-
-    def _weaken(self, known: RecordedHook) -> None:
-        why = f"the hook of {self._order.container} needed more than {span(self._known_ns(known))}"
-        self._common.evidence.weaken(self._order.uid, "bound", why)
-
-    def _done(self, delay_ns: int) -> Entry:
-        return self._put(delay_ns, OrderEnded(key=self._order.key, result="done", elapsed_ns=delay_ns))
-
-    def _put(self, delay_ns: int, event: OrderEnded) -> Entry:
-        """A recorded outcome at its recorded time keeps its place."""
-        changed = self._seen.ended if self._seen is not None and self._seen.ended is not None else None
-        recorded = changed if changed is not None and event is changed.event else None
-        fact = event if event.key == self._order.key else replace(event, key=self._order.key)
-        return self._common.run_agenda.admit(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
-
-
-# A container's way down in a new run, with what the record shows of it.
-#
-#     recorded                    after the stop signal of the new run
-#     exited after its signal     exits the same time after it; other signal or hook before it: a bet
-#     killed                      nothing is known beyond the time that it had: a bet
-#     exited in its hook          exits the same time after the hook's start; a signal before that: a bet
-#     exited by itself            exits at that time, whatever is done; a signal before that: a bet
-#     still there at the end      as one that was killed then
-#     never asked to stop         a bet from the signal on
-#
-# A *bet*: the record has only a bound. In the hopeful run the container ends just after it, in the grim one
-# never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
-# bet again: at once, or never.
-
-
-#: Just after a bound.
-MOMENT_NS = 1
-
-
-class RunContext(NamedTuple):
-    """``end_ns``: the record's end. ``first_kills``: pods with a container that is killed only in the new
-    run.
-    """
-
-    run_agenda: RunAgenda
-    evidence: Evidence
-    hopeful: bool
-    end_ns: int
-    first_kills: dict[str, None]
-
-
-class ContainerRun:
-    """``spec``: in the new run's plan. ``hook_ran``: whether its hook ended by itself; None: no hook ran."""
-
-    def __init__(self, whose: ContainerKey, seen: RecordedContainer, common: RunContext) -> None:
-        self.seen = seen
-        self.spec: Container | None = None
-        self.hook_ran: bool | None = None
-        self._uid, self._name = whose
-        self._common = common
-        self._own: Entry | None = None
-        #: When it ends by itself. Without a daemon it is reported later.
-        self._own_ns = 0
-        self._bet = ""
-        self._signalled_ns: int | None = None
-        self._killed = self._gone = False
-        if seen.how == "by-itself" and seen.exited is not None:
-            self._ends_at(seen.exited.at_ns, recorded=True)
-
-    def planned(self, spec: Container) -> None:
-        """A container that has ended before its plan, unlike in the record, is found gone."""
-        self.spec = spec
-        then, exited = self.seen.planned, self.seen.exited
-        if then is not None and exited is not None and self._gone and then.seq < exited.seq:
-            self._exit(self._now_ns, recorded=True)
-
-    def hooked(self) -> None:
-        """A real hook begins; a sleep does not reach the container."""
-        hook, exited = self.seen.hook, self.seen.exited
-        if self.seen.how == "in-hook" and hook is not None and exited is not None:
-            self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns, recorded=True)
-
-    def signalled(self) -> None:
-        """The first stop signal. Repeated ones change nothing."""
-        if self._signalled_ns is None:
-            self._signalled_ns = self._now_ns
-            {"stopped": self._stopped, "killed": self._outlives, "stays": self._outlives}.get(
-                self.seen.how, self._hurried
-            )()
-
-    def killed(self) -> None:
-        """SIGKILL: it does not end by itself any more."""
-        if self._killed:
-            return
-        self._killed = True
-        seen = self.seen
-        # Its exit is on its way, or unobserved.
-        if (self._own is not None and self._own_ns < self._now_ns) or self._ends_first():
-            return
-        self._common.run_agenda.drop(self._own)
-        had_ns = self._had_ns()
-        shown = seen.how in ("killed", "stays") and not seen.refused
-        since_ns = self._now_ns if self._signalled_ns is None else self._signalled_ns
-        if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
-            # The record shows it alive for this long after its signal, and not longer.
-            self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
-        if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
-            self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
-        elif seen.how != "stays" or seen.killed is None:
-            # This SIGKILL is not in the record.
-            why = f"the record does not show how long SIGKILL takes for {self._name}"
-            self._common.evidence.weaken(self._uid, "assumed", why)
-            self._common.first_kills[self._uid] = None
-            if self._common.hopeful:
-                self._exit(self._now_ns, signal="SIGKILL")
-
-    def gone(self) -> None:
-        """Its exit was admitted. A bet is no recorded exit."""
-        if self._bet and not self._killed:
-            self._weaken(self._bet)
-        first, gone, self._gone = self.seen.exited, self._gone, True
-        if first is None or gone:
-            return
-        for changed in self.seen.exited_again:
-            self._common.run_agenda.admit(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
-
-    def _ends_first(self) -> bool:
-        """It was to be killed in the record too, and ended by itself before."""
-        seen, own = self.seen, self._own
-        if seen.how != "stopped" or seen.killed is None or seen.exited is None or own is None:
-            return False
-        return seen.killed.seq < seen.exited.seq and (
-            own.at_ns <= self._now_ns + seen.exited.at_ns - seen.killed.mono_ns
-        )
-
-    # --- after the signal ---------------------------------------------------------------------
-
-    def _stopped(self) -> None:
-        seen = self.seen
-        assert seen.exited is not None
-        assert seen.signalled is not None
-        took_ns = seen.exited.at_ns - seen.signalled.mono_ns
-        if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
-            self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
-            took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
-        # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
-        # hook's own bet.
-        ran = seen.hook.ran_out if seen.hook is not None else None
-        other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
-        signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
-        if other_hook or len(dict.fromkeys(signals)) > 1:
-            why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
-            self._common.evidence.weaken(self._uid, "assumed", why)
-            if not self._common.hopeful:
-                return
-        self._ends_at(self._now_ns + took_ns, recorded=True)
-
-    def _outlives(self) -> None:
-        """It had this much time in the record and still ran."""
-        had_ns = self._had_ns()
-        if self.seen.refused:
-            why = f"the runtime refuses to stop {self._name}, as it did in the record"
-            self._common.evidence.weaken(self._uid, "assumed", why)
-        elif had_ns is None:
-            self._unknown()
-        elif self._common.hopeful:
-            self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
-            self._ends_at(self._now_ns + had_ns + MOMENT_NS)
-
-    def _had_ns(self) -> int | None:
-        """From its stop signal to SIGKILL or to the record's end; None: no signal."""
-        seen = self.seen
-        if seen.signalled is None:
-            return None
-        end_ns = seen.killed.mono_ns if seen.killed is not None else self._common.end_ns
-        return max(0, end_ns - seen.signalled.mono_ns)
-
-    def _hurried(self) -> None:
-        """It gets a signal before the time at which it ended without one."""
-        if self._own is None:
-            self._unknown()
-            return
-        self._weaken(f"{self._name} ended without a stop signal in the record, and has one before that now")
-        if self._common.hopeful:
-            self._common.run_agenda.drop(self._own)
-            self._ends_at(self._now_ns, recorded=True)
-
-    def _unknown(self) -> None:
-        self._common.evidence.weaken(self._uid, "assumed", f"the record does not show how {self._name} stops")
-        if self._common.hopeful:
-            self._ends_at(self._now_ns)
-
-    # --- shared -------------------------------------------------------------------------------
-
-    @property
-    def _now_ns(self) -> int:
-        return self._common.run_agenda.now_ns
-
-    def _weaken(self, why: str) -> None:
-        self._common.evidence.weaken(self._uid, "bound", why)
-
-    def _ends_at(self, at_ns: int, *, recorded: bool = False) -> None:
-        """By itself."""
-        self._own, self._own_ns = self._exit(at_ns, recorded=recorded), at_ns
-
-    def _exit(self, at_ns: int, *, recorded: bool = False, signal: str = "") -> Entry:
-        changed = self.seen.exited if recorded else None
-        if changed is not None:
-            return self._common.run_agenda.admit(at_ns, changed.event, changed)
-        return self._common.run_agenda.admit(
-            at_ns, ContainerExited(uid=self._uid, container=self._name, signal=signal)
-        )
-
-
-# Where a new run is performed: the agenda of facts to come, and when each may be heard.
-#
 # Three rules make a run without changes the record again: a fact at its recorded time keeps its place; a tick
 # is as late as the recorded tick of its deadline; without a daemon no fact is admitted. Facts at another time
 # are ordered by the lanes of `replay.sim.loop`.
 
-
-#: Lanes above every place in a record.
+#: Lanes above every place in a record, and after everything else at that instant.
 RANK_SPAN = 1 << 60
-
-#: After everything else at that instant.
 RANK_LAST = 9 * RANK_SPAN
 
 
 class RunAgenda(Agenda):
     """One run's agenda."""
 
-    def __init__(self, shutdown: RecordedShutdown, seen: RecordedBehaviour) -> None:
+    def __init__(self, shutdown: RecordedShutdown, downtimes: Sequence[Downtime]) -> None:
         super().__init__(shutdown.signal_ns)
         self._over = False
-        self._shutdown = shutdown
-        self._downtimes = seen.downtimes
-        # Without ticks that were late only because of a dropped restart.
-        kept = [down.seq for down in seen.downtimes] + [answer.changed.seq for answer in seen.after_release]
-        gone = [
-            each.mono_ns
-            for each in shutdown.facts
-            if isinstance(each.event, DaemonStarted) and each.seq not in kept
-        ]
-        self._late = {
-            deadline_ns: place
-            for deadline_ns, place in shutdown.late.items()
-            if not any(deadline_ns <= at_ns <= place[0] for at_ns in gone)
-        }
+        self._shutdown, self._downtimes = shutdown, downtimes
 
     def admit(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
         """``changed``: the recorded fact, whose place the new one takes if its time is the same."""
@@ -557,7 +127,7 @@ class RunAgenda(Agenda):
     def tick_due(self, deadline_ns: int) -> tuple[int, int]:
         if self._over:
             return NEVER_NS, TICKS
-        late = self._late.get(deadline_ns)
+        late = self._shutdown.late.get(deadline_ns)
         return late or (self._heard_ns(deadline_ns), (1 + TICKS) * RANK_SPAN)
 
     def _heard_ns(self, at_ns: int) -> int:
@@ -566,39 +136,404 @@ class RunAgenda(Agenda):
         return next(ends, at_ns)
 
 
-# How well the record supports what a new run says of each pod.
-#
-# ``observed``: the record shows it. ``bound``: the run went beyond a recorded limit ("it needed more than 20
-# s"). ``assumed``: it is not in the record. A pod has the weakest of what was used for it in either run.
+# --- how long a container and its hook take -----------------------------------------------------------
 
 
-Level = Literal["observed", "bound", "assumed"]
+class RunContext(NamedTuple):
+    """``end_ns``: the record's end. ``first_kills``: pods with a container that is killed only in the new
+    run.
+    """
 
-LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
-
-
-class Support(NamedTuple):
-    """``why``: a sentence; empty when observed."""
-
-    level: Level = "observed"
-    why: str = ""
-
-
-class Evidence:
-    """By pod; a pod without an entry is observed."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, Support] = {}
-
-    def weaken(self, uid: str, level: Level, why: str) -> None:
-        """The first reason of a level stays."""
-        known = self.of(uid)
-        if LEVELS.index(level) > LEVELS.index(known.level):
-            self._found[uid] = Support(level, why)
-
-    def of(self, uid: str) -> Support:
-        return self._found.get(uid, Support())
+    agenda: RunAgenda
+    pods: SimulatedPods
+    evidence: Evidence
+    hopeful: bool
+    end_ns: int
+    first_kills: dict[str, None]
 
 
-def weakest(found: Iterable[Support]) -> Support:
-    return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
+class RecordedTimes:
+    """A container's times in a new run (`replay.sim.sim_node.ContainerTimes`), with what the record shows.
+
+        recorded                    after the stop signal of the new run
+        exited after its signal     exits the same time after it; other signal or hook before it: a bet
+        killed                      nothing is known beyond the time that it had: a bet
+        exited in its hook          exits the same time after the hook's start; a signal before that: a bet
+        exited by itself            exits at that time, whatever is done; a signal before that: a bet
+        still there at the end      as one that was killed then
+        never asked to stop         a bet from the signal on
+
+    A *bet*: the record has only a bound. In the hopeful run the container ends just after it, in the grim one
+    never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
+    bet again: at once, or never.
+
+    ``spec``: in the new run's plan. ``hook_ran``: whether its hook ended by itself; None: no hook ran.
+    """
+
+    def __init__(self, uid: str, name: str, seen: RecordedContainer, common: RunContext) -> None:
+        self.seen = seen
+        self.spec: Container | None = None
+        self.hook_ran: bool | None = None
+        self._uid, self._name, self._common = uid, name, common
+        #: When it ends by itself.
+        self._end_ns: int | None = None
+        self._bet = ""
+        #: Its recorded exit is the new one's, also behind a SIGKILL.
+        self._as_recorded = seen.how not in ("killed", "stays")
+
+    def after_start_ns(self) -> int | None:
+        seen = self.seen
+        return self._ends_at(seen.exited.at_ns) if seen.how == "by-itself" and seen.exited else None
+
+    def after_hook_ns(self) -> int | None:
+        """After the begin of a real hook; a sleep does not reach the container."""
+        hook, exited = self.seen.hook, self.seen.exited
+        if self.seen.how == "in-hook" and hook is not None and exited is not None:
+            return self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns)
+        return None
+
+    def after_signal_ns(self) -> int | None:
+        if self.seen.how == "stopped":
+            return self._after_recorded_signal_ns()
+        if self.seen.how in ("killed", "stays"):
+            had_ns = self.seen.had_ns(self._common.end_ns)
+            if self.seen.refused:
+                self._weaken("assumed", f"the runtime refuses to stop {self._name}, as it did in the record")
+                return None
+            if had_ns is not None:
+                self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
+                return self._hoped_ns(had_ns + MOMENT_NS)
+        elif self._end_ns is not None:
+            self._weaken(
+                "bound",
+                f"{self._name} ended without a stop signal in the record, and has one before that now",
+            )
+            return self._hoped_ns(0)
+        self._weaken("assumed", f"the record does not show how {self._name} stops")
+        return self._hoped_ns(0)
+
+    def _after_recorded_signal_ns(self) -> int | None:
+        seen = self.seen
+        assert seen.exited is not None
+        assert seen.signalled is not None
+        took_ns = seen.exited.at_ns - seen.signalled.mono_ns
+        if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
+            self._weaken(
+                "bound", f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal"
+            )
+            took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
+        # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
+        # hook's own bet.
+        ran = seen.hook.ran_out if seen.hook is not None else None
+        other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
+        signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
+        if other_hook or len(dict.fromkeys(signals)) > 1:
+            why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
+            self._weaken("assumed", why)
+            if not self._common.hopeful:
+                return None
+        return self._ends_at(self._now_ns + took_ns)
+
+    def after_kill_ns(self) -> int | None:
+        seen, box = self.seen, self._common.pods.boxes[self._uid, self._name]
+        killed_ns = None
+        if seen.exited is not None and seen.killed is not None and seen.killed.seq < seen.exited.seq:
+            killed_ns = seen.exited.at_ns - seen.killed.mono_ns
+        if seen.how == "stopped" and killed_ns is not None and self._end_ns is not None:
+            # It was to be killed in the record too, and ended by itself before.
+            left_ns = self._end_ns - self._now_ns
+            if left_ns <= killed_ns:
+                return left_ns
+        had_ns = seen.had_ns(self._common.end_ns)
+        since_ns = self._now_ns if box.signalled_ns is None else box.signalled_ns
+        shown = seen.how in ("killed", "stays") and not seen.refused
+        if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
+            # The record shows it alive for this long after its signal, and not longer.
+            self._weaken("bound", f"{self._name} needed more than {span(had_ns)} after its stop signal")
+        self._as_recorded = seen.how == "killed"
+        if seen.how == "killed":
+            return killed_ns
+        if seen.how == "stays" and seen.killed is not None:
+            return None
+        self._weaken("assumed", f"the record does not show how long SIGKILL takes for {self._name}")
+        self._common.first_kills[self._uid] = None
+        return 0 if self._common.hopeful else None
+
+    def exited(self, box: SimulatedContainer) -> None:
+        """It is gone: its exit is heard, as recorded where the record has it."""
+        seen, agenda = self.seen, self._common.agenda
+        if self._bet and not box.killed:
+            self._weaken("bound", self._bet)
+        if self._as_recorded and seen.exited is not None:
+            agenda.admit(agenda.now_ns, seen.exited.event, seen.exited)
+        else:
+            exited = ContainerExited(uid=self._uid, container=self._name, signal=box.exit_signal)
+            agenda.admit(agenda.now_ns, exited)
+        if seen.exited is not None:
+            for again in seen.exited_again:
+                agenda.admit(self._now_ns + again.at_ns - seen.exited.at_ns, again.event, again)
+
+    def planned(self, spec: Container) -> None:
+        """A container that has ended before its plan, unlike in the record, is found gone."""
+        self.spec = spec
+        then, exited = self.seen.planned, self.seen.exited
+        gone = self._common.pods.boxes[self._uid, self._name].phase == "exited"
+        if gone and then is not None and exited is not None and then.seq < exited.seq:
+            self._common.agenda.admit(self._now_ns, exited.event, exited)
+
+    @property
+    def _now_ns(self) -> int:
+        return self._common.agenda.now_ns
+
+    def _weaken(self, level: Level, why: str) -> None:
+        self._common.evidence.weaken(self._uid, level, why)
+
+    def _hoped_ns(self, after_ns: int) -> int | None:
+        return after_ns if self._common.hopeful else None
+
+    def _ends_at(self, at_ns: int) -> int:
+        self._end_ns = at_ns
+        return max(0, at_ns - self._now_ns)
+
+
+class HookRun:
+    """One hook, from its order to its outcome.
+
+    A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just
+    after that in the hopeful run, and only when it is cut in the grim one. An unknown or changed hook ends at
+    once in the hopeful run, and never in the grim one.
+    """
+
+    def __init__(
+        self,
+        order: decisions.RunHook,
+        box: SimulatedContainer,
+        times: RecordedTimes,
+        common: RunContext,
+        downtimes: Sequence[Downtime],
+    ) -> None:
+        self._order, self._box, self._times, self._common = order, box, times, common
+        self._began_ns = common.agenda.now_ns
+        self._bet = False
+        times.hook_ran = False
+        # Whether the recorded hook is the same.
+        then, now = times.seen.spec, times.spec
+        self._seen = times.seen.hook if then is None or now is None or then.hook == now.hook else None
+        self._outcome: ChangedFact | None = None
+        takes_ns = self._takes_ns(downtimes)
+        self._process = common.pods.run_hook(box, order.key, 0, False, HookPlan(takes_ns))
+        self._process.followers.append(self._ended)
+
+    def _takes_ns(self, downtimes: Sequence[Downtime]) -> int | None:
+        """None: until it is cut. With ``_outcome`` it ends as in the record, else in success."""
+        known = self._seen
+        if known is None:
+            why = f"the record does not show how long the hook of {self._order.container} takes"
+            self._common.evidence.weaken(self._order.uid, "assumed", why)
+            return 0 if self._common.hopeful else None
+        self._outcome = known.ended
+        longer = self._common.hopeful and self._order.timeout_ns > known.timeout_ns
+        if known.ended is not None:
+            ran_ns = known.ended.at_ns - known.began.mono_ns
+            if known.ran_out:
+                return ran_ns
+            if known.cut is None and known.result == "timed-out" and not longer:
+                # Its edge ends it at its timeout, with the recorded deviation.
+                return self._order.timeout_ns + ran_ns - known.timeout_ns
+            # The record's restart lost its outcome; so does the new one if this hook runs then.
+            again = any(self._began_ns <= down.begin_ns for down in downtimes)
+            if known.cut is None and known.result == "unknown" and again:
+                return known.ended.at_ns - self._began_ns
+        self._outcome, self._bet = None, True
+        return known.at_least_ns(self._common.end_ns) + MOMENT_NS if self._common.hopeful else None
+
+    def _ended(self) -> None:
+        if self._process.succeeded is None:
+            return  # cut
+        now_ns = self._common.agenda.now_ns
+        outcome = OrderEnded(key=self._order.key, result="done", elapsed_ns=now_ns - self._began_ns)
+        if self._outcome is not None:
+            outcome = cast(OrderEnded, keyed(self._outcome.event, self._order.key))
+        self._times.hook_ran = outcome.result in ("done", "failed")
+        if self._bet and self._seen is not None:
+            self._weaken(self._seen)
+        self._common.agenda.admit(now_ns, outcome, self._outcome)
+
+    def cut(self, cancel: decisions.CancelOrder) -> None:
+        """The pod's actor cancels it: its outcome comes as soon as in the record."""
+        if self._process.ended:
+            return
+        self._common.pods.stop_hook(self._box, self._process)
+        known, now_ns = self._seen, self._common.agenda.now_ns
+        over_ns = 0 if known is None else known.at_least_ns(self._common.end_ns)
+        if known is not None and not known.ran_out and now_ns - self._began_ns > over_ns:
+            self._weaken(known)
+        result: Result = "timed-out" if cancel.timed_out else "cancelled"
+        if known is None or known.cut is None:
+            self._common.agenda.admit(now_ns, OrderEnded(key=self._order.key, result=result))
+        elif known.ended is not None:
+            event = cast(OrderEnded, keyed(known.ended.event, self._order.key))
+            same = known.cut_timed_out == cancel.timed_out
+            self._common.agenda.admit(
+                now_ns + known.ended.at_ns - known.cut.mono_ns,
+                event if same else replace(event, result=result),
+                known.ended if same else None,
+            )
+
+    def _weaken(self, known: RecordedHook) -> None:
+        ran = span(known.at_least_ns(self._common.end_ns))
+        self._common.evidence.weaken(
+            self._order.uid, "bound", f"the hook of {self._order.container} needed more than {ran}"
+        )
+
+
+def keyed(fact: Fact, key: str) -> Fact:
+    """The recorded answer with this order's key."""
+    return fact if getattr(fact, "key", key) == key else replace(fact, key=key)
+
+
+# --- every order is answered --------------------------------------------------------------------------
+
+
+class RecordedWorld:
+    """``invented``: outcomes that are not in the record, by type of order. ``missed``: facts too late.
+    ``first_kills``: pods that are killed only in the new run.
+    """
+
+    def __init__(
+        self, shutdown: RecordedShutdown, seen: RecordedBehaviour, agenda: RunAgenda, *, hopeful: bool
+    ) -> None:
+        self.evidence = Evidence()
+        self.invented: dict[str, int] = {}
+        self.missed = 0
+        self.first_kills: dict[str, None] = {}
+        self._shutdown, self._seen, self._agenda, self._hopeful = shutdown, seen, agenda, hopeful
+        self._pods = SimulatedPods(WorldLog(lambda: agenda.now_ns), agenda)
+        self._pods.watchers.append(lambda box: self._times[box.uid, box.name].exited(box))
+        self._common = RunContext(
+            agenda, self._pods, self.evidence, hopeful, shutdown.last_ns, self.first_kills
+        )
+        self._times: dict[tuple[str, str], RecordedTimes] = {}
+        self._hooks: dict[str, HookRun] = {}
+        self._released = False
+        #: The type of each order without a recorded outcome, until its outcome is admitted.
+        self._invented: dict[str, str] = {}
+        self._given: dict[str, None] = {}
+        #: Recorded orders by family. Each is used once.
+        families: dict[str, list[str]] = {}
+        for key in seen.answers:
+            families.setdefault(_family(key), []).append(key)
+        self._twins = {family: iter(keys) for family, keys in families.items()}
+        self._outside: list[Entry] = [
+            agenda.admit(changed.at_ns, changed.event, changed) for changed in seen.outside
+        ]
+        for uid, name in seen.containers:
+            self._container(uid, name)
+
+    def answer(self, records: Sequence[Record]) -> None:
+        for record in up_to_next(records, self._shutdown.first_seq):
+            event = record.event
+            match event:
+                case decisions.PodPlanned():
+                    for spec in event.pod.containers:
+                        self._container(event.pod.uid, spec.name)
+                        self._times[event.pod.uid, spec.name].planned(spec)
+                case decisions.RunHook():
+                    self._run_hook(event)
+                case decisions.CancelOrder() if event.target in self._hooks:
+                    self._hooks[event.target].cut(event)
+                case decisions.SendSignal():
+                    self._pods.signal(self._container(event.uid, event.container), 0, False)
+                case decisions.KillContainer():
+                    self._pods.kill(self._container(event.uid, event.container), 0, False)
+                case decisions.ReleaseLock() if not self._released:
+                    self._release()
+                case OrderEnded() if event.key in self._invented:
+                    name = self._invented.pop(event.key)
+                    self.invented[name] = self.invented.get(name, 0) + 1
+            if isinstance(event, Order):
+                self._answer(event)
+
+    def _answer(self, order: Order) -> None:
+        twin = self._twin(order.key)
+        answers = self._seen.answers.get(twin, ())
+        if not answers:
+            # The record shows it without an outcome for this long.
+            asked = self._seen.orders.get(twin)
+            self._invent(order, 0 if asked is None else self._shutdown.last_ns - asked[0].mono_ns + MOMENT_NS)
+        for answer in answers:
+            # A hook's outcome comes from its `HookRun`.
+            if not (order.key in self._hooks and isinstance(answer.changed.event, OrderEnded)):
+                self._play(order, answer)
+
+    def _container(self, uid: str, name: str) -> SimulatedContainer:
+        if (uid, name) not in self._times:
+            seen = self._seen.containers.get((uid, name), RecordedContainer())
+            times = self._times[uid, name] = RecordedTimes(uid, name, seen, self._common)
+            box = self._pods.boxes[uid, name] = SimulatedContainer(uid, name, ContainerPlan(), times=times)
+            self._pods.start(box, 0)
+        return self._pods.boxes[uid, name]
+
+    def _run_hook(self, order: decisions.RunHook) -> None:
+        box = self._container(order.uid, order.container)
+        times = self._times[order.uid, order.container]
+        self._hooks[order.key] = HookRun(order, box, times, self._common, self._seen.downtimes)
+        ends_ns = times.after_hook_ns()
+        if ends_ns is not None:
+            self._pods.exit_after(box, ends_ns)
+
+    def _twin(self, key: str) -> str:
+        """The recorded order with this key, or the next unused one of its family.
+
+        An actor's ordinals count all its orders: after one order less, the others have other ordinals.
+        """
+        self._given[key] = None
+        if key in self._seen.answers:
+            return key
+        twins = self._twins.get(_family(key), iter(()))
+        found = next((each for each in twins if each not in self._given), key)
+        self._given[found] = None
+        return found
+
+    def _play(self, order: Order, answer: Answer) -> None:
+        now_ns, fact = self._agenda.now_ns, keyed(answer.changed.event, order.key)
+        if not answer.restart:
+            self._agenda.admit(now_ns + answer.delay_ns, fact, answer.changed)
+            return
+        restarts = (down for down in self._seen.downtimes if down.seq == answer.restart)
+        down = next((down for down in restarts if now_ns <= down.begin_ns), None)
+        if down is not None:
+            self._agenda.admit(down.end_ns + answer.delay_ns, fact, answer.changed)
+        else:
+            self._invent(order, 0)
+
+    def _invent(self, order: Order, open_ns: int) -> None:
+        name = type(order).__name__
+        slowest_ns = self._seen.slowest_ns.get(name, 0)
+        hangs = open_ns > slowest_ns + MOMENT_NS and not self._hopeful
+        if order.key in self._hooks or hangs:
+            return
+        if not isinstance(order, HARMLESS_ORDERS):
+            self._invented[order.key] = name
+        delay_ns = max(slowest_ns, open_ns)
+        at_ns = self._agenda.now_ns + delay_ns
+        for answer in self._seen.listing if isinstance(order, decisions.TakeInventory) else ():
+            self._agenda.admit(at_ns, keyed(answer.changed.event, order.key))
+        self._agenda.admit(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
+
+    def _release(self) -> None:
+        """The machine goes down: no fact comes from outside any more."""
+        self._released = True
+        now_ns, seen = self._agenda.now_ns, self._seen
+        for entry in self._outside:
+            self.missed += entry.what is not None and entry.at_ns > now_ns
+            self._agenda.drop(entry)
+        for answer in seen.after_release:
+            self._agenda.admit(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
+        tail_ns = self._shutdown.last_ns - seen.released.mono_ns if seen.released is not None else 0
+        self._agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in seen.after_release)]))
+
+
+def _family(key: str) -> str:
+    """The key without its ordinal."""
+    return key.rpartition("/")[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -27,9 +26,7 @@ from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
-from ebbtide.replay.whatif.whatif_run import (
-    compare,
-)
+from ebbtide.replay.whatif.whatif_run import compare
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
 EPILOG = """\b
@@ -37,28 +34,12 @@ Examples:
   ebbtide replay what-if --config new.yaml
   ebbtide replay what-if -2 --grant 90s
   ebbtide replay what-if --config new.yaml --pods new-pods.yaml -o json | jq .saved
-  ebbtide replay what-if --drop-event 214
-  ebbtide replay what-if --delay-event 92=3s
 
 The daemon's own logic decides again, in virtual time. Pods, hooks, logind and the API server act as recorded,
 with the recorded delays. Where the record has only a bound (a pod killed after 20 s needed more than 20 s),
 there are two runs: a best and a worst case, and totals are intervals. EVIDENCE: a pod's time was observed,
 bounded, or assumed. A restart of the daemon stays in its place.
 """
-
-
-class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
-    """``SEQ=DURATION``."""
-
-    name = "delay"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        seq, equals, duration = str(value).partition("=")
-        if not (equals and seq.isascii() and seq.isdecimal()):
-            self.fail(f"{value!r} is no delay of a record: write it like 92=3s", param, ctx)
-        return int(seq), DURATION.convert(duration, param, ctx)
 
 
 @click.command("what-if", epilog=EPILOG, cls=EpisodeCommand)
@@ -72,22 +53,6 @@ class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # o
     help="Manifests in the place of recorded pods of the same namespace/name, or beside them; repeatable.",
 )
 @click.option("--grant", type=DURATION, metavar="DURATION", help="What logind grants.")
-@click.option(
-    "--drop-event",
-    "drop",
-    type=int,
-    multiple=True,
-    metavar="SEQ",
-    help="A fact that does not happen; repeatable.",
-)
-@click.option(
-    "--delay-event",
-    "delay",
-    type=RecordDelay(),
-    multiple=True,
-    metavar="SEQ=DURATION",
-    help="A fact that comes so much later; repeatable.",
-)
 @output_option("table", "json")
 def what_if_command(
     episode: str,
@@ -95,8 +60,6 @@ def what_if_command(
     configs: tuple[Path, ...],
     pods: tuple[str, ...],
     grant: int | None,
-    drop: tuple[int, ...],
-    delay: tuple[tuple[int, int], ...],
     output: str,
 ) -> int:
     """Decide a shutdown again under other settings: which pods would be saved, and how long it would take.
@@ -107,24 +70,18 @@ def what_if_command(
     # The shutdown first: for an outage, a remark about options would be useless.
     shutdown, code = choose_shutdown(journals, episode)
     # Without a change the record has the answer; ``verify`` checks it.
-    if not (configs or pods or grant is not None or drop or delay):
-        raise Refused(
-            "name a change: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ or --delay-event SEQ=3s"
-        )
+    if not (configs or pods or grant is not None):
+        raise Refused("name a change: --config FILE, --pods FILE or --grant 60s")
     settings = load_named(configs).settings if configs else None
     changes = Changes(
         settings=settings,
         pods=load_pods(pods, settings or Settings()) if pods else (),
         grant_ns=grant,
-        drop=drop,
-        delay=delay,
     )
     words = [
         *([f"the configuration {', '.join(map(str, configs))}"] if configs else []),
         *([f"the pods of {', '.join(pods)}"] if pods else []),
         *([f"a grant of {span(grant)}"] if grant is not None else []),
-        *(f"no record {seq}" for seq in drop),
-        *(f"record {seq} {span(delay_ns)} later" for seq, delay_ns in delay),
     ]
     history = open_journal(journals, logics=LOGICS)
     try:

@@ -11,17 +11,17 @@ from rich.text import Text
 from ebbtide.cli.common.output import NarrowTable, pairs
 from ebbtide.cli.common.selection import outcomes_text, shutdown_document
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.whatif.whatif_run import (
     Comparison,
     Interval,
     Outline,
     PodChange,
-    PodLine,
     PodSide,
-    WaveLine,
     WaveSide,
+    killed_ns,
+    took_ns,
 )
 
 WHAT_IF_VERSION = 1
@@ -49,7 +49,7 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
     # Only for pods with a possible change.
     whys = [
-        Text(visible(f"{side.line.pod.label}: {side.support.why}"), style="dim")
+        Text(visible(f"{side.pod.label}: {side.support.why}"), style="dim")
         for side in found.pods
         if side.support.why
         and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
@@ -65,7 +65,7 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         pods = found.changed(change)
         # Saved and lost are always shown, the uncertain ones only where there are any.
         if pods or change in ("saved", "lost"):
-            names = ", ".join(pod.line.pod.label for pod in pods) or "none"
+            names = ", ".join(pod.pod.label for pod in pods) or "none"
             totals.append((change.replace("-", " "), names))
     return Group(
         Text(visible(title)),
@@ -87,14 +87,14 @@ def _outcomes(run: Outline) -> dict[str, int]:
 
 
 def _wave_row(wave: WaveSide) -> tuple[str, ...]:
-    def of(value: Callable[[WaveLine], int | None]) -> Interval:
+    def of(value: Callable[[WaveRecord], int | None]) -> Interval:
         return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
 
     # Both runs where they differ: the record does not decide between them.
     names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
     return (
         str(wave.priority),
-        "-" if wave.then is None else span(wave.then.period_ns),
+        "-" if wave.then is None else _time_text(wave.then.period_ns),
         "-" if wave.then is None else _time_text(_wave_took(wave.then)),
         "-" if wave.then is None else wave.then.outcome,
         _interval_text(of(lambda line: line.period_ns)),
@@ -103,25 +103,25 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     )
 
 
-def _wave_took(line: WaveLine) -> int | None:
+def _wave_took(line: WaveRecord) -> int | None:
     return None if line.began_ns is None or line.ended_ns is None else line.ended_ns - line.began_ns
 
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:
-    then, line = side.then, side.hopeful or side.line
+    then, now = side.then, side.hopeful or side.pod
     was = "-" if then is None else str(then.wave)
     # Between a graceful best and a worst where SIGKILL fails, a kill is possible.
     best, worst = _fate(side.hopeful), _fate(side.grim)
     between = "killed" if (best, worst) == ("graceful", "failed") else best
     first, *others = dict.fromkeys((best, between, worst))
     return (
-        side.line.pod.label,
-        was if then is not None and then.wave == line.wave else f"{was} -> {line.wave}",
-        "-" if then is None else span(then.grace_ns),
-        "-" if then is None else _time_text(then.took_ns),
+        side.pod.label,
+        was if then is not None and then.wave == now.wave else f"{was} -> {now.wave}",
+        "-" if then is None else _time_text(then.grace_ns),
+        "-" if then is None else _time_text(took_ns(then)),
         _fate(then),
-        _interval_text(side.now(lambda line: line.grace_ns)),
-        _interval_text(side.now(lambda line: line.took_ns)),
+        _interval_text(side.now(lambda pod: pod.grace_ns)),
+        _interval_text(side.now(took_ns)),
         ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else ""),
         "-" if side.need is None else f"{'>' if side.need.at_least else ''}{span(side.need.ns)}",
         side.support.level,
@@ -129,7 +129,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
     )
 
 
-def _fate(line: PodLine | None) -> str:
+def _fate(line: PodRecord | None) -> str:
     """``open``: its stop had begun at the run's end; ``not stopped``: it had not."""
     if line is None:
         return "-"
@@ -166,8 +166,7 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
             "high": json_seconds(high),
         },
         **{
-            field: [side.line.pod.uid for side in found.changed(change)]
-            for change, field in CHANGE_FIELDS.items()
+            field: [side.pod.uid for side in found.changed(change)] for change, field in CHANGE_FIELDS.items()
         },
         "waves": [
             {
@@ -179,9 +178,9 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         ],
         "pods": [
             {
-                "namespace": side.line.pod.namespace,
-                "name": side.line.pod.name,
-                "uid": side.line.pod.uid,
+                "namespace": side.pod.namespace,
+                "name": side.pod.name,
+                "uid": side.pod.uid,
                 "then": _pod_side(side.then),
                 "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
                 "needed": side.need
@@ -206,27 +205,27 @@ def _run_json(run: Outline) -> dict[str, Any]:
     }
 
 
-def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
+def _wave_side(line: WaveRecord | None) -> dict[str, Any] | None:
     if line is None:
         return None
     return {
-        "wave": line.wave,
+        "wave": line.index,
         "periodSeconds": json_seconds(line.period_ns),
-        "pods": line.pods,
+        "pods": len(line.pods),
         "beganSeconds": json_seconds(line.began_ns),
         "endedSeconds": json_seconds(line.ended_ns),
         "outcome": line.outcome,
     }
 
 
-def _pod_side(line: PodLine | None) -> dict[str, Any] | None:
+def _pod_side(line: PodRecord | None) -> dict[str, Any] | None:
     if line is None:
         return None
     return {
         "wave": line.wave,
         "graceSeconds": json_seconds(line.grace_ns),
         "beganSeconds": json_seconds(line.began_ns),
-        "killedSeconds": json_seconds(line.killed_ns),
+        "killedSeconds": json_seconds(killed_ns(line)),
         "endedSeconds": json_seconds(line.ended_ns),
         "outcome": line.outcome,
         "reason": line.reason,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from ebbtide import replay
 from ebbtide.config.loading import DEFAULT_PATH
@@ -80,35 +78,6 @@ def test_advice_tables(run: Run, fleet: Path, refused: Path, name: str) -> None:
     golden(f"advise-{name}.txt", ran.out)
 
 
-def test_a_plan_against_a_history(run: Run, fleet: Path) -> None:
-    """What the fleet's pods took decides, under the fleet's own waves and grant."""
-    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=28))
-    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet)
-    assert ran.code == 1
-    golden("plan-history.txt", ran.out)
-    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=1))
-    assert run("plan", "--pods", "rollout.yaml", "--history", fleet).code == 0
-
-
-def rollout(sleep_seconds: int) -> str:
-    """A pod of a workload that the fleet knows, and one that it does not."""
-    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep_seconds}}}}
-    pods = [
-        _manifest("cart-77", 0, {"name": "cart", "image": "x", **hook}),
-        _manifest("other-0", 0, {"name": "other", "image": "x"}),
-    ]
-    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": pods})
-
-
-def _manifest(name: str, priority: int, container: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"terminationGracePeriodSeconds": 40, "priority": priority, "containers": [container]},
-    }
-
-
 # --- documents ---------------------------------------------------------------------------------
 
 
@@ -145,12 +114,6 @@ def test_advice_is_a_configuration(run: Run) -> None:
     "arguments, says",
     [
         ((), "name a change"),
-        ((), "--drop-event SEQ or --delay-event SEQ=3s"),
-        (("--drop-event", "81", "--delay-event", "81=5s"), "record 81 is to be dropped and delayed"),
-        (("--drop-event", "13"), "record 13 is the decision ShutdownDetected"),
-        (("--drop-event", "12"), "begins the shutdown"),
-        (("--delay-event", "92"), "write it like 92=3s"),
-        (("--delay-event", "92=3"), "has no unit"),
         (("-9", "--grant", "3s"), "there are 1"),
         (("--config", "missing.yaml"), "cannot read missing.yaml"),
     ],

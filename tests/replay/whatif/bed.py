@@ -81,10 +81,6 @@ class Recorded(NamedTuple):
         mine = [(each.mono_ns, each.event) for each in records if each.episode == first]
         return outline(mine, mine[0][0])
 
-    def seq_of(self, kind: type) -> int:
-        """The number of the first record of a kind."""
-        return next(each.seq for each in self.shutdown.events if isinstance(each.event, kind))
-
 
 def record(pods: Sequence[PodPlan], given: Settings | None = None, faults: Faults = CALM) -> Recorded:
     return recorded(SimulationPlan(settings=given or settings(), pods=tuple(pods), faults=faults))
@@ -107,7 +103,7 @@ def drawn(seed: int, count: int = 12, *, calm: bool = False) -> SimulationPlan:
 
 
 def side(found: Comparison, name: str) -> PodSide:
-    return next(each for each in found.pods if each.line.pod.name == name)
+    return next(each for each in found.pods if each.pod.name == name)
 
 
 def is_in(now: Interval, truth_ns: int | None) -> bool:

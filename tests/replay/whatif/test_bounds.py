@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.values import Hook
-from ebbtide.replay.sim.scenario import Faults, HookPlan
-from ebbtide.replay.whatif.whatif_run import PodNeed
-from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, is_in, pod, record, settings, side
+from ebbtide.replay.sim.scenario import HookPlan
+from ebbtide.replay.whatif.whatif_run import PodNeed, took_ns
+from tests.replay.whatif.bed import SECOND, Recorded, behaves, is_in, pod, record, settings, side
 
 
 def test_a_killed_pod_needed_more_than_it_had() -> None:
@@ -20,7 +19,7 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
     assert stuck.need == PodNeed(20 * SECOND, at_least=True)
     assert (stuck.outcomes, stuck.change) == (("graceful", "killed"), "perhaps-saved")
     assert stuck.support == ("bound", "main needed more than 20 s after its stop signal")
-    low, high = stuck.now(lambda line: line.took_ns)
+    low, high = stuck.now(took_ns)
     assert low == 20 * SECOND + 1
     assert high is not None
     assert 40 * SECOND < high < 41 * SECOND
@@ -46,24 +45,6 @@ def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     assert is_in(found.total, truth.total_ns)
 
 
-def test_what_was_never_stopped_is_assumed() -> None:
-    """Spared by a cancel that is left out now: the record does not show how it stops."""
-    known = record(
-        [behaves(pod("web"), 8), behaves(pod("db", HIGH), 2)], faults=Faults(cancel_after_ns=3 * SECOND)
-    )
-    cancel = next(
-        each.seq
-        for each in known.shutdown.facts
-        if isinstance(each.event, PrepareForShutdown) and not each.event.active
-    )
-    found = known.compare(drop=(cancel,))
-    db = side(found, "db")
-    assert found.then.outcome == "cancelled"
-    assert (found.hopeful.outcome, found.grim.outcome) == ("complete", "complete")
-    assert (db.support.level, db.outcomes) == ("assumed", ("graceful", "failed"))
-    assert side(found, "web").support.level == "observed"
-
-
 def in_its_hook() -> Recorded:
     """The container ends 4 s after the signal, in the middle of its hook."""
     hook = HookPlan(takes_ns=15 * SECOND)
@@ -76,7 +57,7 @@ def test_an_exit_in_a_hook_belongs_to_the_hook() -> None:
     assert side(known.compare(settings=settings(low=15)), "web").support.level == "observed"
     cut = side(known.compare(settings=settings(low=3)), "web")
     assert cut.support.level == "bound"
-    low, high = cut.now(lambda line: line.took_ns)
+    low, high = cut.now(took_ns)
     assert low is not None
     assert high is not None
     assert 3 * SECOND <= low < high <= 4 * SECOND + SECOND

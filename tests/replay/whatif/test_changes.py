@@ -1,18 +1,14 @@
-"""What may be changed, and what cannot: settings, pods, the grant, single facts."""
+"""What may be changed, and what cannot: settings, pods, the grant."""
 
 from __future__ import annotations
 
 import pytest
 
-from ebbtide.events import facts as f
-from ebbtide.events.base import Event
-from ebbtide.events.decisions import ShutdownBegan
+from ebbtide.events.reader import Batch, History
 from ebbtide.events.values import Hook
 from ebbtide.replay.sim.scenario import HookPlan
-from ebbtide.replay.whatif.record import (
-    WrongChange,
-)
-from ebbtide.replay.whatif.whatif_run import Comparison
+from ebbtide.replay.whatif.record import Changes, Diverged
+from ebbtide.replay.whatif.whatif_run import Comparison, what_if
 from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, side
 
 
@@ -41,47 +37,16 @@ def test_a_new_pod_is_assumed(known: Recorded) -> None:
     assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "failed"), "same")
 
 
-@pytest.mark.parametrize(
-    "kind, said",
-    [
-        (ShutdownBegan, "is the decision ShutdownBegan: name the fact that led to it"),
-        (f.PrepareForShutdown, "is the PrepareForShutdown that begins the shutdown"),
-        (f.Tick, "is a tick: it follows from deadlines"),
-    ],
-)
-def test_only_facts_can_be_dropped(kind: type[Event], said: str) -> None:
-    """A decision, a tick, or the signal itself is refused, with the cure."""
-    stuck = record([behaves(pod("stuck"), None)])
-    with pytest.raises(WrongChange, match=said):
-        stuck.ask(drop=(stuck.seq_of(kind),))
-
-
-# --- facts that come later, or not at all ------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def sleeper() -> Recorded:
-    """A pod that stops, and one whose life is over in its sleep."""
-    sleepy = pod("orders", hook=Hook(kind="sleep", sleep_seconds=3))
-    ends = behaves(sleepy, 30, HookPlan(), lives_ns=11 * SECOND)
-    return record([behaves(pod("web"), 2), ends])
-
-
-@pytest.mark.parametrize(
-    "asked, said",
-    [
-        ({"drop": (0,), "delay": ((0, 1),)}, "is to be dropped and delayed: ask for one of the two"),
-        ({"delay": ((0, 1), (0, 2))}, "has two delays: ask for one of them, or for their sum"),
-    ],
-)
-def test_one_record_is_changed_in_one_way(
-    sleeper: Recorded, asked: dict[str, tuple[object, ...]], said: str
-) -> None:
-    """What contradicts itself is refused, with the record's number."""
-    seq = sleeper.seq_of(f.ContainerExited)
-    named = {
-        "drop": (seq,) * len(asked.get("drop", ())),
-        "delay": tuple((seq, at + 1) for at, _ in enumerate(asked["delay"])),
-    }
-    with pytest.raises(WrongChange, match=f"record {seq} {said}"):
-        sleeper.ask(**named)
+def test_a_record_that_does_not_replay_is_refused(known: Recorded) -> None:
+    """An edited fact: the decisions that follow are not this version's."""
+    history, first = History([known.source]), known.shutdown.first_seq
+    forged = [
+        Batch(
+            batch.header,
+            [raw._replace(mono_ns=raw.mono_ns + 1) if raw.seq == first else raw for raw in batch.records],
+        )
+        for batch in history.batches()
+    ]
+    history.batches = lambda: iter(forged)  # type: ignore[method-assign]
+    with pytest.raises(Diverged, match="differs"):
+        what_if(history, first, Changes())

@@ -9,9 +9,10 @@ import pytest
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, shutdown_records
+from ebbtide.events.record.shutdown_record import PodRecord
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
-from ebbtide.replay.whatif.whatif_run import PodLine, what_if
+from ebbtide.replay.whatif.whatif_run import what_if
 from tests.conftest import Sample
 from tests.replay.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out
@@ -36,7 +37,7 @@ def test_a_simulated_shutdown_is_the_same_again(seeds: Sequence[int]) -> None:
         assert found.hopeful.outline == found.then, f"seed {seed}"
 
 
-def fate(line: PodLine) -> tuple[PodOutcome | None, int | None]:
+def fate(line: PodRecord) -> tuple[PodOutcome | None, int | None]:
     """As an account has it: who was spared, or could not be ended, has no end."""
     return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
 

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
 from ebbtide.events.values import Period, Settings
 from ebbtide.replay.advise import Advice, advise
 from ebbtide.replay.sim import scenario as drawing
-from ebbtide.replay.whatif.record import Changes, attribute_facts, facts_under
-from ebbtide.replay.whatif.whatif_run import PodLine, PodSide
+from ebbtide.replay.whatif.record import Changes, RecordedBehaviour
+from ebbtide.replay.whatif.whatif_run import PodSide, took_ns
 from tests.conftest import Sample
 from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
@@ -49,20 +49,20 @@ def variations() -> Iterator[Settings]:
         yield replace(drawing.DEFAULT_SETTINGS, by_pod_priority=periods)
 
 
-def wrong(side: PodSide, truth: PodLine) -> str:
+def wrong(side: PodSide, truth: PodRecord) -> str:
     """What was said of a pod and has not come out."""
     best, worst = sorted(map(FATES.index, side.outcomes))
     if not best <= FATES.index(truth.outcome) <= worst:
         return f"{truth.outcome}, not between {side.outcomes}"
     if side.support.level == "observed" and side.outcomes != (truth.outcome, truth.outcome):
         return f"observed, and not {truth.outcome}"
-    took = side.now(lambda line: line.took_ns)
-    return "" if is_in(took, truth.took_ns) else f"took {truth.took_ns}, not {took.bounds}"
+    took = side.now(took_ns)
+    return "" if is_in(took, took_ns(truth)) else f"took {took_ns(truth)}, not {took.bounds}"
 
 
 def coincides(known: Recorded) -> bool:
     """A container's life was over in its hook, or before its stop: the record shows a quick one of either."""
-    seen = attribute_facts(known.shutdown, facts_under(known.shutdown, Changes(), None)).containers
+    seen = RecordedBehaviour(known.shutdown, Changes(), None).containers
     manners = {
         (plan.pod.uid, name): manner
         for plan in known.machine.plan.pods
@@ -90,8 +90,8 @@ def test_what_would_have_been_is_what_would_have_been(seeds: Sequence[int]) -> N
             assert is_in(found.total, truth.total_ns), f"seed {seed}: {found.total}, {truth.total_ns}"
             for side in found.pods:
                 said += 1
-                mistake = wrong(side, truth.pods[side.line.pod.uid])
-                assert not mistake, f"seed {seed}, {side.line.pod.label}: {mistake}, {side.support}"
+                mistake = wrong(side, truth.pods[side.pod.uid])
+                assert not mistake, f"seed {seed}, {side.pod.label}: {mistake}, {side.support}"
     assert said > len(seeds) * 20
 
 
@@ -112,7 +112,7 @@ def test_advice_saves_whom_it_said_it_would(seeds: Sequence[int]) -> None:
         known = recorded(drawn(seed, calm=True))
         advice, settings = advised(known)
         found = known.compare(settings=settings, grant_ns=advice.drop_in_seconds * SECOND)
-        sides, truth = {side.line.pod.uid: side for side in found.pods}, known.truth(settings).pods
+        sides, truth = {side.pod.uid: side for side in found.pods}, known.truth(settings).pods
         for stop in advice.saved:
             assert sides[stop.uid].outcomes == ("graceful", "graceful"), f"seed {seed}: {stop.label}"
             assert truth[stop.uid].outcome == "graceful", f"seed {seed}: {stop.label}"
@@ -134,7 +134,7 @@ def test_advice_promises_nobody_what_logind_does_not_grant(seeds: Sequence[int])
         found, truth = known.compare(settings=settings), known.truth(settings).pods
         stays = [code for code, text in found.assumptions if code == "grant" and "as it did" in text]
         assert len(stays) == len(advice.short), f"seed {seed}: {found.assumptions}"
-        sides = {side.line.pod.uid: side for side in found.pods}
+        sides = {side.pod.uid: side for side in found.pods}
         for stop in advice.saved:
             assert sides[stop.uid].outcomes == ("graceful", "graceful"), f"seed {seed}: {stop.label}"
             assert truth[stop.uid].outcome == "graceful", f"seed {seed}: {stop.label}"
