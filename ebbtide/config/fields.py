@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -44,7 +44,6 @@ class Field(NamedTuple):
     kind: str
     text: str
     hint: Any
-    read: Reader
 
 
 class RuleError(ValueError):
@@ -63,17 +62,92 @@ class DocumentErrors(DocumentError):
         self.found = tuple(found)
 
 
-#: Reads a node at a path. A mistake goes into the list, and the returned value is then useless.
-Reader = Callable[[Node, str, list[DocumentError]], Any]
-
-
 def read(node: Node, kind: type[S], path: str = "") -> S:
     """Raises DocumentErrors."""
-    mistakes: list[DocumentError] = []
-    value: S = _read_struct(kind, node, path, mistakes)
-    if mistakes:
-        raise DocumentErrors(mistakes)
+    walker = _Walker()
+    value: S = walker.struct(kind, node, path)
+    if walker.mistakes:
+        raise DocumentErrors(walker.mistakes)
     return value
+
+
+class _Walker:
+    """Reads nodes by their declarations. After a mistake the returned values are useless."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[DocumentError] = []
+
+    def struct(self, kind: type[msgspec.Struct], node: Node, path: str) -> Any:
+        where = path or "the document"
+        if not isinstance(node.value, dict):
+            return self._fail(f"{where} is {describe(node)}: it must be a mapping", node)
+        fields, values, before = fields_of(kind), dict[str, Any](), len(self.mistakes)
+        for name, each in node.value.items():
+            field = fields.get(name)
+            # A field without a value counts as absent, as in Kubernetes.
+            if field is not None and each.value is not None:
+                values[field.attribute] = self.value(field.hint, each, f"{path}.{name}" if path else name)
+            elif field is None and kind.__struct_config__.forbid_unknown_fields:
+                self.mistakes.append(unknown(path, name, fields, each.line))
+        for name, field in fields.items():
+            if field.required and field.attribute not in values:
+                self._fail(f"{where} needs {name}", node)
+        if len(self.mistakes) > before:
+            return None
+        try:
+            return kind(**values)
+        except ValueError as error:
+            # From the Struct's own __post_init__.
+            self.mistakes.append(rule_error(node, path, error))
+
+    def value(self, hint: Any, node: Node, path: str) -> Any:
+        base, kind, meta, _ = _parts(hint)
+        section = struct_of(hint)
+        if section is not None and section is base and (kind is None or isinstance(node.value, dict)):
+            return self.struct(section, node, path)
+        origin, most = get_origin(base), meta.max_length if meta is not None else None
+        if origin in (tuple, dict):
+            return self._items(hint, node, path, most)
+        kind = kind or Kind(_kind_text(base, meta))
+        try:
+            if isinstance(node.value, str) and "\0" in node.value:
+                raise ValueError("take out the NUL character")
+            if kind.parse is None:
+                return msgspec.convert(node.value, base if meta is None else Annotated[base, meta])
+            if isinstance(node.value, str):
+                return kind.parse(node.value)
+            reason = ""
+        except ValueError as error:
+            reason = "" if isinstance(error, msgspec.ValidationError) else str(error)
+        if kind.secret:
+            return self._fail(f"{path}: {reason}" if reason else f"{path} must be {kind.text}", node)
+        return self._fail(f"{path} is {describe(node)}: {reason or f'it must be {kind.text}'}", node)
+
+    def _items(self, hint: Any, node: Node, path: str, most: int | None) -> Any:
+        """A list's or a mapping's."""
+        base = _parts(hint)[0]
+        inner = get_args(base)
+        wanted, text = (list, "a list") if get_origin(base) is tuple else (dict, "a mapping")
+        hidden = wanted is dict and (key_kind := _parts(inner[0])[1]) is not None and key_kind.secret
+        if not isinstance(node.value, wanted):
+            is_what = "must be" if hidden else f"is {describe(node)}: it must be"
+            return self._fail(f"{path} {is_what} {text}", node)
+        if most is not None and len(node.value) > most:
+            message = f"{path} has {len(node.value)} entries: at most {most} can be used"
+            return self._fail(message, node)
+        if isinstance(node.value, list):
+            each_of = enumerate(node.value)
+            return tuple(self.value(inner[0], each, f"{path}[{at}]") for at, each in each_of)
+        found, known = {}, get_args(_parts(inner[0])[0])
+        for at, (name, each) in enumerate(node.value.items()):
+            if known and name not in known:
+                self.mistakes.append(unknown(path, name, known, each.line))
+            else:
+                found[name] = self.value(inner[1], each, f"{path}[{at}]" if hidden else f"{path}.{name}")
+        return found
+
+    def _fail(self, message: str, node: Node) -> None:
+        self.mistakes.append(DocumentError(message, node.line))
 
 
 @cache
@@ -88,14 +162,9 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
             default = info.default_factory()
         kind_text = written.text if written else _kind_text(base, meta)
         found[info.encode_name] = Field(
-            info.encode_name, info.name, info.required, default, kind_text, text, hint, _reader(hint)
+            info.encode_name, info.name, info.required, default, kind_text, text, hint
         )
     return found
-
-
-@cache
-def _required(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    return tuple(name for name, field in fields_of(kind).items() if field.required)
 
 
 def struct_of(hint: Any) -> type[msgspec.Struct] | None:
@@ -145,6 +214,7 @@ def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentEr
     return DocumentError(f"unknown field {quote(name)}{where}: {cure}", line)
 
 
+@cache
 def _parts(hint: Any) -> tuple[Any, Kind | None, msgspec.Meta | None, str]:
     """The type without None, its kind, its bounds, its meaning."""
     notes: list[Any] = []
@@ -173,108 +243,6 @@ def _kind_text(base: Any, meta: msgspec.Meta | None) -> str:
         return f"a whole number from {meta.ge} to {meta.le}"
     names = {bool: "true or false", int: "a whole number", str: "a word; put it in quotes"}
     return names.get(base, "a mapping")
-
-
-def _reader(hint: Any) -> Reader:
-    base, kind, meta, _ = _parts(hint)
-    arguments, most = get_args(base), meta.max_length if meta is not None else None
-    if get_origin(base) is tuple:
-        return partial(_read_list, _reader(arguments[0]), most)
-    if get_origin(base) is dict:
-        return partial(_read_dict, arguments[0], _reader(arguments[1]), most)
-    if isinstance(base, type) and issubclass(base, msgspec.Struct):
-        if kind is None:
-            return partial(_read_struct, base)
-        # A short form: a text in place of the mapping.
-        long, short = partial(_read_struct, base), partial(_read_value, base, kind)
-        return lambda node, path, mistakes: (long if isinstance(node.value, dict) else short)(
-            node, path, mistakes
-        )
-    kind = kind or Kind(_kind_text(base, meta))
-    return partial(_read_value, base if meta is None else Annotated[base, meta], kind)
-
-
-def _read_value(base: Any, kind: Kind, node: Node, path: str, mistakes: list[DocumentError]) -> Any:
-    try:
-        if isinstance(node.value, str) and "\0" in node.value:
-            raise ValueError("take out the NUL character")
-        if kind.parse is None:
-            return msgspec.convert(node.value, base)
-        if isinstance(node.value, str):
-            return kind.parse(node.value)
-        reason = ""
-    except ValueError as error:
-        reason = "" if isinstance(error, msgspec.ValidationError) else str(error)
-    if kind.secret:
-        message = f"{path}: {reason}" if reason else f"{path} must be {kind.text}"
-    else:
-        message = f"{path} is {describe(node)}: {reason or f'it must be {kind.text}'}"
-    mistakes.append(DocumentError(message, node.line))
-    return None
-
-
-def _read_list(
-    read_each: Reader, most: int | None, node: Node, path: str, mistakes: list[DocumentError]
-) -> tuple[Any, ...]:
-    if not isinstance(node.value, list):
-        mistakes.append(DocumentError(f"{path} is {describe(node)}: it must be a list", node.line))
-    elif not _is_too_long(most, node, path, mistakes):
-        return tuple(read_each(each, f"{path}[{at}]", mistakes) for at, each in enumerate(node.value))
-    return ()
-
-
-def _read_dict(
-    keys: Any, read_each: Reader, most: int | None, node: Node, path: str, mistakes: list[DocumentError]
-) -> dict[str, Any]:
-    key_type, key_kind, _, _ = _parts(keys)
-    known, found = get_args(key_type), {}
-    hidden = key_kind is not None and key_kind.secret
-    if not isinstance(node.value, dict):
-        told = f"{path} must be" if hidden else f"{path} is {describe(node)}: it must be"
-        mistakes.append(DocumentError(f"{told} a mapping", node.line))
-    elif not _is_too_long(most, node, path, mistakes):
-        for at, (name, each) in enumerate(node.value.items()):
-            if known and name not in known:
-                mistakes.append(unknown(path, name, known, each.line))
-                continue
-            if key_kind is not None and key_kind.parse is not None:
-                _read_value(str, key_kind, Node(name, each.line), f"a name in {path}", mistakes)
-            found[name] = read_each(each, f"{path}[{at}]" if hidden else f"{path}.{name}", mistakes)
-    return found
-
-
-def _is_too_long(most: int | None, node: Node, path: str, mistakes: list[DocumentError]) -> bool:
-    size = len(node.value) if isinstance(node.value, (dict, list)) else 0
-    if most is None or size <= most:
-        return False
-    mistakes.append(DocumentError(f"{path} has {size} entries: at most {most} can be used", node.line))
-    return True
-
-
-def _read_struct(kind: type[msgspec.Struct], node: Node, path: str, mistakes: list[DocumentError]) -> Any:
-    where = path or "the document"
-    if not isinstance(node.value, dict):
-        mistakes.append(DocumentError(f"{where} is {describe(node)}: it must be a mapping", node.line))
-        return None
-    fields, values, before = fields_of(kind), dict[str, Any](), len(mistakes)
-    for name, each in node.value.items():
-        field = fields.get(name)
-        # A field without a value counts as absent, as in Kubernetes.
-        if field is not None and each.value is not None:
-            values[field.attribute] = field.read(each, f"{path}.{name}" if path else name, mistakes)
-        elif field is None and kind.__struct_config__.forbid_unknown_fields:
-            mistakes.append(unknown(path, name, fields, each.line))
-    for name in _required(kind):
-        if fields[name].attribute not in values:
-            mistakes.append(DocumentError(f"{where} needs {name}", node.line))
-    if len(mistakes) > before:
-        return None
-    try:
-        return kind(**values)
-    except ValueError as error:
-        # From the Struct's own __post_init__.
-        mistakes.append(rule_error(node, path, error))
-        return None
 
 
 def rule_error(node: Node, path: str, error: ValueError) -> DocumentError:
