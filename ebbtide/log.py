@@ -2,8 +2,7 @@
 
 The lines are made from events alone (`events.base.Event`), so a journal read later gives the same lines. Each
 record above the resume point is logged once. A line goes to the system journal with fields
-(``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error. The begin of a shutdown goes to the
-machine's console as well.
+(``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error.
 """
 
 from __future__ import annotations
@@ -171,27 +170,6 @@ class Log:
                 self._to(level, line, self._fields(record))
 
 
-# The machine's console shows the begin of a shutdown within a second, where the daemon runs as a unit.
-
-CONSOLE_PATH = "/dev/console"
-
-#: Tags of the events for the console.
-CONSOLE_EVENTS = frozenset(tag for tag, kind in base.TYPES.items() if kind.console)
-
-
-def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:
-    """One line. Never waits and never raises: without a console that takes it, the line is lost."""
-    with suppress(OSError):
-        # NOCTTY: the console must not become our terminal, which would hang us up. NONBLOCK: a serial console
-        # with flow control and without a reader would hold the shutdown.
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            # Line breaks on both sides: the cursor may stand behind half a line of the boot's messages.
-            os.write(descriptor, f"\r\nebbtide: {line}\r\n".encode(errors="replace"))
-        finally:
-            os.close(descriptor)
-
-
 # The system journal in its native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by
 # its length. Used only where the service manager connected our standard error to it (systemd.exec(5),
 # ``JOURNAL_STREAM``).
@@ -271,9 +249,7 @@ class LogOutput:
         self.report(level, line, {})
 
     def report(self, level: int, line: str, fields: Mapping[str, str]) -> None:
-        """A unit's lines go to the system journal with their fields, some to the console as well."""
+        """A unit's lines go to the system journal with their fields."""
         # Standard error goes to the same journal through another socket, which may still take the line.
         if self._journal is None or not self._journal.send(level, line, fields):
             write_stderr(level, line)
-        if self._journal is not None and fields.get("EVENT") in CONSOLE_EVENTS:
-            show_on_console(line)

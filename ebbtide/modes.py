@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ebbtide.actors.edges.local_status import LocalStatusEdge
 from ebbtide.actors.interfaces import WARNING, Edge, Tell
 from ebbtide.config import Loaded
-from ebbtide.config.kinds import is_node_name
+from ebbtide.config.fields import is_node_name
 from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection
 from ebbtide.events.values import Pod
 from ebbtide.extras import require

@@ -65,8 +65,6 @@ class Event(FrozenStruct):
     #: A form of `events.messages`, and the mildest level that the log shows.
     log: ClassVar[str] = UNLOGGED
     log_level_max: ClassVar[int] = DEBUG
-    #: Also on the machine's console.
-    console: ClassVar[bool] = False
     #: The kernel's log gets it when no disk takes the journal.
     last_resort: ClassVar[bool] = False
     #: The code of the notice that each such event makes (`events.record.notices`), with the event's fields.

@@ -359,7 +359,6 @@ class ShutdownBegan(Decision):
 
     level = NOTICE
     log = PLAIN
-    console = True
     last_resort = True
 
     kind: values.ShutdownKind
@@ -433,7 +432,6 @@ class PlanMade(Decision):
 
     level = INFO
     log = TIMED
-    console = True
 
     waves: tuple[values.PlannedWave, ...]
     pods: int
@@ -508,7 +506,6 @@ class ShutdownCancelled(Decision):
 
     level = NOTICE
     log = TIMED
-    console = True
     last_resort = True
 
     reason: str

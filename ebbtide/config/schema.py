@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Meta, field
 
 from ebbtide.config.durations import DURATION_NS_MAX
-from ebbtide.config.fields import Kind, RuleError
-from ebbtide.config.kinds import (
+from ebbtide.config.fields import (
     ANY_DURATION,
     DROP_IN_FOLDER,
     INT32_MAX,
@@ -22,6 +21,8 @@ from ebbtide.config.kinds import (
     NODE_NAME,
     PATH,
     Hosts,
+    Kind,
+    RuleError,
     absolute_path,
     checked,
     duration,

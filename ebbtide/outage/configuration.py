@@ -20,18 +20,20 @@ from msgspec import Meta, field
 from ebbtide.actors.edges.documents import DocumentError, quote
 from ebbtide.actors.edges.proof_sources.ipmi import CipherSuite, GuidOrder, Privilege
 from ebbtide.actors.edges.proof_sources.redfish import UuidOrder
-from ebbtide.config.fields import Kind, RuleError, read
-from ebbtide.config.kinds import (
+from ebbtide.config.fields import (
     DNS_LABEL,
     LISTEN_ADDRESS,
     NODE_NAME,
     PATH,
     PORT_MAX,
     Hosts,
+    Kind,
+    RuleError,
     checked,
     duration,
     is_node_name,
     matching,
+    read,
 )
 from ebbtide.config.loading import document_of_kind, documents, located, read_configuration
 from ebbtide.config.schema import OWN_VERSION, Section, TraceSection

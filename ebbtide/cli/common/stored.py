@@ -1,13 +1,11 @@
 """Journals of outages in the API server, named ``configmaps:NAMESPACE/NODE`` in place of a directory.
 
 NODE is the Node's name or its UID. The journal is read once, into memory; nothing is written. Credentials
-are kubectl's: the first existing file of KUBECONFIG, ``~/.kube/config``, the service account of our own
-pod.
+are kubectl's.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +16,8 @@ from ebbtide.cli.common.shared_options import SCHEME, is_stored
 from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
+    from ebbtide.cli.outage.outage_common import Cluster
     from ebbtide.events.catalog import Source
-
-#: For the help of an option.
-FORM = f"{SCHEME}NAMESPACE/NODE"
 
 #: A journal of some MiB takes a second.
 READ_SECONDS_MAX = 30.0
@@ -39,59 +35,28 @@ def stored_source(place: Path) -> Source:
 
 
 def _read(name: str) -> Source:
-    from ebbtide.extras import require
+    from ebbtide.cli.outage.outage_common import ask_cluster, chosen_kubeconfig
 
     namespace, slash, node = name.removeprefix(SCHEME).partition("/")
     if not (namespace and slash and node) or "/" in node:
-        raise Refused(f"{name}: write {FORM}, with the Node's name or UID")
-    require("node", FORM)
-    import trio
+        raise Refused(f"{name}: write {SCHEME}NAMESPACE/NODE, with the Node's name or UID")
 
-    kubeconfig = find_kubeconfig()
-    try:
-        return trio.run(_ask, kubeconfig, namespace, node)
-    except (LookupError, OSError) as error:
-        text = error.args[0] if isinstance(error, LookupError) else error.strerror or str(error)
-        raise Refused(f"{name}: {text}") from None
+    async def look(cluster: Cluster) -> Source | str:
+        import trio
 
+        from ebbtide.actors.edges.kubernetes.config_maps import read_journal
 
-def find_kubeconfig() -> Path | None:
-    """kubectl's choice; None: the service account of our own pod. Raises Refused."""
-    from ebbtide.modes import in_a_pod
-
-    # kubectl merges the files of KUBECONFIG; in one file a context has its plain meaning.
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    for path in named or [Path.home() / ".kube" / "config"]:
-        if path.is_file():
-            return path
-    if in_a_pod() and not named:
-        return None
-    places = ", ".join(map(str, named)) or "~/.kube/config"
-    raise Refused(f"no kubeconfig at {places}: name one with KUBECONFIG=FILE")
-
-
-async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
-    import trio
-
-    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-    from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapSource, read_journal
-
-    source: ConfigMapSource | None = None
-    error: Exception | None = None
-    # The error also has the client's text about an unreachable server.
-    link = ApiClient(kubeconfig)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(link.run)
         with trio.move_on_after(READ_SECONDS_MAX):
-            # Catch it here: out of a nursery it would come in a group.
             try:
-                source = await read_journal(link, namespace, node)
-            except (LookupError, OSError) as raised:
-                error = raised
-        nursery.cancel_scope.cancel()
-    if source is None:
-        raise error or OSError(f"the API server does not answer within {span_s(READ_SECONDS_MAX)}")
-    return source
+                return await read_journal(cluster.caller, namespace, node)
+            except (LookupError, OSError) as error:
+                return str(error.args[0]) if isinstance(error, LookupError) else error.strerror or str(error)
+        return f"the API server does not answer within {span_s(READ_SECONDS_MAX)}"
+
+    found = ask_cluster(chosen_kubeconfig(None), look)
+    if isinstance(found, str):
+        raise Refused(f"{name}: {found}")
+    return found
 
 
 def refuse_following(journals: tuple[Path, ...]) -> None:

@@ -44,7 +44,7 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ebbtide.config import kinds
+        from ebbtide.config import fields as kinds
 
         name = str(value)
         if self.name == "namespace":

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.stored import find_kubeconfig
 from tests.conftest import Run
 
 
@@ -18,20 +16,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
-
-
-def test_the_kubeconfig_is_that_of_kubectl(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KUBECONFIG goes before the one at home; of several the first that is there."""
-    own, other = home / ".kube" / "config", home / "other"
-    own.parent.mkdir()
-    own.touch()
-    other.touch()
-    assert find_kubeconfig() == own
-    monkeypatch.setenv("KUBECONFIG", f"/nowhere:{other}")
-    assert find_kubeconfig() == other
-    monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    with pytest.raises(Refused, match="no kubeconfig at /nowhere"):
-        find_kubeconfig()
 
 
 @pytest.mark.parametrize("words", [("journal", "show", "-f"), ("replay", "timeline", "-f")])
