@@ -6,13 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 
 #: A long path, a long name cut short, and what is wrong with it.
 MESSAGE_LENGTH_MAX = 600
-
-#: Where pieces are cut out, how long they are, and what is put in.
-CUTS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 40), st.binary(max_size=8)), max_size=4)
 
 
 def corpus(name: str) -> list[Path]:
@@ -36,10 +32,3 @@ def read_or_refused(
         assert message.startswith(str(path))
         assert message.isprintable()
         assert len(message) < MESSAGE_LENGTH_MAX * mistakes_max, path.name
-
-
-def damaged(path: Path, cuts: list[tuple[int, int, bytes]]) -> bytes:
-    raw = path.read_bytes()[:4000]
-    for at, length, piece in cuts:
-        raw = raw[:at] + piece + raw[at + length :]
-    return raw

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import stat
 import zipfile
 from pathlib import Path
 
@@ -63,16 +62,6 @@ def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
     first = json.loads(shown.splitlines()[0])["data"]["redacted"]
     assert first["journal_id"] == original["journalId"] == manifest["original"]["journalId"]
     assert list(first["trace_ids"].values()) == [original["episodes"][0]["traceId"]]
-
-
-def test_the_same_journal_makes_the_same_file(run: Run, journal: Path, tmp_path: Path) -> None:
-    """Twice, byte for byte; only its owner can read it, and nothing else is left behind."""
-    one, two = tmp_path / "one.zip", tmp_path / "two.zip"
-    for file in (one, two):
-        assert run("journal", "pack", "--redact", "--journal", journal, "-o", file).code == 0
-    assert one.read_bytes() == two.read_bytes()
-    assert stat.S_IMODE(one.stat().st_mode) == 0o600
-    assert {path.name for path in tmp_path.iterdir()} == {"journal", "one.zip", "two.zip"}
 
 
 def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
@@ -195,27 +184,3 @@ def test_a_copy_that_does_not_verify_gets_no_name(
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert "nothing was packed" in ran.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_segment_that_may_not_be_read(run: Run, fragile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the reader's trouble and no damage: one line with the cure, and no half an answer."""
-    read, name = DirectorySource.read, segments(fragile)[1].name
-
-    def forbidden(self: DirectorySource, file: str, offset: int, size: int) -> bytes:
-        if file == name:
-            raise PermissionError(13, "Permission denied", f"{self.location}/{file}")
-        return read(self, file, offset, size)
-
-    monkeypatch.setattr(DirectorySource, "read", forbidden)
-    for verb in (
-        ("journal", "check"),
-        ("journal", "ls"),
-        ("replay", "verify"),
-        ("replay", "advise"),
-        ("export", "parquet", "-o", fragile / "tables"),
-        ("journal", "pack", "-o", fragile / "copy.zip"),
-    ):
-        ran = run(*verb, "--journal", fragile)
-        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), verb
-        assert f"{name}: Permission denied; use sudo" in ran.err
-    assert len(list(fragile.iterdir())) == 3

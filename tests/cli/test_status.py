@@ -159,26 +159,6 @@ def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_pat
     assert LOCK_TEXTS["lost"].startswith("LOCK LOST: ")
 
 
-def test_status_says_since_when_it_is_armed_and_in_which_mode(
-    run: Run, daemon: Daemon, tmp_path: Path
-) -> None:
-    """Which pods stay down, and when somebody else's ``shutdown +10`` is due."""
-    more = {
-        "scheduledWallNs": 1_700_000_000_000_000_000,
-        "armedSince": "2023-11-14T22:13:20.123456789Z",
-        "mode": "process",
-        "endedPods": ["shop/web-0", "shop/web-1"],
-    }
-    daemon.answer = {"ok": True, "data": STATUS | more}
-    out = run("status", "--runtime", tmp_path, "--journal", tmp_path).out
-    rows = out.splitlines()
-    assert "2023-11-14 22:13:20.000 UTC" in out
-    assert "armed          yes since 2023-11-14 22:13:20.123 UTC, the delay lock is held" in rows
-    assert "mode           process" in rows
-    down = "shop/web-0, shop/web-1 have ended and are not started again: write the manifest anew (touch) to"
-    assert f"pods           {down} start them" in rows
-
-
 @pytest.mark.parametrize(
     ("offset", "first"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +9,7 @@ from ebbtide.config import ConfigError, load, parse
 from ebbtide.config.fields import fields_of
 from ebbtide.config.loading import FIELDS, MISTAKES_MAX
 from ebbtide.config.schema import Gates
-from tests.corpus_files import CUTS, corpus, damaged, read_or_refused
+from tests.corpus_files import corpus, read_or_refused
 
 CORPUS = corpus("config")
 
@@ -54,12 +52,3 @@ def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[byte
     """No other exception comes out, whatever goes in."""
     named = [(f"{number}.yaml", head + body) for number, (head, body) in enumerate(texts)]
     assert complaint(named).isprintable()
-
-
-@settings(max_examples=100)
-@given(path=st.sampled_from(CORPUS), cuts=CUTS)
-def test_a_damaged_file_is_a_configuration_or_one_clear_error(
-    path: Path, cuts: list[tuple[int, int, bytes]]
-) -> None:
-    """The corpus with pieces cut out and others put in."""
-    assert complaint([("damaged.yaml", damaged(path, cuts))]).isprintable()

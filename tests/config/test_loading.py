@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -132,15 +131,6 @@ def test_the_kubelets_rules_in_the_kubelets_words(kind: str, fields: str, line: 
     assert f"invalid configuration: {message}" in found
 
 
-def test_a_rule_broken_by_two_files_names_both() -> None:
-    """Each is right on its own."""
-    found = error(
-        KUBELET + "shutdownGracePeriod: 30s", OWN + "shutdownGracePeriodByPodPriority: [{priority: 1}]"
-    )
-    assert found.startswith("1.yaml:3: ")
-    assert found.endswith("(see also 0.yaml:3)")
-
-
 def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
     """The kubelet accepts that as well."""
     text = (
@@ -223,15 +213,6 @@ def test_files_are_read_from_disk(tmp_path: Path) -> None:
         load(["a\0b"])
 
 
-def test_a_gigabyte_costs_no_more_than_its_first_piece(tmp_path: Path) -> None:
-    """It is refused by size, not read."""
-    huge = tmp_path / "huge.yaml"
-    with open(huge, "wb") as file:
-        os.truncate(file.fileno(), 2**30)
-    with pytest.raises(ConfigError, match=r"huge\.yaml: larger than 1 MiB: split it"):
-        load([huge])
-
-
 @pytest.mark.parametrize("written", ["/run/systemd/logind.conf.d/", "//run/systemd/x/../logind.conf.d"])
 def test_a_drop_in_folder_means_the_same_however_it_is_written(written: str) -> None:
     """A trailing slash is no other folder."""
@@ -244,16 +225,6 @@ def test_a_drop_in_folder_that_logind_does_not_read_is_refused() -> None:
     """A drop-in elsewhere would do nothing: the folders that do are named."""
     said = error(f"{OWN}dropInDirectory: /foo\n")
     assert "dropInDirectory is '/foo': logind reads only /etc/systemd/logind.conf.d, " in said
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
-    """A FIFO without a writer is refused at once, as whatever else is no file."""
-    path = {"fifo": tmp_path / "fifo", "device": Path("/dev/zero"), "folder": tmp_path}[kind]
-    if kind == "fifo":
-        os.mkfifo(path)
-    with pytest.raises(ConfigError, match=r"cannot read .*; name a readable file with --config"):
-        load([path])
 
 
 # --- the section of a Kubernetes node ----------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.control import CLIENTS_MAX, Request, Verb, ask, serve
+from ebbtide.control import Request, Verb, ask, serve
 from ebbtide.host import RuntimeTaken, lock_runtime
-from tests.descriptors import no_free_descriptor
 
 
 async def _echo(request: Request, uid: int) -> Any:
@@ -85,32 +83,6 @@ async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -
         os.umask(before)
 
 
-async def test_without_a_free_descriptor_the_daemon_lives(tmp_path: Path) -> None:
-    """`accept` fails as long as none is free; the client that waited is served once there is one."""
-    path = tmp_path / "s"
-    async with served(path, []):
-        client = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with no_free_descriptor():
-            await client.connect(str(path))
-            await client.send(b'{"verb": "echo"}\n')
-            await trio.testing.wait_all_tasks_blocked(0.05)
-        assert json.loads(await client.recv(1000))["ok"]
-        client.close()
-
-
-async def test_clients_without_number_cost_eight_descriptors(tmp_path: Path) -> None:
-    """Who connects and says nothing waits outside; whoever asks is answered once they have gone."""
-    path = tmp_path / "s"
-    async with served(path, []):
-        before = len(os.listdir("/proc/self/fd"))
-        silent = [await trio.open_unix_socket(str(path)) for _ in range(2 * CLIENTS_MAX)]
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert len(os.listdir("/proc/self/fd")) - before == len(silent) + CLIENTS_MAX
-        for stream in silent:
-            await stream.aclose()
-        assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
-
-
 # --- what a daemon takes for itself at a start -------------------------------------------------
 
 
@@ -144,24 +116,6 @@ async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> N
     with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="not a socket")):
         await _served(path)
     assert path.read_text() == "keep me"
-
-
-async def test_a_daemon_that_takes_nobody_more_is_none_that_is_dead(tmp_path: Path) -> None:
-    """As many clients wait as may, and it answers none of them: it listens all the same."""
-    path = tmp_path / "ebbtide.sock"
-    with ExitStack() as opened:
-        other = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        other.bind(str(path))
-        other.listen(0)
-        code = 0
-        while code == 0:
-            client = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            client.setblocking(False)
-            code = client.connect_ex(str(path))
-        assert code == errno.EAGAIN
-        with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="another daemon listens")):
-            await _served(path)
-        assert path.exists()
 
 
 async def test_a_dead_daemons_socket_is_replaced(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.events.decisions import ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.decisions import Armed, ReleaseLock, Resumed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded
-from tests.daemon.rig import LOCK_NAME, Rig
+from tests.daemon.rig import Rig
 from tests.waiting import until
 
 pytestmark = pytest.mark.root
@@ -36,9 +36,9 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     """Rule 5: killed in mid-shutdown, logind waits; the next daemon resumes, releases, and it goes on."""
     kept.configure({0: 60})
     kept.pod("web", "after=2")
-    await kept.start()
+    kept.launch()
+    await kept.recorded(Armed)
     await kept.up("web")
-    assert LOCK_NAME not in kept.store.store
     supervisor = kept.pid
     first = only_child(supervisor)
     await kept.bed.power_off()

@@ -29,8 +29,6 @@ ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
 KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
 KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
-#: Of a row of /proc/net/unix, whose last column is a name.
-UNNAMED = ("slot", "references", "protocol", "flags", "type", "state", "inode")
 
 
 class Bench:
@@ -129,13 +127,6 @@ def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -
         frozen.signal(signal.SIGCONT)
         assert [(other.end()[0], other.log().count("life")) for other in (well, frozen)] == [(0, 1)] * 2
     os.close(lock)
-
-
-def test_patience_is_widened_as_other_bounds(bench: Bench) -> None:
-    """A child with wide bounds may be silent for as much longer."""
-    code, said = bench.run("patience exit=0", EBBTIDE_BOUNDS_FACTOR="10")
-    assert code == 0, said
-    assert bench.log() == ["life", f"patience {int(SILENT_SECONDS_MAX * 10 * 1e6)}"]
 
 
 @pytest.mark.proof
@@ -242,22 +233,6 @@ def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
     assert {life for _, life, _ in bench.lines()} == {0}
 
 
-def test_nobody_else_can_speak_to_it(bench: Bench) -> None:
-    """None of its sockets, nor the child's, has a name: who could send could also fill the queue, and the
-    child's signs of life would be lost.
-    """
-    bench.start("say=READY=1 barrier await=seen exit=0")
-    bench.noted("confirmed")
-    assert bench.process is not None
-    found = [links(pid) for pid in (bench.process.pid, *children(bench.process))]
-    sockets = [[path[8:-1] for path in each if path.startswith("socket:[")] for each in found]
-    assert [len(each) for each in sockets] == [2, 1]
-    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()]
-    assert {len(row) for row in rows if row[6] in sockets[0] + sockets[1]} == {len(UNNAMED)}
-    (bench.folder / "seen").touch()
-    assert bench.end()[0] == 0
-
-
 def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
     """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
     config = tmp_path / "config.yaml"
@@ -268,22 +243,12 @@ def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
     assert "reserve" in kept.stderr
 
 
-def children(process: subprocess.Popen[str] | None) -> list[int]:
-    assert process is not None
-    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    return [int(child) for child in text.split()]
-
-
 def sleeping_in_poll(process: subprocess.Popen[str] | None) -> bool:
     """It took every signal that was sent, and waits again."""
     assert process is not None
     status = Path(f"/proc/{process.pid}/status").read_text()
     pending = re.findall(r"(?:SigPnd|ShdPnd):\s+(\w+)", status)
     return all(int(mask, 16) == 0 for mask in pending) and "State:\tS" in status
-
-
-def links(pid: int) -> list[str]:
-    return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 async def test_a_sign_of_life_waits_for_room(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:

@@ -146,24 +146,6 @@ async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pyte
         assert (await node.ask("timeline"))["code"] == 0
 
 
-async def test_the_daemons_end_waits_for_no_question(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask, and whatever is executed for them: one at a time, and none is left."""
-    monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
-    before = children()
-    async with trio.open_nursery() as nursery:
-
-        async def crowd() -> None:
-            with pytest.raises(ControlError):
-                await node.ask("doctor")
-
-        async with node.serving():
-            for _ in range(3 * view.CLIENTS_MAX):
-                nursery.start_soon(crowd)
-            await until(lambda: children() != before, "a doctor")
-            assert len(children() - before) == 1
-    assert children() == before
-
-
 def _given_way(pid: str) -> tuple[int, int]:
     try:
         score = int(Path(f"/proc/{pid}/oom_score_adj").read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.manifests import ManifestError, load_local_pods, load_manifests, parse_manifests
-from tests.corpus_files import CUTS, corpus, damaged, read_or_refused
+from tests.corpus_files import corpus, read_or_refused
 
 CORPUS = corpus("manifests")
 
@@ -63,22 +62,6 @@ def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     """As YAML and as JSON, and both readers judge it alike."""
     verdicts = [complaint(yaml.safe_dump(tree).encode()), complaint(json.dumps(tree).encode())]
     assert all(each.isprintable() for each in verdicts)
-
-
-@settings(max_examples=100)
-@given(raw=st.binary(max_size=200) | st.text().map(str.encode))
-def test_any_bytes_are_a_list_of_pods_or_one_clear_error(raw: bytes) -> None:
-    """No other exception comes out, whatever goes in."""
-    assert complaint(raw).isprintable()
-
-
-@settings(max_examples=100)
-@given(path=st.sampled_from(CORPUS), cuts=CUTS)
-def test_a_damaged_file_is_a_list_of_pods_or_one_clear_error(
-    path: Path, cuts: list[tuple[int, int, bytes]]
-) -> None:
-    """The corpus with pieces cut out and others put in."""
-    assert complaint(damaged(path, cuts)).isprintable()
 
 
 def test_a_file_of_the_corpus_that_reads_may_still_need_a_cluster() -> None:

@@ -429,18 +429,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_manifests([huge])
 
 
-def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits are far above any node; here they are lowered to be reached."""
-    for number in range(3):
-        (tmp_path / f"{number}.yaml").write_text(pod_yaml(f"p{number}"))
-    monkeypatch.setattr("ebbtide.manifests.PODS_MAX", 2)
-    with pytest.raises(ManifestError, match="more than 2 pods"):
-        load_manifests([tmp_path])
-    monkeypatch.setattr("ebbtide.manifests.FILES_MAX", 2)
-    with pytest.raises(ManifestError, match="more than 2 manifests"):
-        load_manifests([tmp_path])
-
-
 def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
     """A pod without a command is refused with its cure; an error is a ValueError, as the edge expects."""
     file = tmp_path / "web.yaml"

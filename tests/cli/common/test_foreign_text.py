@@ -31,7 +31,6 @@ READING = [
     ("journal", "ls"),
     ("journal", "check"),
     ("journal", "show"),
-    ("metrics",),
     ("replay", "timeline", "--all"),
     ("replay", "state"),
     ("replay", "state", "--all"),
@@ -42,10 +41,7 @@ READING = [
     ("replay", "advise"),
     ("replay", "verify"),
 ]
-FORMS: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("metrics",): ("prometheus", "json"),
-    ("replay", "advise"): ("table", "json", "yaml"),
-}
+FORMS: dict[tuple[str, ...], tuple[str, ...]] = {("replay", "advise"): ("table", "json", "yaml")}
 
 
 @pytest.fixture(scope="module", params=["node-v1/api", "shutdown-v1"])

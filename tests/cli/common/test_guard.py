@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import subprocess
 import sys
@@ -116,23 +115,6 @@ def test_a_real_process_ends_so_as_well(folder: Path) -> None:
     ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
     assert_one_line(ran)
     assert "config-?.yaml" in ran.err
-
-
-def test_closed_streams_are_no_failure(folder: Path) -> None:
-    """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
-    command = (
-        f"exec {shlex.quote(sys.executable)} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
-    )
-    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], check=False)
-    assert done.returncode == 0
-
-
-def test_pods_from_a_closed_standard_input(folder: Path) -> None:
-    """``--pods -`` with nothing there to read is a wrong request."""
-    arguments = f"plan --config {folder}/config.yaml --pods -"
-    command = f"exec {shlex.quote(sys.executable)} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
 
 
 def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
