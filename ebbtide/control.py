@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import trio
 
     from ebbtide.actors.interfaces import Tell
-    from ebbtide.clients import ClientBounds
 
 #: A request is a verb and a pod's name.
 REQUEST_BYTES_MAX = 4096
@@ -64,16 +63,12 @@ async def serve(
     path: Path,
     verbs: Mapping[str, Verb],
     tell: Tell,
-    clients: ClientBounds | None = None,
+    clients_max: int = CLIENTS_MAX,
+    seconds_max: float = REQUEST_SECONDS_MAX,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Listen until cancelled, then remove the socket's file. ``clients``: other bounds than the control
-    socket's. Raises OSError.
-    """
-    # Only a daemon imports this, with Trio: it would slow down the verbs.
-    from ebbtide.clients import ClientBounds, serve_clients
-
+    """Listen until cancelled, then remove the socket's file. Raises OSError."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # Remove a dead daemon's socket, and no other file. A connect shows whether a daemon still listens;
     # non-blocking, because that one may hang.
@@ -97,11 +92,51 @@ async def serve(
         listener.close()
         raise
     task_status.started()
-    clients = clients or ClientBounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
     try:
-        await serve_clients(listener, partial(_answer, verbs, tell), clients)
+        await serve_clients(listener, partial(_answer, verbs, tell), clients_max, seconds_max)
     finally:
         path.unlink(missing_ok=True)
+
+
+#: Pause after running out of descriptors: without it, a busy loop would take time from a shutdown.
+FULL_SECONDS = 0.1
+
+
+async def serve_clients(
+    listener: socket.socket,
+    answer: Callable[[trio.SocketStream], Awaitable[None]],
+    clients_max: int,
+    seconds_max: float,
+) -> None:
+    """Until cancelled; closes the socket. ``answer`` raises nothing, and may be cancelled at any await."""
+    # Only a daemon imports Trio: it would slow down the verbs.
+    import trio
+
+    clients, room = trio.socket.from_stdlib_socket(listener), trio.Semaphore(clients_max)
+
+    async def serve_one(stream: trio.SocketStream) -> None:
+        try:
+            with trio.move_on_after(seconds_max):
+                await answer(stream)
+        finally:
+            room.release()
+            # Not the graceful close, which waits for a client that may never read.
+            await trio.aclose_forcefully(stream)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            while True:
+                # Make room before the accept uses a descriptor.
+                await room.acquire()
+                try:
+                    client, _ = await clients.accept()
+                except OSError:
+                    room.release()
+                    await trio.sleep(FULL_SECONDS)
+                    continue
+                nursery.start_soon(serve_one, trio.SocketStream(client))
+    finally:
+        clients.close()
 
 
 async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStream) -> None:

@@ -23,7 +23,6 @@ import trio
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
-from ebbtide.clients import ClientBounds
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths
 from ebbtide.control import ControlError, serve
 from ebbtide.control_verbs import control_verbs
@@ -253,10 +252,10 @@ class Daemon:
             environment_of_children,
         )
         path = view.view_socket(options.runtime)
-        clients = ClientBounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
+        limits = (view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX)
         try:
             path.parent.mkdir(mode=view.FOLDER_MODE, parents=True, exist_ok=True)
-            await serve(path, viewer.verbs, self._tell, clients, task_status=trio.TASK_STATUS_IGNORED)
+            await serve(path, viewer.verbs, self._tell, *limits, task_status=trio.TASK_STATUS_IGNORED)
         except OSError as error:
             self._tell(4, f"no socket for 'kubectl ebbtide' at {path}: {error.strerror or error}")
 

@@ -179,7 +179,7 @@ async def _assemble(
         recovered.meters,
         writer,
         ways,
-        MetricsOptions(loaded.config.metrics_listen, prefix, loaded.config.metrics_hosts),
+        MetricsOptions(loaded.config.metrics_listen, prefix),
     )
     made.append(
         Daemon(

@@ -58,13 +58,10 @@ class MetricsBackend(NamedTuple):
 
 
 class MetricsOptions(NamedTuple):
-    """``address``: empty for nowhere. ``prefix``: before the names from a KEP. ``hosts``: allowed host
-    names.
-    """
+    """``address``: empty for nowhere. ``prefix``: before the names from a KEP."""
 
     address: str = ""
     prefix: str = ""
-    hosts: tuple[str, ...] = ()
 
 
 class MetricsRecorder:
@@ -107,7 +104,7 @@ class MetricsRecorder:
         from ebbtide.metrics_server import serve  # late: few nodes are scraped, and none before it is armed
 
         try:
-            await serve(address, self.text, self._shown.hosts, task_status=trio.TASK_STATUS_IGNORED)
+            await serve(address, self.text, task_status=trio.TASK_STATUS_IGNORED)
         except OSError as error:
             tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 

@@ -334,10 +334,6 @@ def node_name(value: str) -> str:
     return value
 
 
-def _host(value: str) -> str:
-    return node_name(value.lower().removesuffix("."))
-
-
 def _listen_address(value: str) -> str:
     """Only addresses, no names: a lookup may need a network that is not there."""
     host, _, port = value.rpartition(":")
@@ -370,8 +366,3 @@ PATH = Kind("an absolute path", absolute_path)
 DROP_IN_FOLDER = Kind("one of logind's folders, an absolute path", _drop_in_folder)
 NODE_NAME = Kind("a Node's name in the API: lower-case letters, digits, '-' and '.', in quotes", node_name)
 LISTEN_ADDRESS = Kind("an address and a port (127.0.0.1:9464, [::1]:9464), or empty", _listen_address)
-
-#: Names by which metrics may be requested.
-Hosts = Annotated[
-    tuple[Annotated[str, Kind("a host name, without a port", _host)], ...], msgspec.Meta(max_length=16)
-]

@@ -20,7 +20,6 @@ from ebbtide.config.fields import (
     LISTEN_ADDRESS,
     NODE_NAME,
     PATH,
-    Hosts,
     Kind,
     RuleError,
     absolute_path,
@@ -327,12 +326,6 @@ class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=T
         LISTEN_ADDRESS,
         "Where Prometheus may scrape the metrics. Empty: nowhere; 'ebbtide metrics' prints them anyway.",
     ] = ""
-    metrics_hosts: Annotated[
-        Hosts,
-        "The host names that a request for metrics may use, beside localhost, the machine's own name and any "
-        "address: a Prometheus that scrapes http://node-1.example:9464 needs node-1.example here. Through "
-        "any other name a foreign web page could read them with a browser on this machine.",
-    ] = ()
     metrics_kubelet_names: Annotated[
         bool,
         "Put kubelet_ before the names of the metrics of KEP-2712 and KEP-3960, so that the kubelet's "

@@ -26,7 +26,6 @@ from ebbtide.config.fields import (
     NODE_NAME,
     PATH,
     PORT_MAX,
-    Hosts,
     Kind,
     RuleError,
     checked,
@@ -379,11 +378,6 @@ class OutageConfiguration(Section, frozen=True):
     metrics_listen: Annotated[
         str, LISTEN_ADDRESS, "Where Prometheus may scrape the metrics. Empty: nowhere."
     ] = ""
-    metrics_hosts: Annotated[
-        Hosts,
-        "The host names that a request for metrics may use, beside localhost, the machine's own name and any "
-        "address.",
-    ] = ()
     tracing: Annotated[
         TraceSection,
         "Where each outage's trace is sent over OTLP: the fields of configuration.md's section, without "

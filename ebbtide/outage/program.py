@@ -102,9 +102,9 @@ async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log
     """A port in use costs only the metrics."""
     from ebbtide.metrics_server import serve  # late: h11 is only needed for scrapes
 
-    address, hosts = configuration.metrics_listen, configuration.metrics_hosts
+    address = configuration.metrics_listen
     try:
-        await serve(address, metrics.text, hosts, task_status=trio.TASK_STATUS_IGNORED)
+        await serve(address, metrics.text, task_status=trio.TASK_STATUS_IGNORED)
     except OSError as error:
         log.tell(WARNING, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 

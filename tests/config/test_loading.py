@@ -44,7 +44,6 @@ def test_every_field_arrives_with_its_source() -> None:
         "featureGates: {PodLifecycleSleepAction: false, GracefulNodeShutdown: true}\n"
         "budget: elastic\nreserve: 7s\nraiseGrant: false\nstatusFlush: 1m\n"
         "dropInDirectory: /etc/systemd/logind.conf.d\njournalFallbacks: [/a, /b]\njournalBytesMax: 2097152\n"
-        "metricsHosts: [Node-1.example, node-1.]\n"
     )
     assert found.settings == Settings(
         by_pod_priority=(Period(priority=5, seconds=10), Period(priority=-1, seconds=0)),
@@ -55,7 +54,6 @@ def test_every_field_arrives_with_its_source() -> None:
         status_flush_seconds=60,
     )
     assert found.config.journal_fallbacks == ("/a", "/b")
-    assert found.config.metrics_hosts == ("node-1.example", "node-1")
     assert (found.config.drop_in_directory, found.config.journal_bytes_max) == (
         "/etc/systemd/logind.conf.d",
         2097152,
@@ -164,8 +162,6 @@ def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
     (OWN + "journalBytesMax: 5",
      "0.yaml:3: journalBytesMax is 5: it must be a whole number from 1048576 to 1099511627776"),
     (OWN + "journalFallbacks: /a", "0.yaml:3: journalFallbacks is '/a': it must be a list"),
-    (OWN + "metricsHosts: ['a:80']",
-     "0.yaml:3: metricsHosts[0] is 'a:80': it must be a host name, without a port"),
     (OWN + "featureGates: [a]", "0.yaml:3: featureGates is a list: it must be a mapping"),
     (KUBELET + "featureGates: {GracefulNodeShutdown: 1}",
      "0.yaml:3: featureGates.GracefulNodeShutdown is 1: it must be true or false"),

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.control import Request, Verb, ask, serve
+from ebbtide.control import CLIENTS_MAX, Request, Verb, ask, serve
 from ebbtide.host import RuntimeTaken, lock_runtime
 
 
@@ -81,6 +81,19 @@ async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -
             assert os.umask(0) == 0
     finally:
         os.umask(before)
+
+
+async def test_clients_without_number_cost_eight_descriptors(tmp_path: Path) -> None:
+    """Who connects and says nothing waits outside; whoever asks is answered once they have gone."""
+    path = tmp_path / "s"
+    async with served(path, []):
+        before = len(os.listdir("/proc/self/fd"))
+        silent = [await trio.open_unix_socket(str(path)) for _ in range(2 * CLIENTS_MAX)]
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(os.listdir("/proc/self/fd")) - before == len(silent) + CLIENTS_MAX
+        for stream in silent:
+            await stream.aclose()
+        assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
 
 
 # --- what a daemon takes for itself at a start -------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from ebbtide import view_socket as view
-from ebbtide.clients import ClientBounds
 from ebbtide.control import ControlError, ask, serve
 from ebbtide.side_process import environment_of_children
 from ebbtide.view_socket import Viewer, command_of, view_socket
@@ -48,8 +47,8 @@ class Node:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        bounds = ClientBounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
-        run = partial(serve, view_socket(self.runtime), self.viewer.verbs, lambda level, line: None, bounds)
+        path, verbs, tell = view_socket(self.runtime), self.viewer.verbs, lambda level, line: None
+        run = partial(serve, path, verbs, tell, view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX)
         async with trio.open_nursery() as nursery:
             await nursery.start(run)
             yield

@@ -60,7 +60,6 @@ def test_the_example_has_every_field_and_arrives() -> None:
     text = yaml.safe_load(EXAMPLE.read_text())["data"]["config.yaml"]
     found = parse_outage("config.yaml", text.encode())
     assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *fields_of(OutageConfiguration)} - {
-        "metricsHosts",
         "clusterApi",
     }
     assert found.settings == OutageSettings(dry_run=True)
