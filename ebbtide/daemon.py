@@ -264,9 +264,8 @@ class Daemon:
             await self._stepped.wait()
 
     def _status(self) -> dict[str, Any]:
-        early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
-        document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
+        document = status_of(self.status, self.writer, self.trace_id, now_ns)
         ended = [pod.label for pod in self.local.ended()] if self.local is not None else []
         return document | {
             "mode": self._options.mode,

@@ -7,26 +7,22 @@ actors' states for the verbs of the control socket.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
 from ebbtide.actors.policy.planning import first_names
 from ebbtide.events import decisions as d
-from ebbtide.events.base import NS_PER_SECOND, Record, Stamp, episode_id, head_text
-from ebbtide.events.messages import boot_end_text
+from ebbtide.events.base import Record, Stamp, episode_id, head_text
 from ebbtide.events.record.episode_fold import RecordPoint
 from ebbtide.events.record.fold import ShutdownFold
-from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.node_state import NODE_EVENTS, NOT_STARTED, STARTING, NodeState
 from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, NodeRecord, PodRecord, ShutdownRecord
-from ebbtide.events.units import json_seconds, short_span
+from ebbtide.events.units import json_seconds
 from ebbtide.events.writer import Writer
-from ebbtide.options import PROCESS
 from ebbtide.otel.metric_table import ShippingState
 
 #: ``none``: the shutdown began without one; ``lost``: a process that started in it did not get it back.
@@ -220,13 +216,9 @@ FOLDED_TAGS = frozenset(kind.__name__ for kind in NODE_EVENTS).union(
 # ``ebbtide status`` as data: the daemon makes it, the command prints it.
 
 
-def status_of(
-    status: DaemonStatus, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
-) -> dict[str, Any]:
-    """``kind: Status``. Durations are seconds; ``shutdown`` is the running or the last one, or null. A moment
-    is RFC 3339 under a key that ends in ``Time``; older keys have it in seconds since 1970.
-
-    ``node`` is nulls in mode process. ``sleeps_terminated_early`` counts over the whole journal (KEP-3960).
+def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) -> dict[str, Any]:
+    """``kind: Status``. ``shutdown`` is the running or the last one, or null. ``node`` is nulls in mode
+    process.
     """
     shutdown = None
     if status.last_episode:
@@ -236,7 +228,6 @@ def status_of(
             "id": episode_id(writer.journal_id, status.last_episode),
             "traceId": trace_id,
             "kind": status.kind,
-            "began": status.began_wall_ns / NS_PER_SECOND,
             "beganTime": rfc3339(status.began_wall_ns),
             "leftSeconds": json_seconds(left_ns),
             "lock": status.lock or None,
@@ -259,12 +250,10 @@ def status_of(
         "grantSeconds": json_seconds(status.grant_ns),
         "neededSeconds": json_seconds(status.needed_ns),
         "sufficient": status.sufficient,
-        "scheduledWallNs": status.scheduled_wall_ns,
         "scheduledTime": rfc3339(status.scheduled_wall_ns) if status.scheduled_wall_ns else None,
         "phase": status.phase,
         "lastOutcome": status.last_outcome,
         "lastBoot": None if status.last_boot is None else last_boot_json(status.last_boot),
-        "sleepActionTerminatedEarlyTotal": sleeps_terminated_early,
         "node": node_json(status),
         "journal": {
             "id": writer.journal_id.hex(),
@@ -275,28 +264,6 @@ def status_of(
         },
         "shutdown": shutdown,
     }
-
-
-#: A pod's final phases; ``ended``: from actors' states only, without its fate.
-OVER = (*get_args(d.PodOutcome), "ended")
-
-#: The consequence of a missing lock.
-UNPROTECTED = "logind waits for nobody: the machine may go down before the pods have ended"
-LOCK_TEXTS = {
-    "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
-    + UNPROTECTED,
-    "none": f"NO LOCK: this shutdown began without one; {UNPROTECTED}",
-}
-
-
-def progress_text(shutdown: dict[str, Any]) -> str:
-    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: for a running shutdown."""
-    pods, waves = shutdown["pods"], shutdown["waves"]
-    ended = sum(pod["phase"] in OVER for pod in pods)
-    running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
-    at = ", ".join(f"wave {waves[number - 1]['wave']} ({number} of {len(waves)})" for number in running)
-    left = f"{short_span(shutdown['leftSeconds'])} left"
-    return ", ".join(part for part in (f"{ended} of {len(pods)} pods ended", at, left) if part)
 
 
 def ended_text(labels: Sequence[str]) -> str:
@@ -312,18 +279,8 @@ def last_boot_json(said: d.LastBootEnded) -> dict[str, Any]:
         "ending": said.ending,
         "why": said.why,
         "wave": said.wave if said.wave >= 0 else None,
-        "alive": said.alive_wall_ns / NS_PER_SECOND if said.alive_wall_ns else None,
         "aliveTime": rfc3339(said.alive_wall_ns) if said.alive_wall_ns else None,
     }
-
-
-def last_boot_text(said: dict[str, Any]) -> str:
-    """The same for people."""
-    wave, alive = said["wave"], said["alive"]
-    text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
-    # After an orderly end the shutdown has the time.
-    seen = alive is not None and said["ending"] != "graceful"
-    return f"{text}; last seen {utc_text(round(alive * NS_PER_SECOND))}" if seen else text
 
 
 def shipping_json(state: ShippingState | None) -> dict[str, Any]:
@@ -336,40 +293,7 @@ def shipping_json(state: ShippingState | None) -> dict[str, Any]:
     return {"pending": state.pending, "oldestTime": oldest, "reason": state.reason, "lost": state.lost}
 
 
-def shipping_text(said: dict[str, Any]) -> str:
-    """The same for people."""
-    pending, oldest = said["pending"], said["oldestTime"]
-    if pending is None:
-        return "nobody has looked yet"
-    text = (
-        f"{pending} closed segments wait for the store"
-        if pending
-        else "no closed segment waits for the store"
-    )
-    since = f", the oldest since {time_text(oldest)}" if oldest else ""
-    reason = f": {said['reason']}" if said["reason"] else ""
-    lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""
-    return f"{text}{since}{reason}{lost}"
-
-
-def time_text(time: str) -> str:
-    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC."""
-    return f"{time[:10]} {time[11:23]} UTC"
-
-
 # The Kubernetes part of ``ebbtide status``: its parts, how pods end, and the certificate.
-
-
-#: The daemon writes it beside its journal (`actors.edges.kubernetes.known_pods`).
-POD_CACHE = Path("node", "pods.json")
-POD_CACHE_BYTES_MAX = 16 * 1024 * 1024
-
-_ANSWERS = {True: "answers", False: "does not answer", None: "nobody has said yet"}
-_UNIT_STATES = {True: "active", False: "not active", None: "not known"}
-
-
-class _CachedPods(msgspec.Struct):
-    pods: list[msgspec.Raw] = []
 
 
 def node_json(status: DaemonStatus) -> dict[str, Any]:
@@ -401,46 +325,3 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
             "restarts": certificate.restarts,
         },
     }
-
-
-def cached_pods(journal: Path) -> dict[str, Any] | None:
-    """How many pods the daemon knows, and when that last changed; None: no cache."""
-    # From the file, which also works without a daemon.
-    path = journal.parent / POD_CACHE
-    try:
-        with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(POD_CACHE_BYTES_MAX), type=_CachedPods)
-        changed = path.stat().st_mtime
-    except (OSError, ValueError, RecursionError):  # damaged: as good as none
-        return None
-    return {"pods": len(found.pods), "changedSecondsAgo": round(max(0.0, time.time() - changed), 1)}
-
-
-def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """For people; empty in mode process, and for an older daemon."""
-    node = document.get("node")
-    if node is None or document.get("mode", PROCESS) == PROCESS:
-        return
-    own = ", holds a delay lock of its own" if node["kubeletLock"] else ""
-    yield "kubelet", _UNIT_STATES[node["kubelet"]] + own
-    yield "runtime", _answer_text(node["runtime"], node["runtimeError"])
-    taint = ", may not taint this node" if node["api"] and not node["mayTaint"] else ""
-    yield "API server", _answer_text(node["api"], node["apiError"]) + taint
-    if known := document.get("knownPods"):
-        yield "pods known", f"{known['pods']}, last change {short_span(known['changedSecondsAgo'])} ago"
-    if node["means"]:
-        yield "pods ended by", f"{node['means']} ({node['meansReason']})"
-    if node["handedOver"]:
-        yield "handed over", node["handedOver"]
-    if node["leftUndone"]:
-        yield "left undone", ", ".join(node["leftUndone"])
-    if certificate := node["certificate"]:
-        running, mounted = len(certificate["running"]), len(certificate["mounted"])
-        safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
-        again = ", the kubelet may have started pods again" if certificate["restarts"] else ""
-        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted{again}"
-        yield "volumes", safe if certificate["safe"] else unsafe
-
-
-def _answer_text(reachable: bool | None, error: str) -> str:
-    return _ANSWERS[reachable] + (f": {error}" if error and not reachable else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -12,8 +12,10 @@ from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, 
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option, socket_option
-from ebbtide.events.units import span_s
-from ebbtide.options import JOURNAL_PATH, RunOptions
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.messages import boot_end_text
+from ebbtide.events.units import short_span, span_s
+from ebbtide.options import PROCESS, RunOptions
 
 EPILOG = """\b
 Examples:
@@ -55,7 +57,6 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
         return NOT_SO
     # After the probe, which runs every few seconds and does not need them.
     from ebbtide.cli.common.selection import episode_document, read_episodes
-    from ebbtide.daemon_status import cached_pods
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
     last, code, damage = None, DONE, None
@@ -71,11 +72,6 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
         damage = "unreadable"
     document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
     document["journalDamage"] = damage
-    # The journal of the daemon, else the named one.
-    location = document.get("journal", {}).get("location")
-    document["knownPods"] = cached_pods(
-        Path(location) if location else journals[0] if journals else JOURNAL_PATH
-    )
     if output == "json":
         show_json(document)
     else:
@@ -95,8 +91,7 @@ def _unready(document: dict[str, Any]) -> str:
     """Why it is not ready; empty: it is."""
     if not _protected(document) and document["enabled"]:
         return f"not armed: {document['whyNot']}"
-    # A daemon of an earlier release lacks this field.
-    return f"armed, but not heard of yet: {unheard}" if (unheard := document.get("unheard")) else ""
+    return f"armed, but not heard of yet: {unheard}" if (unheard := document["unheard"]) else ""
 
 
 def _protected(document: dict[str, Any]) -> bool:
@@ -105,16 +100,7 @@ def _protected(document: dict[str, Any]) -> bool:
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
-    from ebbtide.daemon_status import (
-        LOCK_TEXTS,
-        ended_text,
-        last_boot_text,
-        node_rows,
-        progress_text,
-        shipping_text,
-        time_text,
-    )
-    from ebbtide.events.record.format import utc_text
+    from ebbtide.daemon_status import ended_text
     from ebbtide.events.record.severity import SEVERITY_SIGNS
 
     if not document["running"]:
@@ -126,31 +112,29 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         runs = document["phase"] == "running" and shutdown
         if runs and (text := LOCK_TEXTS.get(shutdown.get("lock"))):
             yield "lock", text
-        since = document.get("armedSince")  # a daemon of an earlier release does not say it
-        since = f" since {time_text(since)}" if since else ""
+        since = f" since {time_text(document['armedSince'])}" if document["armedSince"] else ""
         yield "armed", f"yes{since}, the delay lock is held" if document["armed"] else f"no: {why}"
-        if mode := document.get("mode"):  # likewise
-            yield "mode", mode
+        yield "mode", document["mode"]
         enough = "" if document["sufficient"] else ", more is needed"
         yield (
             "grant",
             f"{span_s(document['grantSeconds'])} of {span_s(document['neededSeconds'])}{enough}",
         )
         yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
-        if last_boot := document.get("lastBoot"):  # likewise
-            yield "last boot", last_boot_text(last_boot)
-        if document.get("scheduledWallNs"):
-            yield "scheduled", utc_text(document["scheduledWallNs"])
+        if document["lastBoot"]:
+            yield "last boot", last_boot_text(document["lastBoot"])
+        if document["scheduledTime"]:
+            yield "scheduled", time_text(document["scheduledTime"])
         yield from node_rows(document)
-        if ended := document.get("endedPods"):
-            yield "pods", ended_text(ended)
+        if document["endedPods"]:
+            yield "pods", ended_text(document["endedPods"])
         journal = document["journal"]
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
-        if journal.get("head"):  # a daemon of an earlier release does not say it
+        if journal["head"]:
             yield "", f"head {journal['head']}"
-        if shipping := document.get("shipping"):  # likewise
-            yield "shipping", shipping_text(shipping)
+        if document["shipping"]:
+            yield "shipping", shipping_text(document["shipping"])
     last = document["lastShutdown"]
     damage = document["journalDamage"]
     if last is None:
@@ -168,3 +152,87 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "", f"trace {last['traceId']}"
     if damage in ("corrupt", "incompatible"):
         yield "", f"or a later one that cannot be read: the journal is {damage}"
+
+
+#: A pod's final phases; ``ended``: from actors' states only, without its fate.
+OVER = (*get_args(PodOutcome), "ended")
+
+#: The consequence of a missing lock.
+UNPROTECTED = "logind waits for nobody: the machine may go down before the pods have ended"
+LOCK_TEXTS = {
+    "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
+    + UNPROTECTED,
+    "none": f"NO LOCK: this shutdown began without one; {UNPROTECTED}",
+}
+
+
+def progress_text(shutdown: dict[str, Any]) -> str:
+    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: for a running shutdown."""
+    pods, waves = shutdown["pods"], shutdown["waves"]
+    ended = sum(pod["phase"] in OVER for pod in pods)
+    running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
+    at = ", ".join(f"wave {waves[number - 1]['wave']} ({number} of {len(waves)})" for number in running)
+    left = f"{short_span(shutdown['leftSeconds'])} left"
+    return ", ".join(part for part in (f"{ended} of {len(pods)} pods ended", at, left) if part)
+
+
+def last_boot_text(said: dict[str, Any]) -> str:
+    """How the last boot ended, for people."""
+    wave, alive = said["wave"], said["aliveTime"]
+    text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
+    # After an orderly end the shutdown has the time.
+    seen = alive is not None and said["ending"] != "graceful"
+    return f"{text}; last seen {time_text(alive)}" if seen else text
+
+
+def shipping_text(said: dict[str, Any]) -> str:
+    """The state of the shipping, for people."""
+    pending, oldest = said["pending"], said["oldestTime"]
+    if pending is None:
+        return "not checked yet"
+    text = (
+        f"{pending} closed segments wait for the store"
+        if pending
+        else "no closed segment waits for the store"
+    )
+    since = f", the oldest since {time_text(oldest)}" if oldest else ""
+    reason = f": {said['reason']}" if said["reason"] else ""
+    lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""
+    return f"{text}{since}{reason}{lost}"
+
+
+def time_text(time: str) -> str:
+    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC."""
+    return f"{time[:10]} {time[11:23]} UTC"
+
+
+_ANSWERS = {True: "answers", False: "does not answer", None: "not known yet"}
+_UNIT_STATES = {True: "active", False: "not active", None: "not known"}
+
+
+def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A Kubernetes node's parts, how pods end, and the certificate."""
+    node = document["node"]
+    if document["mode"] == PROCESS:
+        return
+    own = ", holds a delay lock of its own" if node["kubeletLock"] else ""
+    yield "kubelet", _UNIT_STATES[node["kubelet"]] + own
+    yield "runtime", _answer_text(node["runtime"], node["runtimeError"])
+    taint = ", may not taint this node" if node["api"] and not node["mayTaint"] else ""
+    yield "API server", _answer_text(node["api"], node["apiError"]) + taint
+    if node["means"]:
+        yield "pods ended by", f"{node['means']} ({node['meansReason']})"
+    if node["handedOver"]:
+        yield "handed over", node["handedOver"]
+    if node["leftUndone"]:
+        yield "left undone", ", ".join(node["leftUndone"])
+    if certificate := node["certificate"]:
+        running, mounted = len(certificate["running"]), len(certificate["mounted"])
+        safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
+        again = ", the kubelet may have started pods again" if certificate["restarts"] else ""
+        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted{again}"
+        yield "volumes", safe if certificate["safe"] else unsafe
+
+
+def _answer_text(reachable: bool | None, error: str) -> str:
+    return _ANSWERS[reachable] + (f": {error}" if error and not reachable else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import threading
@@ -15,13 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from ebbtide.cli.status import LOCK_TEXTS
 from ebbtide.control import ControlError, Request
 from ebbtide.control_verbs import control_verbs
 from ebbtide.daemon_status import (
-    LOCK_TEXTS,
     DaemonStatus,
     PodStatus,
-    cached_pods,
     node_json,
 )
 from ebbtide.events.base import Event
@@ -43,10 +41,17 @@ STATUS: dict[str, Any] = {
     "grantSeconds": 35.0,
     "neededSeconds": 35.0,
     "sufficient": True,
-    "scheduledWallNs": 0,
+    "scheduledTime": None,
+    "armedSince": None,
+    "lastBoot": None,
+    "mode": "process",
+    "unheard": "",
+    "endedPods": [],
+    "shipping": None,
+    "node": None,
     "phase": "idle",
     "lastOutcome": "",
-    "journal": {"id": "00", "location": "/j", "writtenSeq": 12, "syncedSeq": 12},
+    "journal": {"id": "00", "location": "/j", "writtenSeq": 12, "syncedSeq": 12, "head": ""},
     "shutdown": None,
 }
 RUNNING = {
@@ -262,20 +267,3 @@ def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     assert rows["left undone"] == "shop/db-0"
     assert rows["volumes"] == "not safe to detach: 1 pods running, 1 volumes mounted"
     assert node_json(standing)["certificate"]["mounted"] == [["shop/db-0", "pv"]]
-
-
-def test_pods_known_ahead_of_time(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """How many the cache beside the journal holds, and how old its newest word is."""
-    journal = tmp_path / "state" / "journal"
-    cache = tmp_path / "state" / "node" / "pods.json"
-    assert cached_pods(journal) is None
-    cache.parent.mkdir(parents=True)
-    cache.write_text('{"version": 1, "node": "node-1", "pods": [{"uid": "a"}, {"uid": "b"}]}')
-    changed = 1_700_000_000
-    os.utime(cache, (changed, changed))
-    found = cached_pods(journal)
-    assert found is not None
-    assert found["pods"] == 2
-    assert found["changedSecondsAgo"] > 0
-    cache.write_bytes(b"\xff")
-    assert cached_pods(journal) is None
