@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
@@ -110,11 +110,11 @@ def look_at_logind() -> tuple[LogindState | None, str]:
 
 
 async def _ask_logind(bus: Connection) -> LogindState:
-    limit, preparing, rows, key, version = await ask_all(
+    limit, preparing, (rows,), key, version = await ask_all(
         bus,
         read_grant_ns,
         read_preparing,
-        _inhibitors,
+        lambda bus: bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS),
         partial(_read_text, MANAGER, "HandlePowerKey"),
         partial(_read_text, SYSTEMD, "Version"),
     )
@@ -129,10 +129,6 @@ async def _ask_logind(bus: Connection) -> LogindState:
         power_key=key,
         systemd=version,
     )
-
-
-async def _inhibitors(bus: Connection) -> Any:
-    return (await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS))[0]
 
 
 async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
@@ -187,7 +183,6 @@ class FoundPods(NamedTuple):
     running one) and ``parts`` are a Kubernetes node's.
     """
 
-    mode: str
     manifests: tuple[Manifest, ...] = ()
     forecasts: tuple[SignalForecast, ...] = ()
     targets: tuple[HookTarget, ...] = ()
@@ -208,7 +203,6 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
     if mode == PROCESS:
         records = running_pods(options.runtime)
         return FoundPods(
-            mode,
             tuple(Manifest(pod=each.pod, spec=each.spec, source=str(options.runtime)) for each in records),
             tuple(forecast for each in records for forecast in forecasts_of_processes(each)),
             tuple(target for each in records for target in targets_of_processes(each)),
@@ -216,17 +210,7 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
     # Late: YAML, and where they are installed gRPC and the client.
     from ebbtide.doctor.node_looks import look_at_node
 
-    found = look_at_node(options._replace(mode=mode), section)
-    return FoundPods(
-        mode,
-        found.manifests,
-        found.forecasts,
-        tuple(target for entry in found.entries for target in targets_of_containers(entry)),
-        found.seen,
-        found.known,
-        next((each.id for entry in found.entries for each in entry.containers.values()), ""),
-        found.parts,
-    )
+    return look_at_node(options._replace(mode=mode), section)
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:

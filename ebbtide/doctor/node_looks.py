@@ -23,6 +23,7 @@ from ebbtide.actors.edges.linux.proc import SignalForecast, cgroups_of, forecast
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import snapshot
+from ebbtide.doctor.gather import FoundPods, targets_of_containers
 from ebbtide.doctor.machine import kubelet_process, look_at_kubelet
 from ebbtide.events.units import span_s
 from ebbtide.extras import missing_packages
@@ -105,22 +106,11 @@ def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForeca
 MACHINE_SECONDS_MAX = 3.0
 
 
-class FoundNode(NamedTuple):
-    """The pods: ``manifests`` for a plan, ``entries`` of the runtime, ``known`` by the API server."""
-
-    seen: snapshot.NodeSnapshot
-    manifests: tuple[Manifest, ...] = ()
-    forecasts: tuple[SignalForecast, ...] = ()
-    entries: tuple[PodEntry, ...] = ()
-    known: tuple[KnownPod, ...] = ()
-    parts: NodeParts | None = None
-
-
-def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
+def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
     """``options.mode`` is one of the node's. Does not raise."""
     blank = snapshot.NodeSnapshot(options.mode, options.node_name or "")
     if missing := missing_packages("node"):
-        return FoundNode(blank._replace(missing=missing))
+        return FoundPods(seen=blank._replace(missing=missing))
     unfit = ""
     try:
         parts = find_node_parts(options, section)
@@ -130,12 +120,11 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
         # The look goes on with the parts that mode auto would take.
         parts = parts if not unfit else find_node_parts(options._replace(mode="auto"), section)
     except ModeUnavailable:
-        return FoundNode(blank._replace(unfit=unfit))
-    found = trio.run(_look_at_parts, options, parts)
-    return found._replace(seen=found.seen._replace(unfit=unfit), parts=parts)
+        return FoundPods(seen=blank._replace(unfit=unfit))
+    return trio.run(_look_at_parts, options, parts, unfit)
 
 
-async def _look_at_parts(options: RunOptions, parts: NodeParts) -> FoundNode:
+async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> FoundPods:
     async def cluster() -> tuple[snapshot.ApiServerState, tuple[KnownPod, ...]]:
         from ebbtide.doctor.api_server import look_at_api_server
 
@@ -158,8 +147,15 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts) -> FoundNode:
         Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
         for pod in pods
     )
-    seen = snapshot.NodeSnapshot(options.mode, parts.node, kubelet=kubelet, runtime=runtime, api=api)
-    return FoundNode(seen, manifests, tuple(forecasts_of_containers(entries)), entries, listed)
+    return FoundPods(
+        manifests,
+        tuple(forecasts_of_containers(entries)),
+        tuple(target for entry in entries for target in targets_of_containers(entry)),
+        snapshot.NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
+        listed,
+        next((each.id for entry in entries for each in entry.containers.values()), ""),
+        parts,
+    )
 
 
 async def _kubelet(parts: NodeParts) -> snapshot.KubeletState:
