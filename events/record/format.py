@@ -1,9 +1,12 @@
-"""Values for people: RFC 3339, and foreign text."""
+"""Values for people and programs: RFC 3339, foreign text, a result as JSON."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
+
+import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
 
@@ -29,6 +32,46 @@ def visible_json(text: str) -> str:
 def _json_escaped(each: str) -> str:
     units = each.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
     return each if each.isprintable() else "".join(f"\\u{unit}" for unit in units)
+
+
+def document(kind: str, version: int, result: Any = None, **more: Any) -> dict[str, Any]:
+    """A result as a JSON object: the fields of ``result``, a Struct, and ``more`` of them.
+
+    Names are in camel case, times in seconds: ``began_ns`` is ``beganSeconds``. A Struct may leave out fields
+    at their defaults, as in the journal.
+    """
+    fields = {} if result is None else msgspec.to_builtins(result, builtin_types=(bytes,))
+    return {"kind": kind, "version": version, **json_values(fields), **json_values(more)}
+
+
+#: A field's name. A key in a mapping is data, and has no underscore.
+_FIELD = re.compile(r"[a-z]\w*")
+
+
+def json_values(value: Any) -> Any:
+    """Structs and plain values for JSON, as in a `document`."""
+    if isinstance(value, msgspec.Struct):
+        return json_values(msgspec.to_builtins(value, builtin_types=(bytes,)))
+    if isinstance(value, dict):
+        made = {}
+        for name, of in value.items():
+            key = str(name)
+            if _FIELD.fullmatch(key):
+                if key.endswith("_wall_ns") and isinstance(of, int):
+                    key, of = key.removesuffix("_wall_ns"), rfc3339(of)
+                elif key.endswith("_ns"):
+                    key = f"{key.removesuffix('_ns')}_seconds"
+                    of = of / NS_PER_SECOND if isinstance(of, int) else of
+                first, *rest = key.split("_")
+                key = first + "".join(map(str.capitalize, rest))
+            made[key] = json_values(of)
+        return made
+    if isinstance(value, list | tuple):
+        return [json_values(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    # Only an edited record has values without a JSON form.
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
 def rfc3339(wall_ns: int) -> str:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from ebbtide.cli.config import check_configuration
 from ebbtide.config import load
-from ebbtide.events.decisions import HookResult
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.values import Period, ProcessReport
 from ebbtide.replay.advise import (
@@ -23,10 +22,7 @@ from ebbtide.replay.advise import (
     Workload,
     WorkloadVerdict,
     conclude,
-    configuration_to_paste,
     observed_stops,
-    problems,
-    wave_comment,
 )
 from ebbtide.replay.advise import advise as advise_with
 from tests.replay.whatif.bed import SECOND
@@ -108,9 +104,8 @@ def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
     """In whole seconds, and more than it took: at the end of its grace a pod is killed."""
     advice = advise([account(ended("web-0", 3.2), ended("web-1", 7), ended("db-0", 0.1, priority=1000))])
     assert [wave.seconds for wave in advice.waves] == [8, 1]
-    assert wave_comment(advice.waves[0]) == "the slowest, shop/web, took 7 s"
-    assert (advice.requested_seconds, advice.reserve_seconds, advice.drop_in_seconds) == (9, 5, 14)
-    assert len(advice.saved) == 3
+    assert advice.waves[0].why == "the slowest, shop/web, took 7 s"
+    assert (advice.reserve_seconds, advice.inhibit_delay_max_seconds) == (5, 14)
 
 
 DEAF = shutdown_record.AutopsyRecord(
@@ -139,19 +134,15 @@ def test_whom_no_period_saves(
     pods: tuple[shutdown_record.PodRecord, ...], verdict: WorkloadVerdict, says: str
 ) -> None:
     """Each reason has its word, and its sentence names the cure."""
-    advice = advise([account(*pods)])
-    assert named(advice, "shop/a").verdict == verdict
-    ((each, said),) = problems(advice)
-    assert each.name == "shop/a"
-    assert says in said
+    found = named(advise([account(*pods)]), "shop/a")
+    assert found.verdict == verdict
+    assert says in found.problem
 
 
-def test_a_pod_that_was_cut_short_is_perhaps_saved() -> None:
+def test_a_pod_that_was_cut_short_may_be_saved() -> None:
     """Killed after 5 s where its replicas took up to 12 s: with 13 s it ends, if it does as they do."""
     advice = advise([account(ended("web-0", 12), killed("web-1", 5))])
-    assert named(advice, "shop/web").verdict == "mostly"
-    assert [stop.label for stop in advice.perhaps] == ["shop/web-1"]
-    assert not list(problems(advice))
+    assert (named(advice, "shop/web").verdict, named(advice, "shop/web").problem) == ("mostly", "")
     assert advice.waves[0].seconds == 13
 
 
@@ -159,14 +150,12 @@ def test_what_is_no_observation() -> None:
     """Spared, rejected, never begun, or refused by the runtime: nobody asked these pods to end."""
     refused = shutdown_record.ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
     found = observed_stops(
-        [
-            account(
-                told("a", 5, 0, outcome="spared"),
-                told("b", 5, 0, outcome="rejected"),
-                told("c", 5, 0, outcome="unknown", began_ns=None),
-                killed("d", 5, containers=(refused,)),
-            )
-        ]
+        account(
+            told("a", 5, 0, outcome="spared"),
+            told("b", 5, 0, outcome="rejected"),
+            told("c", 5, 0, outcome="unknown", began_ns=None),
+            killed("d", 5, containers=(refused,)),
+        )
     )
     assert list(found) == []
 
@@ -189,49 +178,16 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
         ]
     )
     file = tmp_path / "advice.yaml"
-    file.write_text(configuration_to_paste(advice))
+    file.write_text(advice.configuration)
     loaded = load([file])
     assert loaded.settings.by_pod_priority == advice.periods
     assert loaded.settings.budget == "strict"
-    assert check_configuration(loaded, advice.drop_in_seconds * SECOND).honoured
-    assert f"InhibitDelayMaxSec={advice.drop_in_seconds}" in file.read_text()
+    assert check_configuration(loaded, advice.inhibit_delay_max_seconds * SECOND).honoured
+    assert f"InhibitDelayMaxSec={advice.inhibit_delay_max_seconds}" in file.read_text()
 
 
 def _fields(pod: shutdown_record.PodRecord) -> dict[str, Any]:
     return {name: getattr(pod, name) for name in pod.__struct_fields__}
-
-
-# --- how long a pod took to stop ---------------------------------------------------------------
-
-
-def hook(result: HookResult, seconds: int = 0) -> shutdown_record.HookRecord:
-    until_ns = SECOND + seconds * SECOND
-    return shutdown_record.HookRecord(
-        container="main", kind="exec", began_ns=SECOND, until_ns=until_ns, ended_ns=until_ns, result=result
-    )
-
-
-def container(
-    name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
-) -> shutdown_record.ContainerRecord:
-    """Times in seconds after the beginning of its pod's stop."""
-    at = [None if each is None else SECOND + each * SECOND for each in (signalled, exited)]
-    return shutdown_record.ContainerRecord(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
-
-
-# --- how far the evidence is trusted ------------------------------------------------------------
-
-
-def refused(name: str, priority: int = 0) -> shutdown_record.PodRecord:
-    """The runtime would not send its stop signal: it was never asked."""
-    container = shutdown_record.ContainerRecord(
-        name="main", signalled_ns=SECOND, stop_refused=True, stop_refusal="no answer", killed_ns=9 * SECOND
-    )
-    return killed(name, 9, priority=priority, containers=(container,))
-
-
-def many(count: int, seconds: float = 3) -> list[shutdown_record.PodRecord]:
-    return [ended(f"web-{at}", seconds) for at in range(count)]
 
 
 # --- evidence that adds up ---------------------------------------------------------------------
@@ -241,13 +197,12 @@ def test_evidence_adds_up_in_any_order() -> None:
     """Of the same shutdowns in any parts and order the advice is the same, ties of time and priority too."""
     shutdowns = [
         account(
-            ended("web-0", 3 + at % 4, hooks=(hook("done", 1),) if at % 2 else ()),
+            ended("web-0", 3 + at % 4),
             killed(f"db-{at}", 4, wanted=4 + at % 3, priority=1000 if at % 2 else 0),
             killed("deaf-0", 20, autopsies=(DEAF,)),
             replace(ended("late-0", 1), began_ns=None, outcome="killed", reason=f"reason {at}"),
             number=1 + at // 2,
             node=f"node-{at % 5}",
-            grant_ns=(9 + at % 2) * SECOND if at % 3 else 0,
         )
         for at in range(12)
     ]
@@ -255,7 +210,7 @@ def test_evidence_adds_up_in_any_order() -> None:
         replace(each, journal_id=f"{at:032x}", machine_id=each.node) for at, each in enumerate(shutdowns)
     ]
     whole = advise(shutdowns)
-    assert advise(shutdowns[::-1]).counts == whole.counts
+    assert any(wave.left_out for wave in whole.waves)
     for parts in (shutdowns[::-1], shutdowns[6:] + shutdowns[:6]):
         evidence = Evidence()
         for at in range(0, len(parts), 5):
@@ -263,17 +218,4 @@ def test_evidence_adds_up_in_any_order() -> None:
             for each in parts[at : at + 5]:
                 part.add(each)
             evidence.merge(pickle.loads(pickle.dumps(part)))
-        found = conclude(evidence, BARE)
-        assert found.waves == whole.waves
-        assert found.short == whole.short != ()
-        assert list(problems(found)) == [
-            (each._replace(stops=()), sentence) for each, sentence in problems(whole)
-        ]
-        assert found.workloads == tuple(each._replace(stops=()) for each in whole.workloads)
-        assert found.counts == whole.counts
-        assert found.left_out == tuple(each._replace(labels=()) for each in whole.left_out) != ()
-        assert configuration_to_paste(found) == configuration_to_paste(whole)
-    assert whole.counts == {
-        name: len(getattr(whole, name)) for name in ("saved", "perhaps", "hopeless") if getattr(whole, name)
-    }
-    assert [len(each.labels) for each in whole.left_out] == [each.pods for each in whole.left_out]
+        assert conclude(evidence, BARE) == whole

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -24,22 +23,22 @@ from ebbtide.cli.fleet.fleet_common import (
     plan,
     pools_option,
 )
-from ebbtide.cli.replay.advice_view import what_adds_up
+from ebbtide.cli.replay.advice_view import ADVICE_VERSION
 from ebbtide.cli.replay.replay_advise import margin_option, show_advice
-from ebbtide.events.record.format import visible
-from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude, configuration_to_paste
+from ebbtide.events.record.format import document, json_values, visible
+from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude
 
 EPILOG = (
     """\b
 Examples:
   ebbtide fleet advise --journals ./fleet
   ebbtide fleet advise --journals s3://journals/v1/cluster=prod -o yaml > advice.yaml
-  ebbtide fleet advise --journals ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
+  ebbtide fleet advise --journals ./fleet -o json | jq '.waves[] | {priority, seconds}'
   ebbtide fleet advise --journals ./fleet --pools pools.txt
 
-The same advice as 'replay advise --journal FOLDER' gives for these journals, in whatever order. Stops are
-counted, not kept: there the JSON names each of them, here it says how many. It is one configuration for all;
-with --pools it is one for each pool, from the nights of its nodes (in -o json: .pools[].configuration).
+The same advice as 'replay advise --journal FOLDER' gives for these journals, in whatever order. It is
+one configuration for all; with --pools it is one for each pool, from the nights of its nodes (in -o json:
+.pools[].configuration).
 """
     + POOLS_EPILOG
 )
@@ -96,13 +95,25 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
         remark(f"ebbtide: no advice: {error}")
         return code or NOT_SO
     if output == "json":
-        by_pool: dict[str, Any] = {"pools": None, "poolsWithoutEvidence": None}
+        by_pool = None
         if pools is not None:
-            by_pool = {"pools": _pools_document(of_pools), "poolsWithoutEvidence": without}
-        show_json(fleet_advice_document(advice, states, remarks) | by_pool)
+            by_pool = [{"pool": name, **json_values(each)} for name, each in of_pools.items()]
+        not_intact = [
+            {
+                "node": each["node"],
+                "journalId": each["journal_id"],
+                "state": each["state"],
+                "why": _said(each),
+                "location": each["location"],
+            }
+            for each in remarks
+        ]
+        more = {"journals": dict(sorted(states.items())), "notIntact": not_intact}
+        pooled = {"pools": by_pool, "poolsWithoutEvidence": without if pools is not None else None}
+        show_json(document("FleetAdvice", ADVICE_VERSION, advice, **more, **pooled))
     elif pools is None:
         if output == "yaml":
-            sys.stdout.write(configuration_to_paste(advice))
+            sys.stdout.write(advice.configuration)
         else:
             show_advice(advice)
     else:
@@ -115,44 +126,6 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
 
 def _pool_text(pool: str | None) -> str:
     return "nodes of no pool" if pool is None else f"pool {pool}"
-
-
-ADVICE_VERSION = 1
-
-
-def fleet_advice_document(
-    advice: Advice, states: Counter[str], remarks: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """As `advice_document`, with the number of what that names one by one."""
-    return {
-        "kind": "FleetAdvice",
-        "version": ADVICE_VERSION,
-        **_counted(advice),
-        "journals": dict(sorted(states.items())),
-        "notIntact": [
-            {
-                "node": each["node"],
-                "journalId": each["journal_id"],
-                "state": each["state"],
-                "why": _said(each),
-                "location": each["location"],
-            }
-            for each in remarks
-        ],
-    }
-
-
-def _pools_document(pools: Mapping[str | None, Advice]) -> list[dict[str, Any]]:
-    return [{"pool": name, **_counted(advice)} for name, advice in pools.items()]
-
-
-def _counted(advice: Advice) -> dict[str, Any]:
-    return {
-        "shutdowns": advice.shutdown_count,
-        **what_adds_up(advice),
-        "leftOut": [{"count": each.pods, "text": each.text} for each in advice.left_out],
-        **{name: advice.counts.get(name, 0) for name in ("saved", "perhaps", "hopeless")},
-    }
 
 
 def _said(each: dict[str, Any]) -> str:

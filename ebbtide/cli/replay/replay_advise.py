@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from pathlib import Path
-from shutil import get_terminal_size
 
 import click
 
@@ -23,18 +22,10 @@ from ebbtide.cli.common.shared_options import (
     output_option,
     pooled_journals_option,
 )
-from ebbtide.cli.replay.advice_view import advice_document, advice_tables
+from ebbtide.cli.replay.advice_view import ADVICE_VERSION, advice_tables
 from ebbtide.events.messages import plural
-from ebbtide.events.record.format import visible
-from ebbtide.replay.advise import (
-    COMMENT_COLUMNS,
-    MARGIN_PERCENT,
-    Advice,
-    Caution,
-    NoEvidence,
-    advise,
-    configuration_to_paste,
-)
+from ebbtide.events.record.format import document, visible
+from ebbtide.replay.advise import MARGIN_PERCENT, Advice, Caution, NoEvidence, advise
 from ebbtide.replay.journal_library import NoSuchShutdown, pick
 
 EPILOG = """\b
@@ -42,7 +33,7 @@ Examples:
   ebbtide replay advise
   ebbtide replay advise last -o yaml > advice.yaml && ebbtide config check --config advice.yaml
   ebbtide replay advise --journal node-1/journal --journal node-2/journal
-  ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
+  ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, seconds}'
 
 A pod that was killed after 20 s needed more than 20 s, and counts so (censored, Kaplan-Meier). Values beyond
 the evidence are "not reached". A workload is a pod's name without the endings of its replicas. Times begin
@@ -73,8 +64,7 @@ margin_option = click.option(
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
-    A wave is not shortened on a few stops, or on a part of its pods; the output names excluded pods and the
-    reason.
+    A wave is not shortened on a few stops, or on a part of its pods.
 
     From all shutdowns of all named journals, or from EPISODE alone. With -o yaml only the configuration is
     printed, to be named after the present one. Exit code 1: no shutdown that stopped a pod is on record.
@@ -103,9 +93,9 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     # Verdicts are complete after the journals' ends.
     if output == "json":
         verdicts = [{"id": each.journal_id.hex(), **verdict_document(each)} for each in pool.verdicts]
-        show_json({**advice_document(advice), "journals": verdicts})
+        show_json(document("Advice", ADVICE_VERSION, advice, journals=verdicts))
     elif output == "yaml":
-        sys.stdout.write(configuration_to_paste(advice))
+        sys.stdout.write(advice.configuration)
     else:
         show_advice(advice)
     return pool.code
@@ -115,6 +105,5 @@ def show_advice(advice: Advice) -> None:
     """Its tables, then the configuration to paste."""
     show(advice_tables(advice))
     # Not through rich: a wrapped comment would end in a line that is no comment.
-    columns = get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS
-    for line in configuration_to_paste(advice, min(COMMENT_COLUMNS, columns)).splitlines():
+    for line in advice.configuration.splitlines():
         sys.stdout.write(f"{visible(line)}\n")

@@ -1,4 +1,4 @@
-"""``replay what-if``, ``replay advise`` and ``plan --history`` as a shell sees them."""
+"""``replay what-if`` and ``replay advise`` as a shell sees them."""
 
 from __future__ import annotations
 
