@@ -11,31 +11,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
+from ebbtide.events.base import FrozenStruct
+from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 
 #: ``[begin, end)`` in nanoseconds since the signal.
 Interval = tuple[int, int]
 
 
-class Cost(NamedTuple):
-    """One part of a pod's stop, and for how long only it was waited for (nanoseconds)."""
+class Cost(FrozenStruct):
+    """One part of a pod's stop (`shutdown_record.StopPart`), and for how long only it was waited for.
 
-    pod: shutdown_record.PodRecord
-    part: shutdown_record.StopPart
+    ``wave`` None: no part in the plan. ``seen`` False: no observed end.
+    """
+
+    wave: int | None
+    pod: str
+    uid: str
+    outcome: PodOutcome | None
+    container: str
+    what: shutdown_record.StopPartKind
+    text: str
+    began_ns: int
+    ended_ns: int
+    seen: bool
     alone_ns: int
 
     @property
     def took_ns(self) -> int:
-        return self.part.took_ns
+        return self.ended_ns - self.began_ns
 
 
 def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
     """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
     alone = _alone(shutdown)
     costs = [
-        Cost(pod, part, alone_ns)
+        Cost(
+            wave=pod.wave if pod.wave >= 0 else None,
+            pod=pod.label,
+            uid=pod.uid,
+            outcome=pod.outcome,
+            container=part.container,
+            what=part.what,
+            text=part.text,
+            began_ns=part.began_ns,
+            ended_ns=part.ended_ns,
+            seen=part.seen,
+            alone_ns=alone_ns,
+        )
         for pod in shutdown.pods
         if wave is None or pod.wave == wave
         for part, alone_ns in _shares(list(shutdown_record.stop_parts(pod, shutdown)), alone.get(pod.uid, ()))

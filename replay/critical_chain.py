@@ -9,7 +9,10 @@ exit. A restart of the daemon is beside the segments, because pods also end with
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import PhaseKind
@@ -41,7 +44,7 @@ SegmentKind = (
 NAMES_MAX = 3
 
 
-class Segment(NamedTuple):
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """From ``began_ns`` to ``ended_ns`` since the signal. ``within`` fills it without a gap, or is empty."""
 
     what: SegmentKind
@@ -64,14 +67,14 @@ class Segment(NamedTuple):
             yield from each.leaves()
 
 
-class Away(NamedTuple):
+class Away(msgspec.Struct, frozen=True):
     """No daemon ran for at most this long: since the last record of the one, until the start of the next."""
 
     began_ns: int
     ended_ns: int
 
 
-class Chain(NamedTuple):
+class Chain(msgspec.Struct, frozen=True):
     """``segments`` in order; the first begins at 0, the last ends at ``total_ns``.
 
     ``released_ns``: when the lock was released after that, if the process lived to record it.
@@ -79,7 +82,7 @@ class Chain(NamedTuple):
 
     total_ns: int
     segments: tuple[Segment, ...]
-    away: tuple[Away, ...]
+    daemon_away: tuple[Away, ...] = ()
     released_ns: int | None = None
 
 
@@ -114,7 +117,7 @@ def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
     if segment.ended_ns <= at_ns:
         return
     within = tuple(part for each in segment.within for part in _from(each, at_ns))
-    yield segment._replace(began_ns=max(at_ns, segment.began_ns), within=within)
+    yield replace(segment, began_ns=max(at_ns, segment.began_ns), within=within)
 
 
 def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:

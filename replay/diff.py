@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.units import span_s
@@ -19,9 +19,10 @@ from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 
-#: A compared value: a duration (nanoseconds), or anything else with a text. None: there is none.
+#: A compared value; None: there is none.
 Value = str | int | bool | None
-Values = Mapping[str, Value]
+Facts = Mapping[str, Value]
+Times = Mapping[str, int | None]
 
 #: Two times count as the same below the millisecond, as the output shows them.
 SAME_NS = 1_000_000
@@ -30,33 +31,34 @@ SAME_NS = 1_000_000
 ALLOWED = ("grace", "period")
 
 
-class Change(NamedTuple):
-    """``subject`` is a wave, a pod or a container of one; ``duration``: A and B are nanoseconds."""
+class Change(FrozenStruct):
+    """``subject`` is a wave, a pod or a container of one. Of durations ``a_ns`` and ``b_ns`` are set."""
 
     section: Section
-    subject: str
+    subject: str = ""
     what: str
-    a: Value
-    b: Value
-    duration: bool = False
+    a: Value = None
+    b: Value = None
+    a_ns: int | None = None
+    b_ns: int | None = None
 
     @property
-    def delta_ns(self) -> int:
+    def more_ns(self) -> int:
         """How much longer B took; 0 without two durations."""
-        both = self.duration and self.a is not None and self.b is not None
-        return int(self.b or 0) - int(self.a or 0) if both else 0
+        return 0 if self.a_ns is None or self.b_ns is None else self.b_ns - self.a_ns
 
     @property
     def differs(self) -> bool:
-        both = self.duration and self.a is not None and self.b is not None
-        return abs(self.delta_ns) >= SAME_NS if both else self.a != self.b
+        if self.a_ns is None or self.b_ns is None:
+            return (self.a, self.a_ns) != (self.b, self.b_ns)
+        return abs(self.more_ns) >= SAME_NS
 
 
-class Difference(NamedTuple):
-    """``changes`` section by section; ``alike`` counts the pods without a difference."""
+class Difference(FrozenStruct):
+    """``changes`` section by section; ``pods_alike`` counts the pods without a difference."""
 
     changes: tuple[Change, ...]
-    alike: int
+    pods_alike: int
 
 
 def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Difference:
@@ -68,7 +70,7 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
     ]
     # How often each warning came: a pod's own stand with the pod, and moments never agree.
     then, now = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
-    whole += [Change("notice", "", code, then[code], now[code]) for code in {**then, **now}]
+    whole += [Change(section="notice", what=code, a=then[code], b=now[code]) for code in {**then, **now}]
     # Keep the changes of a wave or a pod together in the order: half of them explains little.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
     pods = []
@@ -81,34 +83,39 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
         else:
             # A pod of one shutdown only has no other comparison.
             had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
-            changes = [Change("pod", pair.label, "outcome", had, has)]
+            changes = [Change(section="pod", subject=pair.label, what="outcome", a=had, b=has)]
         pods.append([each for each in changes if each.differs])
     changed = sorted(filter(None, pods), key=_size)
     groups = [[each for each in whole if each.differs], *sorted(filter(None, waves), key=_size), *changed]
-    return Difference(tuple(each for group in groups for each in group), len(pods) - len(changed))
+    return Difference(
+        changes=tuple(each for group in groups for each in group), pods_alike=len(pods) - len(changed)
+    )
 
 
 def _size(group: list[Change]) -> tuple[int, int]:
     """What took longer counts before what was allowed to."""
-    took_ns = max((abs(change.delta_ns) for change in group if change.what not in ALLOWED), default=0)
-    return -took_ns, -max(abs(change.delta_ns) for change in group)
+    took_ns = max((abs(change.more_ns) for change in group if change.what not in ALLOWED), default=0)
+    return -took_ns, -max(abs(change.more_ns) for change in group)
 
 
 def _compare(
-    section: Section, subject: str, times: Iterable[Values], facts: Iterable[Values]
+    section: Section, subject: str, times: Iterable[Times], facts: Iterable[Facts]
 ) -> Iterator[Change]:
     """One change for each key of either side, first durations, then facts."""
-    for (a, b), duration in ((times, True), (facts, False)):
-        for what in {**a, **b}:
-            yield Change(section, subject, what, a.get(what), b.get(what), duration)
+    a, b = times
+    for what in {**a, **b}:
+        yield Change(section=section, subject=subject, what=what, a_ns=a.get(what), b_ns=b.get(what))
+    then, now = facts
+    for what in {**then, **now}:
+        yield Change(section=section, subject=subject, what=what, a=then.get(what), b=now.get(what))
 
 
-def _times(shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _times(shutdown: shutdown_record.ShutdownRecord) -> Times:
     total_ns = critical_chain(shutdown).total_ns
     return {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns}
 
 
-def _facts(shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _facts(shutdown: shutdown_record.ShutdownRecord) -> Facts:
     counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
     return {
         "outcome": shutdown.outcome,
@@ -123,7 +130,7 @@ def _facts(shutdown: shutdown_record.ShutdownRecord) -> Values:
     }
 
 
-def _configured_times(shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _configured_times(shutdown: shutdown_record.ShutdownRecord) -> Times:
     configured = shutdown.configuration
     return {
         "requested": configured.requested_ns,
@@ -133,7 +140,7 @@ def _configured_times(shutdown: shutdown_record.ShutdownRecord) -> Values:
     }
 
 
-def _configured_facts(shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _configured_facts(shutdown: shutdown_record.ShutdownRecord) -> Facts:
     configured = shutdown.configuration
     return {
         "periods": ", ".join(f"{period.priority}: {span_s(period.seconds)}" for period in configured.periods),
@@ -157,23 +164,23 @@ def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord)
         yield list(_compare("wave", f"priority {key[0]}", times, map(_wave_facts, waves)))
 
 
-def _wave_times(wave: shutdown_record.WaveRecord | None, shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _wave_times(wave: shutdown_record.WaveRecord | None, shutdown: shutdown_record.ShutdownRecord) -> Times:
     if wave is None:
         return {}
     took_ns = None if wave.began_ns is None else shutdown_record.wave_end_ns(wave, shutdown) - wave.began_ns
     return {"took": took_ns, "period": wave.planned_ns if wave.period_ns is None else wave.period_ns}
 
 
-def _wave_facts(wave: shutdown_record.WaveRecord | None) -> Values:
+def _wave_facts(wave: shutdown_record.WaveRecord | None) -> Facts:
     return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
 
 
-def _pod_times(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _pod_times(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Times:
     """The whole stop, and its parts if there are several."""
     took_ns = None if pod.began_ns is None else shutdown_record.pod_end_ns(pod, shutdown) - pod.began_ns
     parts = list(shutdown_record.stop_parts(pod, shutdown))
     # One part repeats the pod's own time.
-    several: Values = {}
+    several: Times = {}
     if len(parts) > 1:
         several = {
             f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
@@ -182,7 +189,7 @@ def _pod_times(pod: shutdown_record.PodRecord, shutdown: shutdown_record.Shutdow
     return {"took": took_ns, **several, "grace": grace_ns}
 
 
-def _pod_facts(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Values:
+def _pod_facts(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Facts:
     # Not by the number, which another configuration moves without touching the pod.
     wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     return {

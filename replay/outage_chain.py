@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from ebbtide.events.base import FrozenStruct
 from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, Subject
 from ebbtide.replay.critical_chain import Chain, Segment
 
 
-class Waited(NamedTuple):
+class Waited(FrozenStruct):
     """A pod or a volume, and one thing that it waited for. ``seen``: to its end."""
 
-    subject: Subject
-    reason: str
+    what: Literal["pod", "volume"]
+    name: str
+    outcome: str
+    text: str
     began_ns: int
     ended_ns: int
     seen: bool
@@ -46,7 +49,15 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
     for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
         over = subject.ended_ns is not None or wait is not subject.waits[-1]
         if until_ns > began_ns or not over:
-            yield Waited(subject, wait.reason, began_ns, max(began_ns, until_ns), over)
+            yield Waited(
+                what=subject_kind(subject),
+                name=subject.label,
+                outcome=subject.outcome,
+                text=wait.reason,
+                began_ns=began_ns,
+                ended_ns=max(began_ns, until_ns),
+                seen=over,
+            )
 
 
 def record_end_ns(outage: OutageRecord) -> int:
@@ -65,7 +76,7 @@ def recovery_chain(outage: OutageRecord) -> Chain:
         if ended_ns > phase.began_ns:
             within = _held(outage, phase, ended_ns)
             segments.append(Segment(phase.what, phase.began_ns, ended_ns, phase.text, within=within))
-    return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), ())
+    return Chain(segments[-1].ended_ns if segments else 0, tuple(segments))
 
 
 #: Phases that wait for a pod or a volume.
@@ -85,7 +96,7 @@ def _held(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, .
         return ()
     last_ns, last = max(ends, key=itemgetter(0))
     parts = [
-        Segment("waiting", max(each.began_ns, phase.began_ns), min(each.ended_ns, last_ns), each.reason)
+        Segment("waiting", max(each.began_ns, phase.began_ns), min(each.ended_ns, last_ns), each.text)
         for each in waits_of(outage, last)
         if each.ended_ns > phase.began_ns and each.began_ns < last_ns
     ]

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.actors.actor import UndeclaredTransition
 from ebbtide.actors.checkpoint import restore, take_checkpoint
@@ -122,7 +123,7 @@ class Replayer:
 
     def went_back(self, raw: RawRecord, before_ns: int) -> None:
         """This record's time is before the time of the record before it, in the same boot."""
-        self._diverge(raw, BACKWARDS, recorded(raw)._replace(mono_ns=before_ns))
+        self._diverge(raw, BACKWARDS, replace(recorded(raw), mono_ns=before_ns))
 
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
         """Execute a whole step without comparison; returns its records. Raises as `feed`."""
@@ -179,7 +180,7 @@ class Replayer:
         produced, there = self._side(self._at - 1), recorded(raw)
         if produced == there:
             self.divergence = self._marked
-        elif self._marked is None and produced._replace(last=there.last) == there:
+        elif self._marked is None and replace(produced, last=there.last) == there:
             self._marked = Divergence(raw.seq, "last", there, produced)
             self._mono_ns = _NEVER  # no record has it: the next one comes here, whatever it is
         else:
@@ -200,7 +201,7 @@ class Replayer:
         mine = without_new_blank_actors(take_checkpoint(self.system), mark)
         self.system.next_seq = raw.seq + 1
         if encode_event(mine) != raw.payload and not checkpoints_alike(mark, mine):
-            self._diverge(raw, checkpoint_field(mark, mine), recorded(raw)._replace(data=_plain(mine)))
+            self._diverge(raw, checkpoint_field(mark, mine), replace(recorded(raw), data=_plain(mine)))
 
     def finish(self) -> Divergence | None:
         """At the end: did the journal stop within a step? Raises as `feed`."""
@@ -257,7 +258,7 @@ def recorded(raw: RawRecord) -> Side:
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Side(NamedTuple):
+class Side(msgspec.Struct, frozen=True):
     """One side of a comparison: a record, its data as plain values. Type "": no record.
 
     ``mono_ns`` and ``wall_ns`` are its stamps, ``last``: it ends its step.
@@ -332,7 +333,7 @@ def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoi
         blank = not made.subject and not made.failed and bytes(made.state) == _encode(kind.state())
         if (made.actor, made.subject) in there or not blank:
             actors.append(made)
-    return mine if len(actors) == len(mine.actors) else msgspec.structs.replace(mine, actors=tuple(actors))
+    return mine if len(actors) == len(mine.actors) else replace(mine, actors=tuple(actors))
 
 
 def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
@@ -348,9 +349,7 @@ def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
         and same_value(msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state))
         for theirs, ours in zip(recorded.actors, mine.actors, strict=True)
     )
-    return same_states and msgspec.structs.replace(recorded, actors=()) == msgspec.structs.replace(
-        mine, actors=()
-    )
+    return same_states and replace(recorded, actors=()) == replace(mine, actors=())
 
 
 def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
@@ -374,16 +373,15 @@ def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
 ELEMENTS_MAX = 64
 
 
-class ValueChange(NamedTuple):
-    """One part by its path (``downs[0].phase``). None: missing."""
+class ValueChange(msgspec.Struct, frozen=True):
+    """One part by its path (``downs[0].phase``), as recorded or before, and as produced or after.
+
+    None: missing.
+    """
 
     path: str
     left: Any
     right: Any
-
-    @property
-    def differs(self) -> bool:
-        return not same_value(self.left, self.right)
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -410,15 +408,3 @@ def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange
             yield from value_changes(old, new, f"{path}[{at}]")
     elif not same_value(left, right):
         yield ValueChange(path, left, right)
-
-
-def side_by_side(left: Any, right: Any) -> Iterator[ValueChange]:
-    """Every field of two events: an equal one whole, a different one down to its parts."""
-    if not isinstance(left, dict) or not isinstance(right, dict):
-        yield ValueChange("data", left, right)
-        return
-    for name in {**left, **right}:
-        if name in left and name in right and same_value(left[name], right[name]):
-            yield ValueChange(str(name), left[name], right[name])
-        else:
-            yield from value_changes(left.get(name), right.get(name), str(name))

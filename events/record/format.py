@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.units import json_seconds
 
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
 
@@ -34,44 +37,65 @@ def _json_escaped(each: str) -> str:
     return each if each.isprintable() else "".join(f"\\u{unit}" for unit in units)
 
 
-def document(kind: str, version: int, result: Any = None, **more: Any) -> dict[str, Any]:
-    """A result as a JSON object: the fields of ``result``, a Struct, and ``more`` of them.
+def document(kind: str, version: int, result: msgspec.Struct | None = None, **more: Any) -> dict[str, Any]:
+    """A result as a JSON object: the fields of ``result``, and ``more`` of them."""
+    fields = {} if result is None else json_values(result)
+    return {"kind": kind, "version": version, **fields, **_json_object(more)}
 
-    Names are in camel case, times in seconds: ``began_ns`` is ``beganSeconds``. A Struct may leave out fields
-    at their defaults, as in the journal.
+
+def json_values(value: Any, *, every: bool = False) -> Any:
+    """Structs and plain values for JSON. The keys of mappings are data, and stay.
+
+    Names of fields are in camel case. Times are in seconds, and in RFC 3339: ``began_ns`` is
+    ``beganSeconds``, ``started_wall_ns`` is ``started``. Where there are a begin and an end, there is
+    ``tookSeconds`` too. A Struct that leaves out defaults in the journal does so here, except with ``every``.
     """
-    fields = {} if result is None else msgspec.to_builtins(result, builtin_types=(bytes,))
-    return {"kind": kind, "version": version, **json_values(fields), **json_values(more)}
-
-
-#: A field's name. A key in a mapping is data, and has no underscore.
-_FIELD = re.compile(r"[a-z]\w*")
-
-
-def json_values(value: Any) -> Any:
-    """Structs and plain values for JSON, as in a `document`."""
     if isinstance(value, msgspec.Struct):
-        return json_values(msgspec.to_builtins(value, builtin_types=(bytes,)))
+        omits = type(value).__struct_config__.omit_defaults and not every
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return _json_object(
+            {
+                name: of
+                for name, of in fields.items()
+                if not omits or name not in (defaults := _defaults(type(value))) or of != defaults[name]
+            },
+            every=every,
+        )
     if isinstance(value, dict):
-        made = {}
-        for name, of in value.items():
-            key = str(name)
-            if _FIELD.fullmatch(key):
-                if key.endswith("_wall_ns") and isinstance(of, int):
-                    key, of = key.removesuffix("_wall_ns"), rfc3339(of)
-                elif key.endswith("_ns"):
-                    key = f"{key.removesuffix('_ns')}_seconds"
-                    of = of / NS_PER_SECOND if isinstance(of, int) else of
-                first, *rest = key.split("_")
-                key = first + "".join(map(str.capitalize, rest))
-            made[key] = json_values(of)
-        return made
+        return {str(name): json_values(of, every=every) for name, of in value.items()}
     if isinstance(value, list | tuple):
-        return [json_values(each) for each in value]
+        return [json_values(each, every=every) for each in value]
     if isinstance(value, bytes):
         return value.hex()
     # Only an edited record has values without a JSON form.
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+    return value if isinstance(value, str | Real | None) else repr(value)
+
+
+def _json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "wall_ns":
+            name, value = "time", rfc3339(value)
+        elif name.endswith("_wall_ns") and isinstance(value, int):
+            name, value = name.removesuffix("_wall_ns"), rfc3339(value)
+        elif name.endswith("_ns") and isinstance(value, int | None):
+            name, value = f"{name.removesuffix('_ns')}_seconds", json_seconds(value)
+        first, *rest = name.split("_")
+        made[first + "".join(map(str.capitalize, rest))] = json_values(value, every=every)
+    began_ns, ended_ns = fields.get("began_ns"), fields.get("ended_ns")
+    if began_ns is not None and ended_ns is not None:
+        made["tookSeconds"] = json_seconds(ended_ns - began_ns)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Fields with a default; the look-up is slow."""
+    return {
+        field.name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+        if not field.required
+    }
 
 
 def rfc3339(wall_ns: int) -> str:

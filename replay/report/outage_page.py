@@ -313,7 +313,7 @@ def _where(subject: Subject) -> str:
 
 def _waits(outage: OutageRecord, subject: Subject) -> Markup:
     items = [
-        tag("li", f"{span(each.took_ns)}{'' if each.seen else ' so far'}: {each.reason}")
+        tag("li", f"{span(each.took_ns)}{'' if each.seen else ' so far'}: {each.text}")
         for each in waits_of(outage, subject)
     ]
     return tag("ul", *items) if items else escaped("–")

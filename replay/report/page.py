@@ -357,7 +357,7 @@ def chain_section(shutdown: shutdown_record.ShutdownRecord, chain: Chain) -> Mar
     total = f"Stages follow each other and add up to {span(chain.total_ns)}. {held_up(shutdown, chain)}"
     away = [
         f"No daemon ran for {span(each.ended_ns - each.began_ns)}, from {moment(each.began_ns)} on."
-        for each in chain.away
+        for each in chain.daemon_away
     ]
     beside = (tag("ul", *(tag("li", sentence) for sentence in away)),) if away else ()
     return section("chain", title, tag("p", total), chain_list(chain), *beside)

@@ -70,7 +70,9 @@ def shutdown(
 
 
 def figures(account: shutdown_record.ShutdownRecord) -> list[tuple[str, str, int, int]]:
-    return [(cost.pod.name, cost.part.container, cost.took_ns, cost.alone_ns) for cost in blame(account)]
+    return [
+        (cost.pod.rpartition("/")[2], cost.container, cost.took_ns, cost.alone_ns) for cost in blame(account)
+    ]
 
 
 def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:

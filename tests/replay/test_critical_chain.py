@@ -67,7 +67,7 @@ def test_the_golden_shutdown_waited_for_these() -> None:
         ("statuses", 2),
     ]
     assert chain.released_ns == chain.total_ns + 2 * MS
-    assert chain.away == (Away(1_301 * MS, 2_101 * MS),)
+    assert chain.daemon_away == (Away(1_301 * MS, 2_101 * MS),)
 
 
 def cut_short(folder: Path) -> ShutdownRecord:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
-from ebbtide.replay.diff import diff, owner, pod_pairs
+from ebbtide.replay.diff import Difference, diff, owner, pod_pairs
 from tests.events.record.worlds import told
 from tests.journals import SHUTDOWN
 
@@ -62,7 +62,7 @@ def test_pods_are_paired_by_name_before_owner() -> None:
 def test_a_shutdown_does_not_differ_from_itself() -> None:
     """Nor is any of its pods."""
     one = account()
-    assert diff(one, one) == ((), 5)
+    assert diff(one, one) == Difference(changes=(), pods_alike=5)
 
 
 def test_what_took_longer_comes_first() -> None:
@@ -72,21 +72,21 @@ def test_what_took_longer_comes_first() -> None:
     pods = tuple(replace(pod, ended_ns=(pod.ended_ns or 0) + later.get(pod.name, 0)) for pod in a.pods)
     pods = tuple(replace(pod, grace_ns=60_000 * MS) if pod.name == "db-0" else pod for pod in pods)
     found = diff(a, replace(a, pods=pods))
-    assert [(change.subject, change.what, change.delta_ns) for change in found.changes] == [
+    assert [(change.subject, change.what, change.more_ns) for change in found.changes] == [
         ("shop/web-1", "took", 90 * MS),
         ("shop/web-0", "took", 40 * MS),
         ("shop/db-0", "grace", 55_000 * MS),
     ]
-    assert found.alike == 2
+    assert found.pods_alike == 2
 
 
 def test_diff_of_any_two_worlds() -> None:
     """Every pod of both is paired or told of once; the other way round the figures have the other sign."""
     for a, b in pairwise(told(0)):
         there, back = diff(a, b), diff(b, a)
-        assert there.alike == back.alike
-        assert sorted(change.delta_ns for change in there.changes) == sorted(
-            -change.delta_ns for change in back.changes
+        assert there.pods_alike == back.pods_alike
+        assert sorted(change.more_ns for change in there.changes) == sorted(
+            -change.more_ns for change in back.changes
         )
         found = list(pod_pairs(a, b))
         assert sorted(pair.a.uid for pair in found if pair.a) == sorted(pod.uid for pod in a.pods)

@@ -84,7 +84,7 @@ def test_a_release_an_hour_later_is_no_identical_journal() -> None:
     assert (result.divergence.seq, result.divergence.field) == (release.seq, "time")
     assert result.divergence.expected.mono_ns - result.divergence.produced.mono_ns == HOUR_NS
     told = explain(found, result.divergence, VERSION)
-    assert [reason.name for reason in told.reasons] == ["stamped-otherwise"]
+    assert [reason.name for reason in told.reasons] == ["edited"]
 
 
 def moved(first_seq: int, last_seq: int, by_ns: int) -> list[Record]:

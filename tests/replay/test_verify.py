@@ -69,7 +69,7 @@ def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
     divergence = verify(found).divergence
     assert divergence is not None
     assert (divergence.seq, divergence.field) == (1, NO_BEGIN)
-    assert explain(found, divergence, VERSION).reasons[0].name == "no-begin"
+    assert explain(found, divergence, VERSION).reasons[0].name == "edited"
     going_on = Replayer(goes_on=True)
     assert going_on.feed(found.raw()) == divergence
     assert going_on.system.episode, "a daemon goes on with the facts all the same"

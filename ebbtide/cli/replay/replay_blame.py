@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,11 +18,11 @@ from ebbtide.cli.common.shared_options import (
     output_option,
     wave_option,
 )
+from ebbtide.events.record.format import document
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.events.units import json_seconds, span
+from ebbtide.events.units import span
 from ebbtide.replay.blame import Cost, blame
-from ebbtide.replay.outage_chain import Waited, subject_kind, waited
+from ebbtide.replay.outage_chain import Waited, waited
 
 EPILOG = """\b
 Examples:
@@ -71,7 +69,7 @@ def blame_command(
     # After the sort: -n means the longest.
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
-        show_json(blame_document(shutdown, costs))
+        show_json(document("Blame", BLAME_VERSION, episode=shutdown_document(shutdown), entries=costs))
         return code
     show(cause_lines(shutdown, every=every))
     show("")
@@ -91,38 +89,13 @@ def blame_command(
     return code
 
 
-BLAME_VERSION = 1
+BLAME_VERSION = 2
 
 #: Rows on a terminal, which has 24 lines or more, and the causes above.
 TERMINAL_ROWS_MAX = 15
 
 #: Time first, longest first, like ``systemd-analyze blame``.
 HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
-
-
-def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, Any]:
-    """Times in seconds since the signal."""
-    return {
-        "kind": "Blame",
-        "version": BLAME_VERSION,
-        "episode": shutdown_document(shutdown),
-        "entries": [
-            {
-                "tookSeconds": json_seconds(cost.took_ns),
-                "aloneSeconds": json_seconds(cost.alone_ns),
-                "wave": cost.pod.wave if cost.pod.wave >= 0 else None,
-                "pod": cost.pod.label,
-                "uid": cost.pod.uid,
-                "outcome": cost.pod.outcome,
-                "container": cost.part.container,
-                "what": cost.part.what,
-                "text": cost.part.text,
-                "beganSeconds": json_seconds(cost.part.began_ns),
-                "ended": cost.part.seen,
-            }
-            for cost in costs
-        ],
-    }
 
 
 OUTAGE_HEADINGS = ("TIME", "WHAT", "NAME", "OUTCOME", "WAITED FOR")
@@ -133,44 +106,26 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
         raise Refused(f"no wave {wave} in {outage.id}: an outage has none")
     found = waited(outage)[:count]
     if output == "json":
-        entries = [_waited_document(each) for each in found]
-        episode = shutdown_document(outage)
-        show_json({"kind": "Blame", "version": BLAME_VERSION, "episode": episode, "entries": entries})
+        show_json(document("Blame", BLAME_VERSION, episode=shutdown_document(outage), entries=found))
     elif found:
         show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
     else:
         show("no pod or volume hung")
 
 
-def _waited_document(each: Waited) -> dict[str, Any]:
-    """Times in seconds since the outage's begin."""
-    subject = each.subject
-    return {
-        "tookSeconds": json_seconds(each.took_ns),
-        "what": subject_kind(subject),
-        "name": subject.label,
-        "outcome": subject.outcome,
-        "text": each.reason,
-        "beganSeconds": json_seconds(each.began_ns),
-        "ended": each.seen,
-    }
-
-
 def _waited_row(each: Waited) -> tuple[str, ...]:
     time = f"{'' if each.seen else '>'}{span(each.took_ns)}"
-    subject = each.subject
-    return time, subject_kind(subject), subject.label, subject.outcome, each.reason
+    return time, each.what, each.name, each.outcome, each.text
 
 
 def _cost_row(cost: Cost) -> tuple[str, ...]:
-    pod, part = cost.pod, cost.part
     return (
         # Its end was not seen: it took at least this time.
-        f"{'' if part.seen else '>'}{span(cost.took_ns)}",
+        f"{'' if cost.seen else '>'}{span(cost.took_ns)}",
         span(cost.alone_ns) if cost.alone_ns else "-",
-        str(pod.wave) if pod.wave >= 0 else "-",
-        pod.label,
-        part.container,
-        pod.outcome or "unknown",
-        part.text,
+        "-" if cost.wave is None else str(cost.wave),
+        cost.pod,
+        cost.container,
+        cost.outcome or "unknown",
+        cost.text,
     )

@@ -11,11 +11,10 @@ import click
 from ebbtide.cli.common.output import hanging, headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, shutdown_document
 from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, output_option
-from ebbtide.events.record.episodes import EpisodeRecord
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
-from ebbtide.events.units import json_seconds, span
+from ebbtide.events.units import span
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from ebbtide.replay.outage_chain import recovery_chain
 
@@ -44,7 +43,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     shutdown, code = choose_record(journals, episode)
     chain = CHAINS[type(shutdown)](shutdown)
     if output == "json":
-        show_json(chain_document(shutdown, chain))
+        show_json(document("CriticalChain", CHAIN_VERSION, chain, episode=shutdown_document(shutdown)))
         return code
     from rich.console import Group, RenderableType
     from rich.text import Text
@@ -60,13 +59,13 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     lines: list[RenderableType] = [tree]
     # Of the smallest parts only: a wave is always longer than its pod.
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
-    for branch, line, style in _tree_lines(chain.segments, list(chain.away), longest_ns):
+    for branch, line, style in _tree_lines(chain.segments, list(chain.daemon_away), longest_ns):
         lines.append(hanging(Text(branch, style="dim"), Text(visible(line), style=style)))
     show(Group(*lines))
     return code
 
 
-CHAIN_VERSION = 1
+CHAIN_VERSION = 2
 
 #: By the kind of episode.
 CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
@@ -76,38 +75,6 @@ CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
 
 #: (before a line, before the lines below it), for inner lines and for the last one.
 _MORE, _LAST = ("├─", "│ "), ("└─", "  ")
-
-
-def chain_document(shutdown: EpisodeRecord, chain: Chain) -> dict[str, Any]:
-    """Times in seconds; the segments in the order of time."""
-    return {
-        "kind": "CriticalChain",
-        "version": CHAIN_VERSION,
-        "episode": shutdown_document(shutdown),
-        "totalSeconds": json_seconds(chain.total_ns),
-        "releasedSeconds": json_seconds(chain.released_ns),
-        "segments": [_segment_document(segment) for segment in chain.segments],
-        "daemonAway": [
-            {
-                "beganSeconds": json_seconds(each.began_ns),
-                "atMostSeconds": json_seconds(each.ended_ns - each.began_ns),
-            }
-            for each in chain.away
-        ],
-    }
-
-
-def _segment_document(segment: Segment) -> dict[str, Any]:
-    within = {"within": [_segment_document(each) for each in segment.within]} if segment.within else {}
-    return {
-        "what": segment.what,
-        "text": segment.text,
-        "beganSeconds": json_seconds(segment.began_ns),
-        "tookSeconds": json_seconds(segment.took_ns),
-        "wave": segment.wave if segment.wave >= 0 else None,
-        "uid": segment.uid or None,
-        **within,
-    }
 
 
 def _tree_lines(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.output import remark, show, show_json, table
 from ebbtide.cli.common.selection import choose_shutdown, shutdown_document
 from ebbtide.cli.common.shared_options import EpisodeCommand, count_option, journals_option, output_option
 from ebbtide.events.messages import plural
-from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.events.units import json_seconds, span
-from ebbtide.replay.diff import Change, Difference, Value, diff
+from ebbtide.events.record.format import document
+from ebbtide.events.units import span
+from ebbtide.replay.diff import Change, Value, diff
 
 EPILOG = """\b
 Examples:
@@ -55,7 +55,8 @@ def diff_command(
     found = diff(first, second)
     changes = found.changes[:count]
     if output == "json":
-        show_json(difference_document(first, second, found._replace(changes=changes)))
+        sides = {"a": shutdown_document(first), "b": shutdown_document(second)}
+        show_json(document("Difference", DIFF_VERSION, replace(found, changes=changes), **sides))
         return code
     if changes:
         headings = ("MORE", "OF", "WHAT", first.id, second.id)
@@ -65,52 +66,24 @@ def diff_command(
     # A remark and not a row: rows beyond -n and equal values are no differences.
     left = len(found.changes) - len(changes)
     more = f"{plural(left, 'more difference')}; " if left else ""
-    remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
+    remark(f"ebbtide: {more}{plural(found.pods_alike, 'pod')} without any difference")
     return code
 
 
-DIFF_VERSION = 1
-
-
-def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference) -> dict[str, Any]:
-    """Durations are in seconds; a value that one side lacks is null."""
-    return {
-        "kind": "Difference",
-        "version": DIFF_VERSION,
-        "a": shutdown_document(a),
-        "b": shutdown_document(b),
-        "changes": [
-            {
-                "section": change.section,
-                "subject": change.subject or None,
-                "what": change.what,
-                "unit": "seconds" if change.duration else None,
-                "a": _json_value(change, change.a),
-                "b": _json_value(change, change.b),
-                "more": json_seconds(change.delta_ns) if change.delta_ns else None,
-            }
-            for change in found.changes
-        ],
-        "podsAlike": found.alike,
-    }
-
-
-def _json_value(change: Change, value: Value) -> Any:
-    return json_seconds(int(value)) if change.duration and value is not None else value
+DIFF_VERSION = 2
 
 
 def _change_row(change: Change) -> tuple[str, ...]:
     # With a sign, like diff: bare times would read as durations.
-    sign = "+" if change.delta_ns > 0 else ""
-    more = f"{sign}{span(change.delta_ns)}" if change.delta_ns else ""
-    subject = change.subject or change.section
-    return (more, subject, change.what, _value_text(change, change.a), _value_text(change, change.b))
+    sign = "+" if change.more_ns > 0 else ""
+    more = f"{sign}{span(change.more_ns)}" if change.more_ns else ""
+    values = (_value_text(change.a, change.a_ns), _value_text(change.b, change.b_ns))
+    return (more, change.subject or change.section, change.what, *values)
 
 
-def _value_text(change: Change, value: Value) -> str:
-    if value is None:
-        return "-"
-    # Before the durations: in Python a bool is a number too.
+def _value_text(value: Value, duration_ns: int | None) -> str:
+    if duration_ns is not None:
+        return span(duration_ns)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return span(int(value)) if change.duration else str(value)
+    return "-" if value is None else str(value)

@@ -82,7 +82,6 @@ def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
     text = re.sub(r"\n *# ", " ", file.read_text())
     assert "as it is: 3 stops, too few to shorten it (10 are needed)" in text
     assert "InhibitDelayMaxSec=" in text
-    assert all(len(line) <= columns for line in paste if "/" not in line)
 
 
 #: What each verb must show whole.
@@ -98,7 +97,7 @@ WHOLE = {
 @pytest.mark.parametrize("verb", WHOLE)
 def test_no_word_is_broken(screen: Screen, columns: int, verb: tuple[str, ...]) -> None:
     """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
-    lines = screen(columns, *verb)
+    lines = [line for line in screen(columns, *verb) if not line.lstrip().startswith("#")]
     words = " ".join(lines).split()
     assert set(WHOLE[verb]) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)

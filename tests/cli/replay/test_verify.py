@@ -78,10 +78,8 @@ def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
     assert [cause["type"] for cause in divergence["causes"]] == ["ContainerExited"]
     assert divergence["causes"][-1]["actor"] == "edge"
     assert divergence["state"]["pod"]["namespace"] == "shop"
-    assert divergence["differences"] == [
-        {"field": "reason", "expected": "made up", "produced": "exit code 0"}
-    ]
-    assert {"field": "over", "before": None, "after": True} in divergence["stateChanges"]
+    assert divergence["differences"] == [{"path": "reason", "left": "made up", "right": "exit code 0"}]
+    assert {"path": "over", "left": None, "right": True} in divergence["stateChanges"]
     assert [reason["name"] for reason in divergence["reasons"]] == ["edited", "other-version"]
 
 

@@ -52,7 +52,7 @@ def test_a_deleted_pods_stop_begins_with_its_delete() -> None:
     (part,) = stop_parts(pod, account)
     assert (part.what, part.container, part.took_ns) == ("killed", "main", 2 * S)
     assert part.text == "deleted, exit code 137"
-    assert [cost.part for cost in blame(account)] == [part]
+    assert [cost.text for cost in blame(account)] == [part.text]
     assert (pod.means, pod.owner, pod.volumes) == ("api", "StatefulSet/web", True)
 
 
