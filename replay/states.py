@@ -7,7 +7,6 @@ Below: a system that stops within a step; a state as a flat list of named values
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ from ebbtide.events.base import Checkpoint, Event
 from ebbtide.events.codec import RawRecord, learn_record
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import History
+from ebbtide.events.record.format import struct_fields
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, PlannedPod, Pod
@@ -165,52 +165,10 @@ _ELEMENT_NAMES = ("spec", "name", "uid")
 #: Fields that repeat the element's or the actor's name.
 _NAMED_ALREADY = (".spec.name", ".name", ".uid")
 
-_PLAIN = (str, int, bool, type(None))
-
 
 def flatten(value: Any, names: Names, *, every: bool) -> dict[str, FlatValue]:
     """Path to value, in the order of the fields. ``every``: defaults too."""
     return dict(_walk(value, "", names, every))
-
-
-def plain_state(value: Any, *, every: bool, key_of: Callable[[str], str]) -> Any:
-    """The same as nested plain values, exactly as in the state; UIDs stay, bytes are hexadecimal.
-
-    ``key_of``: a field's name; the keys of a mapping are data, and stay.
-    """
-    if isinstance(value, msgspec.Struct):
-        return {
-            key_of(name): plain_state(of, every=every, key_of=key_of)
-            for name, of in _fields(value, every=every)
-        }
-    if isinstance(value, dict):
-        return {str(key): plain_state(of, every=every, key_of=key_of) for key, of in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_state(each, every=every, key_of=key_of) for each in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    # Only an edited record has values without a JSON form.
-    return value if isinstance(value, _PLAIN) else repr(value)
-
-
-@lru_cache(maxsize=256)
-def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool, Any], ...]:
-    """Name, whether it is required, and default; the look-up is slow, and no type changes."""
-    return tuple(
-        (
-            field.name,
-            field.required,
-            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default,
-        )
-        for field in msgspec.structs.fields(kind)
-    )
-
-
-def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[str, Any]]:
-    for name, required, default in _fields_of(type(value)):
-        of = getattr(value, name)
-        if every or required or of != default:
-            yield name, of
 
 
 def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
@@ -221,7 +179,7 @@ def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[st
         yield f"{path}.open", [names.of(uid) for uid in missing]
         yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in missing]
     elif isinstance(value, msgspec.Struct):
-        for name, of in _fields(value, every=every):
+        for name, of in struct_fields(value, every=every).items():
             yield from _walk(of, f"{path}.{name}" if path else name, names, every)
     elif isinstance(value, dict):
         # Pods by UID are a list: their own actors show the rest.

@@ -6,8 +6,7 @@ of the record; headline, warnings, blame, a pod's reason and JSON use this one.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from ebbtide.events.base import NS_PER_SECOND
@@ -181,22 +180,6 @@ def reason_text(pod: shutdown_record.PodRecord) -> str:
 
 # --- groups ------------------------------------------------------------------------------------
 
-#: Differences of two texts of a kind: quoted names, ``namespace/name`` and paths, ids, numbers.
-_VARIES = re.compile(
-    r'"[^"]*"|\'[^\']*\'|[\w.-]*/[\w./-]+|\b(?=[a-f]*\d)[0-9a-f]{7,}(?:-[0-9a-f]{4,})*\b|\d+(?:[.,:]\d+)*'
-)
-_ELIDED = "…"
-#: ``1 pod`` and ``2 pods``, once the number is left out.
-_COUNTED = re.compile(rf"{_ELIDED} (pod|wave|effect|delete|signal|record|event)s\b")
-
-
-def shape(text: str, names: Iterable[str] = ()) -> str:
-    """``text`` without numbers, paths and these ``names``."""
-    # Only names in the text: to make a pattern takes longer than to use it, and most texts have no name.
-    for name in sorted((each for each in names if each and each in text), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w/-])", _ELIDED, text)
-    return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
-
 
 class CauseGroup(shutdown_record.RecordPart):
     """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without a
@@ -253,7 +236,8 @@ class _Found(NamedTuple):
     kind: int  # its place among those of one severity: the machine, pods, hooks, what is left
     severity: Severity
     sentence: str
-    key: str
+    #: Without this pod's own words: for a group of several.
+    general: str
     pod: str = ""
     notice: shutdown_record.Notice | None = None
 
@@ -265,9 +249,9 @@ def cause_groups(shutdown: shutdown_record.ShutdownRecord) -> tuple[CauseGroup, 
     for notice in shutdown.notices:
         kind = "fate" if notice.code in _FATE_NOTICES else notice.code
         by_pod.setdefault((kind, notice.pod), []).append(notice)
-    groups: dict[tuple[str, str], list[_Found]] = {}
+    groups: dict[str, list[_Found]] = {}
     for found in (*_fates(shutdown), *_hooks(shutdown), *_others(shutdown)):
-        groups.setdefault((found.code, found.key), []).append(found)
+        groups.setdefault(found.code, []).append(found)
     made: list[tuple[int, CauseGroup]] = []
     for members in groups.values():
         first = members[0]
@@ -280,8 +264,7 @@ def cause_groups(shutdown: shutdown_record.ShutdownRecord) -> tuple[CauseGroup, 
         group = CauseGroup(
             code=first.code,
             severity=min((each.severity for each in members), key=SEVERITY_ORDER.index),
-            # Foreign texts that differ within the group are left out.
-            sentence=first.sentence if len(sentences) == 1 or not pods else first.key,
+            sentence=first.sentence if len(sentences) == 1 or not pods else first.general,
             count=len(pods) or len(members),
             pods=pods,
             notices=tuple(notices),
@@ -290,16 +273,6 @@ def cause_groups(shutdown: shutdown_record.ShutdownRecord) -> tuple[CauseGroup, 
         made.append((first.kind, group))
     made.sort(key=lambda each: (SEVERITY_ORDER.index(each[1].severity), each[0], -each[1].count))
     return tuple(group for _, group in made)
-
-
-def _names_of(pod: shutdown_record.PodRecord) -> tuple[str, ...]:
-    containers = (each.name for each in pod.containers)
-    return (pod.label, pod.name, pod.uid, pod.namespace, *containers)
-
-
-def cause_key(pod: shutdown_record.PodRecord, cause: Cause) -> str:
-    """Its sentence without this pod's own words: the same for pods of one group."""
-    return cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
 
 
 def _fates(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
@@ -311,8 +284,8 @@ def _fates(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
         cause = cause_of(pod)
         if cause is not None:
             mixed = shutdown.is_accounted_for(pod) or (pod.outcome == "killed" and not many)
-            key = cause_key(pod, cause)
-            yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, key, pod.uid)
+            general = cause.text or "for several reasons"
+            yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, general, pod.uid)
 
 
 def _hooks(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
@@ -321,26 +294,18 @@ def _hooks(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
         for hook in pod.hooks:
             code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
             if code:
-                sentence, key = (
-                    _hook_text(hook, how, reason)
-                    for reason in (hook.reason, shape(hook.reason, _names_of(pod)))
+                sentence = f"the preStop hook ({hook.kind}) {how}" + (
+                    f" ({hook.reason})" if hook.reason else ""
                 )
-                yield _Found(code, 2, "mixed", sentence, key, pod.uid)
-
-
-def _hook_text(hook: shutdown_record.HookRecord, how: str, reason: str) -> str:
-    return f"the preStop hook ({hook.kind}) {how}" + (f" ({reason})" if reason else "")
+                yield _Found(code, 2, "mixed", sentence, f"the preStop hook {how}", pod.uid)
 
 
 def _others(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
-    pods = {pod.uid: pod for pod in shutdown.pods}
     for notice in shutdown.notices:
         if notice.code not in _FATE_NOTICES and notice.code not in _HOOK_NOTICES:
-            pod = pods.get(notice.pod)
             severity = _NOTICE_SEVERITIES.get(notice.code, "mixed")
-            key = shape(notice.text, _names_of(pod) if pod is not None else ())
             place = 0 if severity == "bad" else 3
-            yield _Found(notice.code, place, severity, notice.text, key, notice=notice)
+            yield _Found(notice.code, place, severity, notice.text, notice.text, notice=notice)
 
 
 # --- the headline ------------------------------------------------------------------------------

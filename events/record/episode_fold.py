@@ -9,6 +9,8 @@ from ebbtide.events.base import Event, Record, Stamp
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.segment import Header
 
+MethodT = TypeVar("MethodT", bound=Callable[..., None])
+
 
 class RecordPoint(NamedTuple):
     """A record's number, its time since the episode's begin, and whether it is of the boot of that begin."""
@@ -16,6 +18,16 @@ class RecordPoint(NamedTuple):
     seq: int
     at_ns: int
     same_boot: bool
+
+
+def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
+    """The decorated method of a fold says what these events mean."""
+
+    def mark(method: MethodT) -> MethodT:
+        vars(method)["tags"] = tuple(kind.__name__ for kind in kinds)
+        return method
+
+    return mark
 
 
 class EpisodeFold:
@@ -29,6 +41,9 @@ class EpisodeFold:
     late_tags: ClassVar[tuple[str, ...]] = ()
     #: The record so far.
     record: Any
+
+    def __init_subclass__(cls) -> None:
+        cls.handlers = {tag: each for each in vars(cls).values() for tag in getattr(each, "tags", ())}
 
     def __init__(self, number: int, first: RawRecord | Stamp, boot_id: str) -> None:
         self.number = number
@@ -62,21 +77,6 @@ class EpisodeFold:
         if raw.tag in self.summary_tags:
             self.turn_to(raw, header.identity.boot_id)
             self.handlers[raw.tag](self, decode_event(raw.tag, raw.payload))
-
-
-FoldT = TypeVar("FoldT", bound=EpisodeFold)
-EventT = TypeVar("EventT", bound=Event)
-_Handler = Callable[[FoldT, EventT], None]
-
-
-def meaning(fold: type[FoldT], *kinds: type[EventT]) -> Callable[[_Handler[FoldT, EventT]], Any]:
-    """The decorated function says what these events mean for that fold."""
-
-    def add(handler: _Handler[FoldT, EventT]) -> _Handler[FoldT, EventT]:
-        fold.handlers |= dict.fromkeys((kind.__name__ for kind in kinds), handler)
-        return handler
-
-    return add
 
 
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:

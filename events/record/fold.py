@@ -10,7 +10,7 @@ A pod or wave that no record introduced gets a short record: the journal may hav
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -67,16 +67,8 @@ class Beforehand:
                 # Another boot knows no schedule.
                 self.schedule, self.process = None, process_record(event, raw.seq, None)
             case d.ConfigAdopted() as event:
-                self.configuration = shutdown_record.ConfigurationRecord(
-                    periods=event.periods,
-                    requested_ns=event.requested_ns,
-                    reserve_ns=event.reserve_ns,
-                    budget=event.budget,
-                    sleep_action=event.sleep_action,
-                    status_flush_ns=event.status_flush_ns,
-                    trace_flush_ns=event.trace_flush_ns,
-                    sources=self.configuration.sources,
-                )
+                adopted = {name: of for name, of in asdict(event).items() if name in _CONFIGURED}
+                self.configuration = replace(self.configuration, **adopted)
             case f.SettingsLoaded() as event:
                 # The actors adopt them in the same step, or load them again after the shutdown.
                 self.configuration = replace(self.configuration, sources=event.sources)
@@ -103,6 +95,7 @@ class Beforehand:
             return
 
 
+_CONFIGURED = shutdown_record.ConfigurationRecord.__struct_fields__
 _LEARNED = tuple(
     kind.__name__
     for kind in (
@@ -148,6 +141,18 @@ _NO_HEADER = Header(
 )
 
 
+#: Fates with a notice for each pod.
+_NOTED_FATES = {"killed": "pod-killed", "failed": "pod-failed", "unknown": "pod-unknown"}
+
+#: Of hooks; a cancelled hook needs no notice.
+_NOTED_HOOKS = {
+    "failed": "hook-failed",
+    "timed-out": "hook-timed-out",
+    "not-run": "hook-not-run",
+    "unknown": "hook-unknown",
+}
+
+
 class ShutdownFold(EpisodeFold):
     """``record`` is the shutdown as far as the events go; `finish` completes it.
 
@@ -155,7 +160,6 @@ class ShutdownFold(EpisodeFold):
     """
 
     record: shutdown_record.ShutdownRecord
-    handlers: ClassVar[dict[str, Any]] = {}
     summary_tags = tuple(
         kind.__name__
         for kind in (
@@ -220,7 +224,7 @@ class ShutdownFold(EpisodeFold):
         self.beside: dict[str, shutdown_record.OrderRecord] = {}
         self.processes = [] if before.process is None else [replace(before.process)]
         self.notices: list[shutdown_record.Notice] = []
-        self.tallies: dict[str, tuple[RecordPoint, int, dict[str, object]]] = {}
+        self.tallies: dict[str, int] = {}
         before.last_of_boot[self.boot_id] = self.record.id
 
     # --- reading ------------------------------------------------------------------------------
@@ -291,9 +295,6 @@ class ShutdownFold(EpisodeFold):
         pod.containers += (made,)
         return made
 
-    def change_node(self, **changes: Any) -> None:
-        self.record.by = replace(self.record.by, **changes)
-
     def wave(self, index: int) -> shutdown_record.WaveRecord:
         """Adds waves that no plan has named: the fallback makes no plan."""
         while len(self.waves) <= max(index, 0):
@@ -305,19 +306,24 @@ class ShutdownFold(EpisodeFold):
 
     # --- notices ------------------------------------------------------------------------------
 
-    def note(self, code: str, uid: str = "", **values: object) -> None:
+    def note(self, code: str, uid: str = "", **values: Any) -> None:
         """One notice, at the current record."""
         if uid:
             values["pod"] = self.pod(uid).label
-        seq, at_ns, _ = self.point
-        self.notices.append(
-            shutdown_record.Notice(seq=seq, at_ns=at_ns, code=code, text=notice_text(code, **values), pod=uid)
-        )
+        self.notices.append(self._notice(self.point, code, uid, **values))
 
-    def tally(self, code: str, **values: object) -> None:
+    def tally(self, code: str, **values: Any) -> None:
         """One notice for all, at the first occurrence, with the ``values`` of the last one."""
-        point, count, _ = self.tallies.get(code, (self.point, 0, {}))
-        self.tallies[code] = (point, count + 1, values)
+        if code not in self.tallies:
+            self.tallies[code] = 0
+            self.notices.append(self._notice(self.point, code, count="", **values))
+        self.tallies[code] += 1
+        text = notice_text(code, count=plural(self.tallies[code], TALLIED_NOTICES[code]), **values)
+        next(each for each in self.notices if each.code == code).text = text
+
+    def _notice(self, point: RecordPoint, code: str, uid: str = "", **values: Any) -> shutdown_record.Notice:
+        text = notice_text(code, **values)
+        return shutdown_record.Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text, pod=uid)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -365,32 +371,439 @@ class ShutdownFold(EpisodeFold):
     def _all_notices(self, outcome: d.EpisodeOutcome, damaged: bool) -> tuple[shutdown_record.Notice, ...]:
         """In the order of the record; notices about its end come last."""
         found, record = list(self.notices), self.record
-        for code, (point, count, values) in self.tallies.items():
-            text = notice_text(code, count=plural(count, TALLIED_NOTICES[code]), **values)
-            found.append(shutdown_record.Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text))
-        found.sort(key=lambda notice: notice.seq)
-        wave = record.last_wave
+        end = RecordPoint(record.last_seq, record.last_ns, True)
         if record.headless:
-            text = notice_text("begin-lost")
-            found.insert(0, shutdown_record.Notice(seq=self.number, at_ns=0, code="begin-lost", text=text))
+            found.insert(0, self._notice(RecordPoint(self.number, 0, True), "begin-lost"))
         if outcome in ("truncated", "never-begun") and (damaged or not record.headless):
-            code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
+            code = "cut-short" if outcome == "truncated" and record.last_wave >= 0 else "never-begun"
             # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
-            code = "record-damaged" if damaged else code
-            text = notice_text(code, wave=wave)
-            found.append(
-                shutdown_record.Notice(seq=record.last_seq, at_ns=record.last_ns, code=code, text=text)
-            )
+            found.append(self._notice(end, "record-damaged" if damaged else code, wave=record.last_wave))
         if record.unknown_types:
-            count, types = sum(record.unknown_types.values()), ", ".join(record.unknown_types)
-            text = notice_text("unknown-events", count=plural(count, "event"), types=types)
+            count = plural(sum(record.unknown_types.values()), "event")
             found.append(
-                shutdown_record.Notice(
-                    seq=record.last_seq, at_ns=record.last_ns, code="unknown-events", text=text
-                )
+                self._notice(end, "unknown-events", count=count, types=", ".join(record.unknown_types))
             )
         return tuple(found)
+
+    # --- the shutdown and its waves ------------------------------------------------------------------
+
+    @meaning(d.ShutdownDetected)
+    def shutdown_detected(self, event: d.ShutdownDetected) -> None:
+        if event.overtime:
+            self.record.overtime = True
+            self.note("overtime")
+
+    @meaning(d.ShutdownBegan)
+    def shutdown_began(self, event: d.ShutdownBegan) -> None:
+        record, self.begun = self.record, True
+        record.kind = event.kind
+        record.grant_ns, record.budget_ns = event.grant_ns, event.budget_ns
+        record.deadline_ns = self.since(event.deadline_ns)
+        record.release_by_ns = self.since(event.release_by_ns)
+        record.lock_held = event.lock_held
+        record.lock_lost_ns = None if event.lock_held else 0
+        if not event.lock_held:
+            self.note("lock-not-held")
+        asked = record.configuration
+        needed_ns = asked.requested_ns + asked.reserve_ns
+        if event.grant_ns >= needed_ns:
+            return
+        overridden = "" if self.assessed is None else self.assessed.overridden_by
+        self.note(
+            "grant-too-small" if event.grant_ns < asked.requested_ns else "reserve-not-granted",
+            grant=span(event.grant_ns),
+            requested=span(asked.requested_ns),
+            needed=span(-(-needed_ns // base.NS_PER_SECOND) * base.NS_PER_SECOND),
+            override=f" ({overridden} overrides it)" if overridden else "",
+        )
+
+    @meaning(d.DeadlineMoved)
+    def deadline_moved(self, event: d.DeadlineMoved) -> None:
+        deadline_ns = self.record.deadline_ns = self.since(event.deadline_ns)
+        self.record.release_by_ns = self.since(event.release_by_ns)
+        for pod in self.pods.values():
+            if pod.began_ns is not None and pod.outcome is None:
+                pod.kill_by_ns = self.since(event.kill_by_ns)
+        for wave in self.waves:
+            if wave.outcome == "open" and wave.deadline_ns is not None:
+                wave.deadline_ns = min(wave.deadline_ns, deadline_ns)
+        self.note("deadline-moved", deadline=span(deadline_ns))
+
+    @meaning(d.PlanMade)
+    def plan_made(self, event: d.PlanMade) -> None:
+        self.waves = [
+            shutdown_record.WaveRecord(
+                index=index,
+                priority=wave.priority,
+                planned_ns=wave.period_seconds * base.NS_PER_SECOND,
+                pods=tuple(pod.uid for pod in wave.pods),
+                handover=wave.handover,
+            )
+            for index, wave in enumerate(event.waves)
+        ]
+
+    @meaning(d.WaveStarted)
+    def wave_started(self, event: d.WaveStarted) -> None:
+        wave = self.wave(event.wave)
+        wave.priority, wave.period_ns = event.priority, event.period_ns
+        wave.began_ns, wave.deadline_ns = self.point.at_ns, self.since(event.deadline_ns)
+        wave.outcome = "open"
+        self.record.last_wave = event.wave
+
+    @meaning(d.WaveEnded)
+    def wave_ended(self, event: d.WaveEnded) -> None:
+        # A wave that ends without a begin belongs to an earlier shutdown.
+        if event.wave >= len(self.waves) or self.waves[event.wave].began_ns is None:
+            return
+        wave = self.waves[event.wave]
+        wave.ended_ns, wave.outcome = self.point.at_ns, event.outcome
+        wave.unused_ns, wave.stragglers, wave.mounted = event.unused_ns, event.stragglers, event.mounted
+        if event.mounted:
+            count, pods = plural(len(event.mounted), "pod"), self.labels(event.mounted)
+            self.note("volumes-mounted", wave=event.wave, count=count, pods=pods)
+        if event.outcome == "overran" and event.stragglers:
+            count, period = plural(len(event.stragglers), "pod"), span(wave.period_ns or 0)
+            self.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
+
+    @meaning(d.PodsEnded)
+    def pods_ended(self, event: d.PodsEnded) -> None:
+        if self.record.pods_ended_ns is None:
+            self.record.pods_ended_ns = self.point.at_ns
+        if event.unfinished:
+            count, pods = plural(len(event.unfinished), "pod"), self.labels(event.unfinished)
+            self.note("pods-unfinished", count=count, pods=pods)
+
+    @meaning(d.ShutdownCancelled)
+    def shutdown_cancelled(self, event: d.ShutdownCancelled) -> None:
+        if self.record.cancelled_ns is None:
+            self.record.cancelled_ns = self.point.at_ns
+        self.record.cancel_reason = event.reason
+        self.note("cancelled", reason=event.reason)
+
+    @meaning(d.StatusesSettled)
+    def statuses_settled(self, event: d.StatusesSettled) -> None:
+        if self.point.same_boot and self.closed is None:
+            self.record.statuses_settled_ns = self.point.at_ns
+        if event.undelivered:
+            self.record.undelivered = event.undelivered
+            statuses = "pod status" if event.undelivered == 1 else "pod statuses"
+            self.note("statuses-undelivered", count=f"{event.undelivered} {statuses}")
+
+    @meaning(d.ShutdownWithdrawn)
+    def shutdown_withdrawn(self, event: d.ShutdownWithdrawn) -> None:
+        """The machine stayed up: its release does not count."""
+        self.released_ns, self.withdrawn = None, True
+
+    @meaning(d.EpisodeClosed)
+    def episode_closed(self, event: d.EpisodeClosed) -> None:
+        self.closed, self.closed_ns = event.outcome, self.point.at_ns
+
+    # --- orders beside the waves ---------------------------------------------------------------------
+
+    @meaning(*(kind for kind in base.TYPES.values() if issubclass(kind, base.Order) and kind.beside))
+    def side_order_given(self, event: base.Order) -> None:
+        seq, at_ns, _ = self.point
+        self.beside[event.key] = shutdown_record.OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
+
+    @meaning(d.ReleaseLock)
+    def lock_released(self, event: d.ReleaseLock) -> None:
+        self.released_ns = self.point.at_ns
+        self.side_order_given(event)
+
+    @meaning(f.OrderEnded)
+    def order_ended(self, event: f.OrderEnded) -> None:
+        beside, failed = self.beside.get(event.key), event.result == "failed"
+        if beside is not None and beside.ended_ns is None:
+            beside.ended_ns, beside.result, beside.reason = self.point.at_ns, event.result, event.reason
+            if event.result in f.FAILED_RESULTS:
+                why = event.reason or "no reason given"
+                self.note(f"{beside.what}-failed", result=event.result, reason=why)
+        key = base.parse_order_key(event.key)
+        if event.result not in ("done", "failed") or key.subject not in self.pods:
+            return
+        # A refused stop signal asked no container to end, until a later order does.
+        why = event.reason if failed else ""
+        if key.what == "stop":
+            container = self.container(key.subject, key.part)
+            container.stop_refused, container.stop_refusal = failed, why
+        elif key.what == "kill":
+            self.container(key.subject, key.part).kill_refusal = why
+
+    # --- a Kubernetes node ---------------------------------------------------------------------------
+
+    @meaning(d.MeansChosen)
+    def termination_mode_chosen(self, event: d.MeansChosen) -> None:
+        self.record.by.means, self.record.by.reason = event.means, event.reason
+
+    @meaning(d.HandedOver)
+    def handed_over(self, event: d.HandedOver) -> None:
+        by = self.record.by
+        by.handed_over_ns, by.handed_over_reason = self.point.at_ns, event.reason
+        # The plan hands over pods that no delete ends: that needs no warning.
+        if not any(wave.handover for wave in self.waves if wave.outcome == "open"):
+            self.note("handed-over", reason=event.reason)
+
+    @meaning(d.KubeletStopped)
+    def kubelet_stopped(self, event: d.KubeletStopped) -> None:
+        if event.result == "done":
+            self.record.by.kubelet_stopped_ns = self.point.at_ns
+
+    @meaning(f.ApiRead)
+    def api_read(self, event: f.ApiRead) -> None:
+        if not event.reachable:
+            self.note("api-lost", error=event.error or "no answer")
+
+    @meaning(f.RuntimeRead)
+    def runtime_read(self, event: f.RuntimeRead) -> None:
+        if not event.reachable:
+            self.note("runtime-lost", error=event.error or "no answer")
+
+    @meaning(d.DeleteRefused)
+    def delete_refused(self, event: d.DeleteRefused) -> None:
+        self.pod(event.uid).refused = event.reason
+        self.tally("delete-refused", reason=event.reason)
+
+    @meaning(f.VolumesUnmounted)
+    def volumes_unmounted(self, event: f.VolumesUnmounted) -> None:
+        if event.uid in self.pods:
+            self.pods[event.uid].unmounted_ns = self.point.at_ns
+
+    @meaning(d.DetachCertified)
+    def detach_certified(self, event: d.DetachCertified) -> None:
+        self.record.by.certificate = event
+        if not event.safe:
+            volumes = [f"{self.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]
+            what = f"not seen to end: {self.labels(event.running)}" if event.running else ""
+            left = f"mounted: {shortened_list(volumes)}" if volumes else ""
+            again = "the kubelet may have started pods again" if event.restarts else ""
+            why = "; ".join(part for part in (what, again, left) if part) or "what is mounted is not known"
+            self.note("not-safe-to-detach", why=why)
+
+    @meaning(d.LeftUndone)
+    def left_undone(self, event: d.LeftUndone) -> None:
+        self.record.by.left_running = event.running
+        self.record.by.left_without_status = event.without_status
+        for code, uids in (
+            ("kubelet-left-running", event.running),
+            ("final-statuses-missing", event.without_status),
+        ):
+            if uids:
+                self.note(code, count=plural(len(uids), "pod"), pods=self.labels(uids))
+
+    # --- pods, hooks and containers ------------------------------------------------------------------
+
+    # Ebbtide signals no container that the kubelet ends. The stop of such a pod begins with its delete, or in
+    # mode observe with its wave.
+
+    @meaning(f.InventoryTaken)
+    def inventory_taken(self, event: f.InventoryTaken) -> None:
+        """Counts until the plan; the actors plan later arrivals as late pods."""
+        if self.planned:
+            self.listed |= {spec.uid: spec for spec in event.pods}
+            return
+        for spec in event.pods:
+            self.introduce(spec).outcome = None
+
+    @meaning(f.PodJoined)
+    def pod_joined(self, event: f.PodJoined) -> None:
+        """A pod joins the plan only with `PodPlanned`."""
+        self.listed[event.pod.uid] = event.pod
+
+    @meaning(d.PodPlanned)
+    def pod_planned(self, event: d.PodPlanned) -> None:
+        uid = event.pod.uid
+        self.planned[uid] = None
+        pod, wave = self.introduce(event.pod), self.wave(event.wave)
+        pod.wave, pod.grace_seconds = event.wave, event.grace_seconds
+        pod.late, pod.means, pod.outcome = event.late, event.means, None
+        if uid not in wave.pods:
+            wave.pods += (uid,)
+        if event.late:
+            self.note("pod-late", uid, wave=event.wave)
+
+    @meaning(d.PodRejected)
+    def pod_rejected(self, event: d.PodRejected) -> None:
+        if event.uid not in self.pods:
+            namespace, _, name = event.label.rpartition("/")
+            pod = self.introduce(Pod(uid=event.uid, namespace=namespace, name=name))
+            pod.outcome, pod.reason = "rejected", event.message or event.reason
+
+    @meaning(d.PodStopBegan)
+    def pod_stop_began(self, event: d.PodStopBegan) -> None:
+        """A repeat by the fallback changes nothing: the grace runs since the first time."""
+        pod = self.pod(event.uid)
+        if pod.began_ns is None:
+            pod.began_ns, pod.grace_ns = self.point.at_ns, event.grace_ns
+            pod.kill_by_ns = self.since(event.kill_by_ns)
+            if pod.means == "observe":
+                self.ask_to_end(pod)
+
+    @meaning(d.DeletePod)
+    def pod_deleted(self, event: d.DeletePod) -> None:
+        """A second delete only shortens the grace."""
+        self.ask_to_end(self.pod(event.uid))
+
+    def ask_to_end(self, pod: shutdown_record.PodRecord) -> None:
+        """The kubelet ends every running container of the pod from now on."""
+        for each in pod.containers:
+            if each.running and each.asked_ns is None and each.exited_ns is None:
+                each.asked_ns = self.point.at_ns
+
+    @meaning(d.SendSignal)
+    def signal_sent(self, event: d.SendSignal) -> None:
+        """The first signal counts: a repeat means that its outcome was unknown."""
+        container = self.container(event.uid, event.container)
+        if container.signalled_ns is None:
+            container.signalled_ns, container.stop_signal = self.point.at_ns, event.signal
+
+    @meaning(d.KillContainer)
+    def kill_ordered(self, event: d.KillContainer) -> None:
+        container = self.container(event.uid, event.container)
+        if container.killed_ns is None:
+            container.killed_ns = self.point.at_ns
+
+    @meaning(d.HookStarted)
+    def hook_started(self, event: d.HookStarted) -> None:
+        self.add_hook(event.uid, event.container, event.kind, self.since(event.until_ns))
+
+    def add_hook(
+        self, uid: str, container: str, kind: str = "", until_ns: int | None = None
+    ) -> shutdown_record.HookRecord:
+        """The pod's spec has what the event does not; a pod without an introduction has no spec."""
+        spec = Hook(kind="exec")
+        for each in self.specs[uid].containers if uid in self.specs else ():
+            if each.name == container and each.hook is not None:
+                spec = each.hook
+        hook = shutdown_record.HookRecord(
+            container=container,
+            kind=kind or spec.kind,
+            detail=spec.detail,
+            began_ns=self.point.at_ns,
+            until_ns=self.point.at_ns if until_ns is None else until_ns,
+        )
+        self.pod(uid).hooks += (hook,)
+        return hook
+
+    @meaning(d.HookEnded)
+    def hook_ended(self, event: d.HookEnded) -> None:
+        """A skipped hook ends without a begin."""
+        hooks = self.pod(event.uid).hooks
+        begun = (each for each in hooks if each.container == event.container and each.ended_ns is None)
+        hook = next(begun, None) or self.add_hook(event.uid, event.container)
+        hook.ended_ns, hook.result = self.point.at_ns, event.result
+        hook.reason, hook.early = event.reason, event.early
+        code = _NOTED_HOOKS.get(event.result)
+        if code is not None:
+            took, reason = span(event.elapsed_ns), event.reason or event.result
+            self.note(code, event.uid, kind=hook.kind, container=event.container, took=took, reason=reason)
+
+    @meaning(f.ContainerExited)
+    def container_exited(self, event: f.ContainerExited) -> None:
+        """Only for pods of this shutdown."""
+        if event.uid in self.pods:
+            container = self.container(event.uid, event.container)
+            if container.exited_ns is None:
+                container.exited_ns = self.point.at_ns
+                container.exit_code, container.exit_signal = event.exit_code, event.signal
+
+    @meaning(f.AutopsyTaken)
+    def autopsy_taken(self, event: f.AutopsyTaken) -> None:
+        taken = shutdown_record.AutopsyRecord(
+            container=event.container,
+            at_ns=self.point.at_ns,
+            processes=event.processes,
+            last_lines=event.last_lines,
+        )
+        self.pod(event.uid).autopsies += (taken,)
+
+    @meaning(d.PodEnded)
+    def pod_ended(self, event: d.PodEnded) -> None:
+        """Only some outcomes mean an observed end."""
+        pod, at_ns = self.pod(event.uid), self.point.at_ns
+        self.decided_ns[event.uid] = at_ns
+        pod.ended_ns = at_ns if event.outcome in SEEN_OUTCOMES else None
+        pod.outcome, pod.reason, pod.succeeded = event.outcome, event.reason, event.succeeded
+        pod.gone = event.gone and event.outcome == "unknown"
+        pod.reason = reason_text(pod)
+        code = _NOTED_FATES.get(event.outcome)
+        if code is not None:
+            self.note(code, event.uid, reason=pod.reason)
+
+    @meaning(f.HurryRequested)
+    def pod_hurried(self, event: f.HurryRequested) -> None:
+        """As the actors understand a name: a UID, a name, or ``namespace/name``."""
+        for pod in self.pods.values():
+            if event.pod in (pod.uid, pod.name, pod.label) and pod.outcome is None:
+                pod.hurried_ns = self.point.at_ns
+                self.note("hurried", pod.uid, asker=event.asked_by)
+
+    # --- the daemon and the machine ------------------------------------------------------------------
+
+    @meaning(f.DaemonStarted)
+    def daemon_started(self, event: f.DaemonStarted) -> None:
+        self.inherited = event.lock_inherited
+        seq, at_ns, same_boot = self.point
+        if seq != self.number:  # the process at the signal is in the list already
+            process = process_record(event, seq, at_ns)
+            process.quiet_since_ns = self.record.last_ns if same_boot else None
+            self.processes.append(process)
+
+    @meaning(d.Resumed)
+    def daemon_resumed(self, event: d.Resumed) -> None:
+        record, at_ns = self.record, self.point.at_ns
+        # logind gives no delay lock while the machine goes down: a lost lock stays lost.
+        if event.action == "resume" and not self.inherited and record.lock_lost_ns is None:
+            record.lock_lost_ns = at_ns
+        if not self.processes:
+            return
+        process = self.processes[-1]
+        process.action, process.previous = event.action, event.previous
+        if event.action.startswith("close-") and process.quiet_since_ns is not None:
+            # A soft reboot keeps the boot, and what it closes was over before.
+            record.last_ns, process.quiet_since_ns = process.quiet_since_ns, None
+        if record.lock_lost_ns == at_ns and event.action == "resume":
+            self.note("lock-lost")
+        if process.at_ns is not None and process.quiet_since_ns is not None:
+            self.note("restarted", away=span(process.at_ns - process.quiet_since_ns), action=event.action)
+
+    @meaning(d.ActorFailed)
+    def actor_failed(self, event: d.ActorFailed) -> None:
+        """Its subject is a pod's UID, or a wave's number."""
+        subject = self.pods[event.subject].label if event.subject in self.pods else event.subject
+        actor = f"{event.actor} of {subject}" if subject else event.actor
+        self.note("actor-failed", actor=actor, error=event.error)
+
+    @meaning(d.FallbackEngaged)
+    def fallback_engaged(self, event: d.FallbackEngaged) -> None:
+        for uid in event.pods:
+            self.pod(uid).fallback = True
+        self.note("fallback", count=plural(len(event.pods), "pod"), reason=event.reason)
+
+    @meaning(f.DurabilityLate)
+    def durability_late(self, event: f.DurabilityLate) -> None:
+        self.longest_wait_ns = max(event.waited_ns, self.longest_wait_ns)
+        self.tally("durability-late", waited=span(self.longest_wait_ns))
+
+    @meaning(f.SignalRejected)
+    def signal_rejected(self, event: f.SignalRejected) -> None:
+        self.tally("signal-rejected", reason=event.reason)
+
+    @meaning(f.ClockStepped)
+    def clock_stepped(self, event: f.ClockStepped) -> None:
+        sign = "+" if event.delta_ns > 0 else ""
+        self.note("clock-stepped", delta=f"{sign}{span(event.delta_ns)}")
+
+    @meaning(f.ScheduleRead)
+    def schedule_read(self, event: f.ScheduleRead) -> None:
+        # A read a moment after the signal is as good as one before. An empty schedule means nothing: during
+        # logind's delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
+        if event.at_wall_ns:
+            self.schedule = event
+
+    @meaning(*(kind for kind in base.TYPES.values() if kind.notice))
+    def noted(self, event: base.Event) -> None:
+        self.note(event.notice, **asdict(event))
 
 
 def _container_record(spec: Container) -> shutdown_record.ContainerRecord:
@@ -398,490 +811,6 @@ def _container_record(spec: Container) -> shutdown_record.ContainerRecord:
         name=spec.name, sidecar=spec.sidecar, stop_signal=spec.stop_signal, running=spec.running
     )
 
-
-# --- the shutdown and its waves ------------------------------------------------------------------
-
-
-@meaning(ShutdownFold, d.ShutdownDetected)
-def shutdown_detected(fold: ShutdownFold, event: d.ShutdownDetected) -> None:
-    if event.overtime:
-        fold.record.overtime = True
-        fold.note("overtime")
-
-
-@meaning(ShutdownFold, d.ShutdownBegan)
-def shutdown_began(fold: ShutdownFold, event: d.ShutdownBegan) -> None:
-    record, fold.begun = fold.record, True
-    record.kind = event.kind
-    record.grant_ns, record.budget_ns = event.grant_ns, event.budget_ns
-    record.deadline_ns, record.release_by_ns = fold.since(event.deadline_ns), fold.since(event.release_by_ns)
-    record.lock_held = event.lock_held
-    record.lock_lost_ns = None if event.lock_held else 0
-    if not event.lock_held:
-        fold.note("lock-not-held")
-    asked = record.configuration
-    needed_ns = asked.requested_ns + asked.reserve_ns
-    if event.grant_ns >= needed_ns:
-        return
-    overridden = "" if fold.assessed is None else fold.assessed.overridden_by
-    fold.note(
-        "grant-too-small" if event.grant_ns < asked.requested_ns else "reserve-not-granted",
-        grant=span(event.grant_ns),
-        requested=span(asked.requested_ns),
-        needed=span(-(-needed_ns // base.NS_PER_SECOND) * base.NS_PER_SECOND),
-        override=f" ({overridden} overrides it)" if overridden else "",
-    )
-
-
-@meaning(ShutdownFold, d.DeadlineMoved)
-def deadline_moved(fold: ShutdownFold, event: d.DeadlineMoved) -> None:
-    deadline_ns = fold.record.deadline_ns = fold.since(event.deadline_ns)
-    fold.record.release_by_ns = fold.since(event.release_by_ns)
-    for pod in fold.pods.values():
-        if pod.began_ns is not None and pod.outcome is None:
-            pod.kill_by_ns = fold.since(event.kill_by_ns)
-    for wave in fold.waves:
-        if wave.outcome == "open" and wave.deadline_ns is not None:
-            wave.deadline_ns = min(wave.deadline_ns, deadline_ns)
-    fold.note("deadline-moved", deadline=span(deadline_ns))
-
-
-@meaning(ShutdownFold, d.PlanMade)
-def plan_made(fold: ShutdownFold, event: d.PlanMade) -> None:
-    fold.waves = [
-        shutdown_record.WaveRecord(
-            index=index,
-            priority=wave.priority,
-            planned_ns=wave.period_seconds * base.NS_PER_SECOND,
-            pods=tuple(pod.uid for pod in wave.pods),
-            handover=wave.handover,
-        )
-        for index, wave in enumerate(event.waves)
-    ]
-
-
-@meaning(ShutdownFold, d.WaveStarted)
-def wave_started(fold: ShutdownFold, event: d.WaveStarted) -> None:
-    wave = fold.wave(event.wave)
-    wave.priority, wave.period_ns = event.priority, event.period_ns
-    wave.began_ns, wave.deadline_ns = fold.point.at_ns, fold.since(event.deadline_ns)
-    wave.outcome = "open"
-    fold.record.last_wave = event.wave
-
-
-@meaning(ShutdownFold, d.WaveEnded)
-def wave_ended(fold: ShutdownFold, event: d.WaveEnded) -> None:
-    # A wave that ends without a begin belongs to an earlier shutdown.
-    if event.wave >= len(fold.waves) or fold.waves[event.wave].began_ns is None:
-        return
-    wave = fold.waves[event.wave]
-    wave.ended_ns, wave.outcome = fold.point.at_ns, event.outcome
-    wave.unused_ns, wave.stragglers, wave.mounted = event.unused_ns, event.stragglers, event.mounted
-    if event.mounted:
-        count, pods = plural(len(event.mounted), "pod"), fold.labels(event.mounted)
-        fold.note("volumes-mounted", wave=event.wave, count=count, pods=pods)
-    if event.outcome == "overran" and event.stragglers:
-        count, period = plural(len(event.stragglers), "pod"), span(wave.period_ns or 0)
-        fold.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
-
-
-@meaning(ShutdownFold, d.PodsEnded)
-def pods_ended(fold: ShutdownFold, event: d.PodsEnded) -> None:
-    if fold.record.pods_ended_ns is None:
-        fold.record.pods_ended_ns = fold.point.at_ns
-    if event.unfinished:
-        count, pods = plural(len(event.unfinished), "pod"), fold.labels(event.unfinished)
-        fold.note("pods-unfinished", count=count, pods=pods)
-
-
-@meaning(ShutdownFold, d.ShutdownCancelled)
-def shutdown_cancelled(fold: ShutdownFold, event: d.ShutdownCancelled) -> None:
-    if fold.record.cancelled_ns is None:
-        fold.record.cancelled_ns = fold.point.at_ns
-    fold.record.cancel_reason = event.reason
-    fold.note("cancelled", reason=event.reason)
-
-
-@meaning(ShutdownFold, d.StatusesSettled)
-def statuses_settled(fold: ShutdownFold, event: d.StatusesSettled) -> None:
-    if fold.point.same_boot and fold.closed is None:
-        fold.record.statuses_settled_ns = fold.point.at_ns
-    if event.undelivered:
-        fold.record.undelivered = event.undelivered
-        statuses = "pod status" if event.undelivered == 1 else "pod statuses"
-        fold.note("statuses-undelivered", count=f"{event.undelivered} {statuses}")
-
-
-@meaning(ShutdownFold, d.ShutdownWithdrawn)
-def shutdown_withdrawn(fold: ShutdownFold, event: d.ShutdownWithdrawn) -> None:
-    """The machine stayed up: its release does not count."""
-    fold.released_ns, fold.withdrawn = None, True
-
-
-@meaning(ShutdownFold, d.EpisodeClosed)
-def episode_closed(fold: ShutdownFold, event: d.EpisodeClosed) -> None:
-    fold.closed, fold.closed_ns = event.outcome, fold.point.at_ns
-
-
-# --- orders beside the waves ---------------------------------------------------------------------
-
-
-def side_order_given(fold: ShutdownFold, event: base.Order) -> None:
-    seq, at_ns, _ = fold.point
-    fold.beside[event.key] = shutdown_record.OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
-
-
-@meaning(ShutdownFold, d.ReleaseLock)
-def lock_released(fold: ShutdownFold, event: d.ReleaseLock) -> None:
-    fold.released_ns = fold.point.at_ns
-    side_order_given(fold, event)
-
-
-@meaning(ShutdownFold, f.OrderEnded)
-def order_ended(fold: ShutdownFold, event: f.OrderEnded) -> None:
-    beside, failed = fold.beside.get(event.key), event.result == "failed"
-    if beside is not None and beside.ended_ns is None:
-        beside.ended_ns, beside.result, beside.reason = fold.point.at_ns, event.result, event.reason
-        if event.result in f.FAILED_RESULTS:
-            why = event.reason or "no reason given"
-            fold.note(f"{beside.what}-failed", result=event.result, reason=why)
-    key = base.parse_order_key(event.key)
-    if event.result not in ("done", "failed") or key.subject not in fold.pods:
-        return
-    # A refused stop signal asked no container to end, until a later order does.
-    why = event.reason if failed else ""
-    if key.what == "stop":
-        container = fold.container(key.subject, key.part)
-        container.stop_refused, container.stop_refusal = failed, why
-    elif key.what == "kill":
-        fold.container(key.subject, key.part).kill_refusal = why
-
-
-# --- a Kubernetes node ---------------------------------------------------------------------------
-
-
-@meaning(ShutdownFold, d.MeansChosen)
-def termination_mode_chosen(fold: ShutdownFold, event: d.MeansChosen) -> None:
-    fold.change_node(means=event.means, reason=event.reason)
-
-
-@meaning(ShutdownFold, d.HandedOver)
-def handed_over(fold: ShutdownFold, event: d.HandedOver) -> None:
-    fold.change_node(handed_over_ns=fold.point.at_ns, handed_over_reason=event.reason)
-    # The plan hands over pods that no delete ends: that needs no warning.
-    if not any(wave.handover for wave in fold.waves if wave.outcome == "open"):
-        fold.note("handed-over", reason=event.reason)
-
-
-@meaning(ShutdownFold, d.KubeletStopped)
-def kubelet_stopped(fold: ShutdownFold, event: d.KubeletStopped) -> None:
-    if event.result == "done":
-        fold.change_node(kubelet_stopped_ns=fold.point.at_ns)
-
-
-@meaning(ShutdownFold, f.ApiRead)
-def api_read(fold: ShutdownFold, event: f.ApiRead) -> None:
-    if not event.reachable:
-        fold.note("api-lost", error=event.error or "no answer")
-
-
-@meaning(ShutdownFold, f.RuntimeRead)
-def runtime_read(fold: ShutdownFold, event: f.RuntimeRead) -> None:
-    if not event.reachable:
-        fold.note("runtime-lost", error=event.error or "no answer")
-
-
-@meaning(ShutdownFold, d.DeleteRefused)
-def delete_refused(fold: ShutdownFold, event: d.DeleteRefused) -> None:
-    fold.pod(event.uid).refused = event.reason
-    fold.tally("delete-refused", reason=event.reason)
-
-
-@meaning(ShutdownFold, f.VolumesUnmounted)
-def volumes_unmounted(fold: ShutdownFold, event: f.VolumesUnmounted) -> None:
-    if event.uid in fold.pods:
-        fold.pods[event.uid].unmounted_ns = fold.point.at_ns
-
-
-@meaning(ShutdownFold, d.DetachCertified)
-def detach_certified(fold: ShutdownFold, event: d.DetachCertified) -> None:
-    fold.change_node(certificate=event)
-    if not event.safe:
-        volumes = [f"{fold.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]
-        what = f"not seen to end: {fold.labels(event.running)}" if event.running else ""
-        left = f"mounted: {shortened_list(volumes)}" if volumes else ""
-        again = "the kubelet may have started pods again" if event.restarts else ""
-        why = "; ".join(part for part in (what, again, left) if part) or "what is mounted is not known"
-        fold.note("not-safe-to-detach", why=why)
-
-
-@meaning(ShutdownFold, d.LeftUndone)
-def left_undone(fold: ShutdownFold, event: d.LeftUndone) -> None:
-    fold.change_node(left_running=event.running, left_without_status=event.without_status)
-    for code, uids in (
-        ("kubelet-left-running", event.running),
-        ("final-statuses-missing", event.without_status),
-    ):
-        if uids:
-            fold.note(code, count=plural(len(uids), "pod"), pods=fold.labels(uids))
-
-
-# --- pods, hooks and containers ------------------------------------------------------------------
-
-# Ebbtide signals no container that the kubelet ends. The stop of such a pod begins with its delete, or, in
-# mode observe, with its wave. This is the time at which its containers were asked to end.
-
-
-#: Fates with a notice for each pod.
-_NOTED_FATES = {"killed": "pod-killed", "failed": "pod-failed", "unknown": "pod-unknown"}
-#: Of hooks; a cancelled hook needs no notice.
-_NOTED_HOOKS = {
-    "failed": "hook-failed",
-    "timed-out": "hook-timed-out",
-    "not-run": "hook-not-run",
-    "unknown": "hook-unknown",
-}
-
-
-@meaning(ShutdownFold, f.InventoryTaken)
-def inventory_taken(fold: ShutdownFold, event: f.InventoryTaken) -> None:
-    """Counts until the plan; the actors plan later arrivals as late pods."""
-    if fold.planned:
-        fold.listed |= {spec.uid: spec for spec in event.pods}
-        return
-    for spec in event.pods:
-        fold.introduce(spec).outcome = None
-
-
-@meaning(ShutdownFold, f.PodJoined)
-def pod_joined(fold: ShutdownFold, event: f.PodJoined) -> None:
-    """A pod joins the plan only with `PodPlanned`."""
-    fold.listed[event.pod.uid] = event.pod
-
-
-@meaning(ShutdownFold, d.PodPlanned)
-def pod_planned(fold: ShutdownFold, event: d.PodPlanned) -> None:
-    uid = event.pod.uid
-    fold.planned[uid] = None
-    pod, wave = fold.introduce(event.pod), fold.wave(event.wave)
-    pod.wave, pod.grace_seconds = event.wave, event.grace_seconds
-    pod.late, pod.means, pod.outcome = event.late, event.means, None
-    if uid not in wave.pods:
-        wave.pods += (uid,)
-    if event.late:
-        fold.note("pod-late", uid, wave=event.wave)
-
-
-@meaning(ShutdownFold, d.PodRejected)
-def pod_rejected(fold: ShutdownFold, event: d.PodRejected) -> None:
-    if event.uid not in fold.pods:
-        namespace, _, name = event.label.rpartition("/")
-        pod = fold.introduce(Pod(uid=event.uid, namespace=namespace, name=name))
-        pod.outcome, pod.reason = "rejected", event.message or event.reason
-
-
-@meaning(ShutdownFold, d.PodStopBegan)
-def pod_stop_began(fold: ShutdownFold, event: d.PodStopBegan) -> None:
-    """A repeat by the fallback changes nothing: the grace runs since the first time."""
-    pod = fold.pod(event.uid)
-    if pod.began_ns is None:
-        pod.began_ns, pod.grace_ns = fold.point.at_ns, event.grace_ns
-        pod.kill_by_ns = fold.since(event.kill_by_ns)
-        if pod.means == "observe":
-            ask_to_end(fold, pod)
-
-
-@meaning(ShutdownFold, d.DeletePod)
-def pod_deleted(fold: ShutdownFold, event: d.DeletePod) -> None:
-    """A second delete only shortens the grace."""
-    ask_to_end(fold, fold.pod(event.uid))
-
-
-def ask_to_end(fold: ShutdownFold, pod: shutdown_record.PodRecord) -> None:
-    """The kubelet ends every running container of the pod from now on."""
-    for each in pod.containers:
-        if each.running and each.asked_ns is None and each.exited_ns is None:
-            each.asked_ns = fold.point.at_ns
-
-
-@meaning(ShutdownFold, d.SendSignal)
-def signal_sent(fold: ShutdownFold, event: d.SendSignal) -> None:
-    """The first signal counts: a repeat means that its outcome was unknown."""
-    container = fold.container(event.uid, event.container)
-    if container.signalled_ns is None:
-        container.signalled_ns, container.stop_signal = fold.point.at_ns, event.signal
-
-
-@meaning(ShutdownFold, d.KillContainer)
-def kill_ordered(fold: ShutdownFold, event: d.KillContainer) -> None:
-    container = fold.container(event.uid, event.container)
-    if container.killed_ns is None:
-        container.killed_ns = fold.point.at_ns
-
-
-@meaning(ShutdownFold, d.HookStarted)
-def hook_started(fold: ShutdownFold, event: d.HookStarted) -> None:
-    add_hook(fold, event.uid, event.container, event.kind, fold.since(event.until_ns))
-
-
-def add_hook(
-    fold: ShutdownFold, uid: str, container: str, kind: str = "", until_ns: int | None = None
-) -> shutdown_record.HookRecord:
-    """The pod's spec has what the event does not; a pod without an introduction has no spec."""
-    spec = Hook(kind="exec")
-    for each in fold.specs[uid].containers if uid in fold.specs else ():
-        if each.name == container and each.hook is not None:
-            spec = each.hook
-    hook = shutdown_record.HookRecord(
-        container=container,
-        kind=kind or spec.kind,
-        detail=spec.detail,
-        began_ns=fold.point.at_ns,
-        until_ns=fold.point.at_ns if until_ns is None else until_ns,
-    )
-    fold.pod(uid).hooks += (hook,)
-    return hook
-
-
-@meaning(ShutdownFold, d.HookEnded)
-def hook_ended(fold: ShutdownFold, event: d.HookEnded) -> None:
-    """A skipped hook ends without a begin."""
-    hooks = fold.pod(event.uid).hooks
-    begun = (each for each in hooks if each.container == event.container and each.ended_ns is None)
-    hook = next(begun, None) or add_hook(fold, event.uid, event.container)
-    hook.ended_ns, hook.result = fold.point.at_ns, event.result
-    hook.reason, hook.early = event.reason, event.early
-    code = _NOTED_HOOKS.get(event.result)
-    if code is not None:
-        took, reason = span(event.elapsed_ns), event.reason or event.result
-        fold.note(code, event.uid, kind=hook.kind, container=event.container, took=took, reason=reason)
-
-
-@meaning(ShutdownFold, f.ContainerExited)
-def container_exited(fold: ShutdownFold, event: f.ContainerExited) -> None:
-    """Only for pods of this shutdown."""
-    if event.uid in fold.pods:
-        container = fold.container(event.uid, event.container)
-        if container.exited_ns is None:
-            container.exited_ns = fold.point.at_ns
-            container.exit_code, container.exit_signal = event.exit_code, event.signal
-
-
-@meaning(ShutdownFold, f.AutopsyTaken)
-def autopsy_taken(fold: ShutdownFold, event: f.AutopsyTaken) -> None:
-    taken = shutdown_record.AutopsyRecord(
-        container=event.container,
-        at_ns=fold.point.at_ns,
-        processes=event.processes,
-        last_lines=event.last_lines,
-    )
-    fold.pod(event.uid).autopsies += (taken,)
-
-
-@meaning(ShutdownFold, d.PodEnded)
-def pod_ended(fold: ShutdownFold, event: d.PodEnded) -> None:
-    """Only some outcomes mean an observed end."""
-    pod, at_ns = fold.pod(event.uid), fold.point.at_ns
-    fold.decided_ns[event.uid] = at_ns
-    pod.ended_ns = at_ns if event.outcome in SEEN_OUTCOMES else None
-    pod.outcome, pod.reason, pod.succeeded = event.outcome, event.reason, event.succeeded
-    pod.gone = event.gone and event.outcome == "unknown"
-    pod.reason = reason_text(pod)
-    code = _NOTED_FATES.get(event.outcome)
-    if code is not None:
-        fold.note(code, event.uid, reason=pod.reason)
-
-
-@meaning(ShutdownFold, f.HurryRequested)
-def pod_hurried(fold: ShutdownFold, event: f.HurryRequested) -> None:
-    """As the actors understand a name: a UID, a name, or ``namespace/name``."""
-    for pod in fold.pods.values():
-        if event.pod in (pod.uid, pod.name, pod.label) and pod.outcome is None:
-            pod.hurried_ns = fold.point.at_ns
-            fold.note("hurried", pod.uid, asker=event.asked_by)
-
-
-# --- the daemon and the machine ------------------------------------------------------------------
-
-
-@meaning(ShutdownFold, f.DaemonStarted)
-def daemon_started(fold: ShutdownFold, event: f.DaemonStarted) -> None:
-    fold.inherited = event.lock_inherited
-    seq, at_ns, same_boot = fold.point
-    if seq != fold.number:  # the process at the signal is in the list already
-        process = process_record(event, seq, at_ns)
-        process.quiet_since_ns = fold.record.last_ns if same_boot else None
-        fold.processes.append(process)
-
-
-@meaning(ShutdownFold, d.Resumed)
-def daemon_resumed(fold: ShutdownFold, event: d.Resumed) -> None:
-    record, at_ns = fold.record, fold.point.at_ns
-    # logind gives no delay lock while the machine goes down: a lost lock stays lost.
-    if event.action == "resume" and not fold.inherited and record.lock_lost_ns is None:
-        record.lock_lost_ns = at_ns
-    if not fold.processes:
-        return
-    process = fold.processes[-1]
-    process.action, process.previous = event.action, event.previous
-    if event.action.startswith("close-") and process.quiet_since_ns is not None:
-        # A soft reboot keeps the boot, and what it closes was over before.
-        record.last_ns, process.quiet_since_ns = process.quiet_since_ns, None
-    if record.lock_lost_ns == at_ns and event.action == "resume":
-        fold.note("lock-lost")
-    if process.at_ns is not None and process.quiet_since_ns is not None:
-        fold.note("restarted", away=span(process.at_ns - process.quiet_since_ns), action=event.action)
-
-
-@meaning(ShutdownFold, d.ActorFailed)
-def actor_failed(fold: ShutdownFold, event: d.ActorFailed) -> None:
-    """Its subject is a pod's UID, or a wave's number."""
-    subject = fold.pods[event.subject].label if event.subject in fold.pods else event.subject
-    actor = f"{event.actor} of {subject}" if subject else event.actor
-    fold.note("actor-failed", actor=actor, error=event.error)
-
-
-@meaning(ShutdownFold, d.FallbackEngaged)
-def fallback_engaged(fold: ShutdownFold, event: d.FallbackEngaged) -> None:
-    for uid in event.pods:
-        fold.pod(uid).fallback = True
-    fold.note("fallback", count=plural(len(event.pods), "pod"), reason=event.reason)
-
-
-@meaning(ShutdownFold, f.DurabilityLate)
-def durability_late(fold: ShutdownFold, event: f.DurabilityLate) -> None:
-    fold.longest_wait_ns = max(event.waited_ns, fold.longest_wait_ns)
-    fold.tally("durability-late", waited=span(fold.longest_wait_ns))
-
-
-@meaning(ShutdownFold, f.SignalRejected)
-def signal_rejected(fold: ShutdownFold, event: f.SignalRejected) -> None:
-    fold.tally("signal-rejected", reason=event.reason)
-
-
-@meaning(ShutdownFold, f.ClockStepped)
-def clock_stepped(fold: ShutdownFold, event: f.ClockStepped) -> None:
-    sign = "+" if event.delta_ns > 0 else ""
-    fold.note("clock-stepped", delta=f"{sign}{span(event.delta_ns)}")
-
-
-@meaning(ShutdownFold, f.ScheduleRead)
-def schedule_read(fold: ShutdownFold, event: f.ScheduleRead) -> None:
-    # A read a moment after the signal is as good as one before. An empty schedule means nothing: during
-    # logind's delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
-    if event.at_wall_ns:
-        fold.schedule = event
-
-
-def noted(fold: ShutdownFold, event: base.Event) -> None:
-    fold.note(event.notice, **asdict(event))
-
-
-for _kind in base.TYPES.values():
-    if _kind.notice:
-        meaning(ShutdownFold, _kind)(noted)
-    if issubclass(_kind, base.Order) and _kind.beside and _kind is not d.ReleaseLock:
-        meaning(ShutdownFold, _kind)(side_order_given)
 
 #: Records of the closing step that are about a shutdown which is already closed.
 CLOSING_TAGS = (d.Resumed.__name__, d.StatusesSettled.__name__)

@@ -51,16 +51,7 @@ def json_values(value: Any, *, every: bool = False) -> Any:
     ``tookSeconds`` too. A Struct that leaves out defaults in the journal does so here, except with ``every``.
     """
     if isinstance(value, msgspec.Struct):
-        omits = type(value).__struct_config__.omit_defaults and not every
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        return _json_object(
-            {
-                name: of
-                for name, of in fields.items()
-                if not omits or name not in (defaults := _defaults(type(value))) or of != defaults[name]
-            },
-            every=every,
-        )
+        return _json_object(struct_fields(value, every=every), every=every)
     if isinstance(value, dict):
         return {str(name): json_values(of, every=every) for name, of in value.items()}
     if isinstance(value, list | tuple):
@@ -86,6 +77,15 @@ def _json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str,
     if began_ns is not None and ended_ns is not None:
         made["tookSeconds"] = json_seconds(ended_ns - began_ns)
     return made
+
+
+def struct_fields(value: msgspec.Struct, *, every: bool = False) -> dict[str, Any]:
+    """Its fields. Those at their defaults too, if its type writes them to a journal, or with ``every``."""
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    if every or not type(value).__struct_config__.omit_defaults:
+        return fields
+    defaults = _defaults(type(value))
+    return {name: of for name, of in fields.items() if name not in defaults or of != defaults[name]}
 
 
 @lru_cache(maxsize=256)

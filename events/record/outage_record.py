@@ -10,7 +10,7 @@ pod and of an attachment are the same for them.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Order, episode_id, parse_order_key, shutdown_trace_id
@@ -254,6 +254,30 @@ class LeaderBefore:
             self.event = event
 
 
+#: How the OutageActor begins a reason of the storm brake.
+BRAKE_SAYS = "the storm brake: "
+
+#: During these phases an outage that waits has no taint yet.
+_BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
+
+_ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
+    o.RequestPermit: ("permit", "the storm brake is asked"),
+    o.ReadNode: ("reading", "the Node is read again"),
+    o.SetTaint: ("tainting", "the taint is stored, and written"),
+    o.PowerOff: ("powering", "the machine is switched off"),
+    o.SetQuarantine: ("quarantined", "volumes that the kubelet still uses are waited for"),
+    o.RemoveTaint: ("untainting", "our taint is taken away"),
+}
+
+#: The phase after a failed order, by its kind: the outage waits for the next try.
+_FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
+    "taint": ("tainting", "the taint could not be written, and is tried again"),
+    "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
+    "quarantine": ("quarantined", "the quarantine could not be written, and is tried again"),
+    "power-off": ("powering", "the machine could not be switched off"),
+}
+
+
 class OutageFold(EpisodeFold):
     """``record`` is the outage as far as the events go; `finish` completes it.
 
@@ -261,7 +285,6 @@ class OutageFold(EpisodeFold):
     """
 
     record: OutageRecord
-    handlers: ClassVar[dict[str, Any]] = {}
     summary_tags = tuple(
         kind.__name__
         for kind in (
@@ -375,263 +398,206 @@ class OutageFold(EpisodeFold):
         record.orders = tuple(self.orders.values())
         return record
 
-
-# --- what each event means ---------------------------------------------------------------------
-
-
-@meaning(OutageFold, o.LeaderStarted)
-def leader_started(fold: OutageFold, event: o.LeaderStarted) -> None:
-    fold.led(event, fold.point.at_ns)
-
-
-@meaning(OutageFold, o.OutageBegan)
-def outage_began(fold: OutageFold, event: o.OutageBegan) -> None:
-    record = fold.record
-    record.node, record.node_uid, record.boot_id = event.node, event.node_uid, event.boot_id
-    record.reason = event.reason
-    fold.boots.gone(event)
-    fold.enter("proof", "nothing is known of the machine yet")
-
-
-#: During these phases an outage that waits has no taint yet.
-_BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
-
-
-@meaning(OutageFold, o.OutageWaits)
-def outage_waits(fold: OutageFold, event: o.OutageWaits) -> None:
-    phase = fold.phase
-    if phase in _BEFORE:
-        fold.enter("permit" if event.reason.startswith(BRAKE_SAYS) else "proof", event.reason)
-    elif phase is not None:
-        fold.enter(phase, event.reason)
-
-
-#: How the OutageActor begins a reason of the storm brake.
-BRAKE_SAYS = "the storm brake: "
-
-_ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
-    o.RequestPermit: ("permit", "the storm brake is asked"),
-    o.ReadNode: ("reading", "the Node is read again"),
-    o.SetTaint: ("tainting", "the taint is stored, and written"),
-    o.PowerOff: ("powering", "the machine is switched off"),
-    o.SetQuarantine: ("quarantined", "volumes that the kubelet still uses are waited for"),
-    o.RemoveTaint: ("untainting", "our taint is taken away"),
-}
-
-
-@meaning(OutageFold, *_ORDER_PHASES)
-def node_order_given(fold: OutageFold, event: Order) -> None:
-    if isinstance(event, o.SetTaint):
-        fold.boots.gone(event)
-    seq, at_ns, _ = fold.point
-    what = parse_order_key(event.key).what
-    fold.orders[event.key] = NodeOrderRecord(what=what, key=event.key, seq=seq, began_ns=at_ns)
-    fold.enter(*_ORDER_PHASES[type(event)])
-
-
-#: The phase after a failed order, by its kind: the outage waits for the next try.
-_FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
-    "taint": ("tainting", "the taint could not be written, and is tried again"),
-    "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
-    "quarantine": ("quarantined", "the quarantine could not be written, and is tried again"),
-    "power-off": ("powering", "the machine could not be switched off"),
-}
-
-
-@meaning(OutageFold, OrderEnded)
-def node_order_ended(fold: OutageFold, event: OrderEnded) -> None:
-    order = fold.orders.get(event.key)
-    if order is None or order.ended_ns is not None:
-        return
-    order.ended_ns, order.result, order.reason = fold.point.at_ns, event.result, event.reason
-    if order.what == "untaint" and event.result == "done":
-        fold.record.untainted_ns = order.ended_ns
-        fold.enter("following", "what still hangs is waited for, and the node")
-    elif event.result in FAILED_RESULTS and event.reason != o.CHANGED and order.what in _FAILED_TEXTS:
-        what, text = _FAILED_TEXTS[order.what]
-        fold.enter(what, f"{text}: {event.reason or event.result}")
-
-
-@meaning(OutageFold, o.OutOfService)
-def out_of_service(fold: OutageFold, event: o.OutOfService) -> None:
-    record = fold.record
-    record.out_ns, record.effect, record.proof = fold.point.at_ns, event.effect, event.proof
-    fold.enter("recovering", "what hangs is waited for")
-
-
-@meaning(OutageFold, o.WorkRecovered)
-def work_recovered(fold: OutageFold, event: o.WorkRecovered) -> None:
-    fold.record.recovered_ns = fold.point.at_ns
-    fold.record.unrecovered = event.unrecovered or fold.record.unrecovered
-    if fold.phase == "recovering":
-        fold.enter("out", "the node has not come back")
-
-
-@meaning(OutageFold, o.NodeRead)
-def node_read(fold: OutageFold, event: o.NodeRead) -> None:
-    """Another program may remove our taint, and so may an order without an outcome on record. A taint with a
-    damaged note still counts as set.
-    """
-    fold.boots.read(event)
-    record = fold.record
-    if record.out_ns is None:
-        return
-    if event.taint == "ours":
-        record.untainted_ns = None
-    elif event.taint == "none" and record.untainted_ns is None:
-        record.untainted_ns = fold.point.at_ns
-
-
-@meaning(OutageFold, o.NodeReturned)
-def node_returned(fold: OutageFold, event: o.NodeReturned) -> None:
-    fold.record.returned_ns = fold.point.at_ns
-    fold.record.same_boot = None if event.doubt else event.same_boot
-
-
-@meaning(OutageFold, o.StoodAside)
-def stood_aside(fold: OutageFold, event: o.StoodAside) -> None:
-    fold.enter("aside", "another controller's taint stands on the node")
-
-
-@meaning(OutageFold, o.OutageClosed)
-def outage_closed(fold: OutageFold, event: o.OutageClosed) -> None:
-    record = fold.record
-    record.outcome, record.ended_ns = event.outcome, fold.point.at_ns
-    record.unrecovered = event.unrecovered or record.unrecovered
-
-
-@meaning(OutageFold, o.OutageAbandoned)
-def outage_abandoned(fold: OutageFold, event: o.OutageAbandoned) -> None:
-    text = "the OutageActor has failed: nothing is decided until another leader starts"
-    if fold.phase != "abandoned":
-        taint = "our taint stands" if event.tainted else "it has no taint of ours"
-        fold.alarm("abandoned", f"{text}; {taint}")
-        fold.enter("abandoned", text)
-
-
-@meaning(OutageFold, o.ProofWasWrong)
-def proof_was_wrong(fold: OutageFold, event: o.ProofWasWrong) -> None:
-    text = f"{event.proof} said that the machine was off, and it was not: {event.what}"
-    fold.alarm("proof-wrong", f"{text}. Two nodes may have written the same data.")
-
-
-@meaning(OutageFold, ActorFailed)
-def actor_failed(fold: OutageFold, event: ActorFailed) -> None:
-    subject = f" of {event.subject}" if event.subject else ""
-    fold.alarm("actor-failed", f"{event.actor}{subject} has failed: {event.error}")
-
-
-@meaning(OutageFold, o.PowerOffGivenUp)
-def power_off_given_up(fold: OutageFold, event: o.PowerOffGivenUp) -> None:
-    times = plural(event.ordered, "order")
-    text = f"the machine is not switched off any more, after {times}: {event.reason}"
-    fold.alarm("power-off-given-up", text)
-
-
-@meaning(OutageFold, o.DetachForced)
-def detach_forced(fold: OutageFold, event: o.DetachForced) -> None:
-    fold.alarm(
-        "six-minute-detach",
-        f"volume {event.volume or event.name} was detached by the attach-detach controller's timer, before"
-        " NodeUnstage and without the taint: if the node still writes, its data may be damaged",
-    )
-
-
-# --- proofs ------------------------------------------------------------------------------------
-
-
-@meaning(OutageFold, o.ProofAccepted)
-def proof_accepted(fold: OutageFold, event: o.ProofAccepted) -> None:
-    # ``until_ns`` is on this leader's clock, as the record's own stamp is.
-    until_ns = fold.point.at_ns + event.until_ns - fold.mono_ns
-    fold.state("accepted", o.who_of(event), until_ns=until_ns)
-
-
-@meaning(OutageFold, o.ProofRefused)
-def proof_refused(fold: OutageFold, event: o.ProofRefused) -> None:
-    fold.state("refused", o.who_of(event), event.reason)
-
-
-@meaning(OutageFold, o.ProofVoided)
-def proof_voided(fold: OutageFold, event: o.ProofVoided) -> None:
-    fold.state("voided", "", event.reason)
-
-
-@meaning(OutageFold, o.Contradicted)
-def contradicted(fold: OutageFold, event: o.Contradicted) -> None:
-    fold.state("contradicted", o.who_of(event), event.what)
-
-
-@meaning(OutageFold, o.ContradictionEnded)
-def contradiction_ended(fold: OutageFold, event: o.ContradictionEnded) -> None:
-    fold.state("contradiction-ended", o.who_of(event), event.reason)
-
-
-@meaning(OutageFold, o.EvidenceRead)
-def evidence_read(fold: OutageFold, event: o.EvidenceRead) -> None:
-    # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
-    verdict = "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
-    reason = f"{verdict}: {event.error}" if event.error else verdict
-    fold.record.sources[o.who_of(event)] = Wait(at_ns=fold.point.at_ns, reason=reason)
-
-
-@meaning(OutageFold, o.LastBootStated)
-def last_boot_stated(fold: OutageFold, event: o.LastBootStated) -> None:
-    if fold.boots.tell(event, over=not fold.goes_on):
-        fold.record.last_boot = event
-
-
-# --- pods and attachments ----------------------------------------------------------------------
-
-
-@meaning(OutageFold, o.PodLost)
-def pod_lost(fold: OutageFold, event: o.PodLost) -> None:
-    pod = event.pod
-    fold.pods[pod.uid] = LostPodRecord(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        owner=pod.owner,
-        tolerates=pod.tolerates,
-        finalizers=pod.finalizers,
-        began_ns=fold.point.at_ns,
-    )
-
-
-@meaning(OutageFold, o.LostPodRead)
-def lost_pod_read(fold: OutageFold, event: o.LostPodRead) -> None:
-    if (pod := fold.pods.get(event.pod.uid)) is not None:
-        pod.tolerates, pod.finalizers = event.pod.tolerates, event.pod.finalizers
-
-
-@meaning(OutageFold, o.PodWaits)
-def pod_waits(fold: OutageFold, event: o.PodWaits) -> None:
-    if (pod := fold.pods.get(event.uid)) is not None:
-        pod.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
-
-
-@meaning(OutageFold, o.PodRecovered)
-def pod_recovered(fold: OutageFold, event: o.PodRecovered) -> None:
-    if (pod := fold.pods.get(event.uid)) is not None:
-        pod.ended_ns, pod.by, pod.node = fold.point.at_ns, event.by, event.node
-
-
-@meaning(OutageFold, o.AttachmentLeft)
-def attachment_left(fold: OutageFold, event: o.AttachmentLeft) -> None:
-    found = event.attachment
-    fold.attachments[found.name] = AttachmentRecord(
-        name=found.name, volume=found.volume, driver=found.driver, began_ns=fold.point.at_ns
-    )
-
-
-@meaning(OutageFold, o.DetachWaits)
-def attachment_waits(fold: OutageFold, event: o.DetachWaits) -> None:
-    if (found := fold.attachments.get(event.name)) is not None:
-        found.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
-
-
-@meaning(OutageFold, o.Detached)
-def detached(fold: OutageFold, event: o.Detached) -> None:
-    if (found := fold.attachments.get(event.name)) is not None:
-        found.ended_ns, found.before_taint = fold.point.at_ns, event.before_taint
-        found.forced, found.kept = event.forced, event.kept
+    # --- what each event means ---------------------------------------------------------------------
+
+    @meaning(o.LeaderStarted)
+    def leader_started(self, event: o.LeaderStarted) -> None:
+        self.led(event, self.point.at_ns)
+
+    @meaning(o.OutageBegan)
+    def outage_began(self, event: o.OutageBegan) -> None:
+        record = self.record
+        record.node, record.node_uid, record.boot_id = event.node, event.node_uid, event.boot_id
+        record.reason = event.reason
+        self.boots.gone(event)
+        self.enter("proof", "nothing is known of the machine yet")
+
+    @meaning(o.OutageWaits)
+    def outage_waits(self, event: o.OutageWaits) -> None:
+        phase = self.phase
+        if phase in _BEFORE:
+            self.enter("permit" if event.reason.startswith(BRAKE_SAYS) else "proof", event.reason)
+        elif phase is not None:
+            self.enter(phase, event.reason)
+
+    @meaning(*_ORDER_PHASES)
+    def node_order_given(self, event: Order) -> None:
+        if isinstance(event, o.SetTaint):
+            self.boots.gone(event)
+        seq, at_ns, _ = self.point
+        what = parse_order_key(event.key).what
+        self.orders[event.key] = NodeOrderRecord(what=what, key=event.key, seq=seq, began_ns=at_ns)
+        self.enter(*_ORDER_PHASES[type(event)])
+
+    @meaning(OrderEnded)
+    def node_order_ended(self, event: OrderEnded) -> None:
+        order = self.orders.get(event.key)
+        if order is None or order.ended_ns is not None:
+            return
+        order.ended_ns, order.result, order.reason = self.point.at_ns, event.result, event.reason
+        if order.what == "untaint" and event.result == "done":
+            self.record.untainted_ns = order.ended_ns
+            self.enter("following", "what still hangs is waited for, and the node")
+        elif event.result in FAILED_RESULTS and event.reason != o.CHANGED and order.what in _FAILED_TEXTS:
+            what, text = _FAILED_TEXTS[order.what]
+            self.enter(what, f"{text}: {event.reason or event.result}")
+
+    @meaning(o.OutOfService)
+    def out_of_service(self, event: o.OutOfService) -> None:
+        record = self.record
+        record.out_ns, record.effect, record.proof = self.point.at_ns, event.effect, event.proof
+        self.enter("recovering", "what hangs is waited for")
+
+    @meaning(o.WorkRecovered)
+    def work_recovered(self, event: o.WorkRecovered) -> None:
+        self.record.recovered_ns = self.point.at_ns
+        self.record.unrecovered = event.unrecovered or self.record.unrecovered
+        if self.phase == "recovering":
+            self.enter("out", "the node has not come back")
+
+    @meaning(o.NodeRead)
+    def node_read(self, event: o.NodeRead) -> None:
+        """Another program may remove our taint, or an order without an outcome on record. A taint with a
+        damaged note still counts as set.
+        """
+        self.boots.read(event)
+        record = self.record
+        if record.out_ns is None:
+            return
+        if event.taint == "ours":
+            record.untainted_ns = None
+        elif event.taint == "none" and record.untainted_ns is None:
+            record.untainted_ns = self.point.at_ns
+
+    @meaning(o.NodeReturned)
+    def node_returned(self, event: o.NodeReturned) -> None:
+        self.record.returned_ns = self.point.at_ns
+        self.record.same_boot = None if event.doubt else event.same_boot
+
+    @meaning(o.StoodAside)
+    def stood_aside(self, event: o.StoodAside) -> None:
+        self.enter("aside", "another controller's taint stands on the node")
+
+    @meaning(o.OutageClosed)
+    def outage_closed(self, event: o.OutageClosed) -> None:
+        record = self.record
+        record.outcome, record.ended_ns = event.outcome, self.point.at_ns
+        record.unrecovered = event.unrecovered or record.unrecovered
+
+    @meaning(o.OutageAbandoned)
+    def outage_abandoned(self, event: o.OutageAbandoned) -> None:
+        text = "the OutageActor has failed: nothing is decided until another leader starts"
+        if self.phase != "abandoned":
+            taint = "our taint stands" if event.tainted else "it has no taint of ours"
+            self.alarm("abandoned", f"{text}; {taint}")
+            self.enter("abandoned", text)
+
+    @meaning(o.ProofWasWrong)
+    def proof_was_wrong(self, event: o.ProofWasWrong) -> None:
+        text = f"{event.proof} said that the machine was off, and it was not: {event.what}"
+        self.alarm("proof-wrong", f"{text}. Two nodes may have written the same data.")
+
+    @meaning(ActorFailed)
+    def actor_failed(self, event: ActorFailed) -> None:
+        subject = f" of {event.subject}" if event.subject else ""
+        self.alarm("actor-failed", f"{event.actor}{subject} has failed: {event.error}")
+
+    @meaning(o.PowerOffGivenUp)
+    def power_off_given_up(self, event: o.PowerOffGivenUp) -> None:
+        times = plural(event.ordered, "order")
+        text = f"the machine is not switched off any more, after {times}: {event.reason}"
+        self.alarm("power-off-given-up", text)
+
+    @meaning(o.DetachForced)
+    def detach_forced(self, event: o.DetachForced) -> None:
+        self.alarm(
+            "six-minute-detach",
+            f"volume {event.volume or event.name} was detached by the attach-detach controller's timer,"
+            " before NodeUnstage and without the taint: if the node still writes, its data may be damaged",
+        )
+
+    # --- proofs ------------------------------------------------------------------------------------
+
+    @meaning(o.ProofAccepted)
+    def proof_accepted(self, event: o.ProofAccepted) -> None:
+        # ``until_ns`` is on this leader's clock, as the record's own stamp is.
+        until_ns = self.point.at_ns + event.until_ns - self.mono_ns
+        self.state("accepted", o.who_of(event), until_ns=until_ns)
+
+    @meaning(o.ProofRefused)
+    def proof_refused(self, event: o.ProofRefused) -> None:
+        self.state("refused", o.who_of(event), event.reason)
+
+    @meaning(o.ProofVoided)
+    def proof_voided(self, event: o.ProofVoided) -> None:
+        self.state("voided", "", event.reason)
+
+    @meaning(o.Contradicted)
+    def contradicted(self, event: o.Contradicted) -> None:
+        self.state("contradicted", o.who_of(event), event.what)
+
+    @meaning(o.ContradictionEnded)
+    def contradiction_ended(self, event: o.ContradictionEnded) -> None:
+        self.state("contradiction-ended", o.who_of(event), event.reason)
+
+    @meaning(o.EvidenceRead)
+    def evidence_read(self, event: o.EvidenceRead) -> None:
+        # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
+        verdict = (
+            "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
+        )
+        reason = f"{verdict}: {event.error}" if event.error else verdict
+        self.record.sources[o.who_of(event)] = Wait(at_ns=self.point.at_ns, reason=reason)
+
+    @meaning(o.LastBootStated)
+    def last_boot_stated(self, event: o.LastBootStated) -> None:
+        if self.boots.tell(event, over=not self.goes_on):
+            self.record.last_boot = event
+
+    # --- pods and attachments ----------------------------------------------------------------------
+
+    @meaning(o.PodLost)
+    def pod_lost(self, event: o.PodLost) -> None:
+        pod = event.pod
+        self.pods[pod.uid] = LostPodRecord(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            owner=pod.owner,
+            tolerates=pod.tolerates,
+            finalizers=pod.finalizers,
+            began_ns=self.point.at_ns,
+        )
+
+    @meaning(o.LostPodRead)
+    def lost_pod_read(self, event: o.LostPodRead) -> None:
+        if (pod := self.pods.get(event.pod.uid)) is not None:
+            pod.tolerates, pod.finalizers = event.pod.tolerates, event.pod.finalizers
+
+    @meaning(o.PodWaits)
+    def pod_waits(self, event: o.PodWaits) -> None:
+        if (pod := self.pods.get(event.uid)) is not None:
+            pod.waits += (Wait(at_ns=self.point.at_ns, reason=event.reason),)
+
+    @meaning(o.PodRecovered)
+    def pod_recovered(self, event: o.PodRecovered) -> None:
+        if (pod := self.pods.get(event.uid)) is not None:
+            pod.ended_ns, pod.by, pod.node = self.point.at_ns, event.by, event.node
+
+    @meaning(o.AttachmentLeft)
+    def attachment_left(self, event: o.AttachmentLeft) -> None:
+        found = event.attachment
+        self.attachments[found.name] = AttachmentRecord(
+            name=found.name, volume=found.volume, driver=found.driver, began_ns=self.point.at_ns
+        )
+
+    @meaning(o.DetachWaits)
+    def attachment_waits(self, event: o.DetachWaits) -> None:
+        if (found := self.attachments.get(event.name)) is not None:
+            found.waits += (Wait(at_ns=self.point.at_ns, reason=event.reason),)
+
+    @meaning(o.Detached)
+    def detached(self, event: o.Detached) -> None:
+        if (found := self.attachments.get(event.name)) is not None:
+            found.ended_ns, found.before_taint = self.point.at_ns, event.before_taint
+            found.forced, found.kept = event.forced, event.kept

@@ -7,7 +7,7 @@ status cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -43,51 +43,16 @@ class Summary(NamedTuple):
         return self.pods.get(fate, 0)
 
     @property
-    def killed_share(self) -> Fraction:
-        """Of the pods that were to end, without rejected and spared ones."""
-        stopped = sum(self.count(fate) for fate in ("graceful", "killed", "failed", "unknown"))
-        return Fraction(self.count("killed"), stopped) if stopped else Fraction(0)
-
-    @property
     def is_killing(self) -> bool:
-        """Too many were killed for a fault of single pods."""
-        return self.killed_share > KILLED_SHARE_BAD
-
-
-class SeverityRow(NamedTuple):
-    """If it ``holds``, the shutdown is at least so bad. ``because`` is the reason in words."""
-
-    severity: Severity
-    because: str
-    holds: Callable[[Summary], bool]
-
-
-#: The first row that holds decides.
-SEVERITY_TABLE: tuple[SeverityRow, ...] = (
-    SeverityRow(
-        "bad",
-        "the machine went down before the release",
-        lambda it: it.outcome in ("truncated", "never-begun"),
-    ),
-    SeverityRow("bad", "the delay lock was not held, or was lost", lambda it: it.lock_lost),
-    SeverityRow("bad", "a pod could not be ended", lambda it: it.count("failed") > 0),
-    # In a running shutdown every open pod counts as unknown.
-    SeverityRow(
-        "bad",
-        "of a pod nobody knows whether it has ended",
-        lambda it: it.outcome != "running" and it.count("unknown") > it.gone,
-    ),
-    SeverityRow(
-        "bad",
-        f"more than {KILLED_SHARE_BAD} of the pods were killed",
-        lambda it: it.is_killing,
-    ),
-    SeverityRow("mixed", "a pod was killed", lambda it: it.count("killed") > 0),
-    SeverityRow("mixed", "how a pod ended is not known", lambda it: it.gone > 0),
-    SeverityRow("mixed", "what became of its pods is not on record", lambda it: it.headless),
-    SeverityRow("good", "every pod ended by itself", lambda it: True),
-)
+        """Too many of the pods that were to end were killed, for a fault of single pods."""
+        stopped = sum(self.count(fate) for fate in ("graceful", "killed", "failed", "unknown"))
+        return self.count("killed") > KILLED_SHARE_BAD * stopped
 
 
 def severity_of(it: Summary) -> Severity:
-    return next(row.severity for row in SEVERITY_TABLE if row.holds(it))
+    # In a running shutdown every open pod counts as unknown.
+    lost = it.outcome != "running" and it.count("unknown") > it.gone
+    cut_short = it.outcome in ("truncated", "never-begun")
+    if cut_short or it.lock_lost or it.count("failed") or lost or it.is_killing:
+        return "bad"
+    return "mixed" if it.count("killed") or it.gone or it.headless else "good"

@@ -33,7 +33,7 @@ class RecordPart(msgspec.Struct, metaclass=RecordMeta):
     """Base of the records of an episode and of their parts. Readers do not change them."""
 
 
-class NodeRecord(FrozenStruct):
+class NodeRecord(RecordPart):
     """The node's part in a shutdown: who ended its pods, and what remained.
 
     Empty in mode process.
@@ -277,7 +277,7 @@ class ShutdownRecord(RecordPart):
     statuses_settled_ns: int | None = None
     #: Pod statuses that were not delivered in time.
     undelivered: int = 0
-    by: NodeRecord = NodeRecord()
+    by: NodeRecord = msgspec.field(default_factory=NodeRecord)
     waves: tuple[WaveRecord, ...] = ()
     pods: tuple[PodRecord, ...] = ()
     beside: tuple[OrderRecord, ...] = ()

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,14 +29,13 @@ from ebbtide.cli.common.shared_options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.record.format import document, json_values, utc_text, visible
 from ebbtide.events.segment import LOGICS
-from ebbtide.events.units import json_seconds, offset
+from ebbtide.events.units import offset
 from ebbtide.replay.states import (
     KnownState,
     States,
     flatten,
-    plain_state,
     seq_at_moment,
     states_at,
     value_text,
@@ -120,8 +118,30 @@ def state(
         there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
         raise Refused(f"no such actor at record {seq}: there are {there}")
     if output == "json":
-        document = {**_states_document(states, shown, every), "afterEnd": after_end}
-        show_json({**document, "journal": verdict_document(verdict)})
+        raw = states.at
+        actors = [
+            {
+                "actor": label,
+                "name": actor_name(label, states.names),
+                "failed": known.failed,
+                "state": json_values(known.state, every=every),
+            }
+            for label, known in shown.items()
+        ]
+        made = document(
+            "States",
+            STATES_VERSION,
+            seq=raw.seq,
+            step_end=states.step_end,
+            type=raw.tag,
+            wall_ns=states.when.wall_ns,
+            since_ns=states.when.since_ns,
+            mono_ns=raw.mono_ns,
+            actors=actors,
+            after_end=after_end,
+            journal=verdict_document(verdict),
+        )
+        show_json(made)
     else:
         # Thousands of rows: a laid-out table would be slow.
         rows = [tuple(map(visible, row)) for row in _rows(states, shown, every)]
@@ -139,8 +159,7 @@ def state(
     return worst((code, DIVERGED))
 
 
-#: 2: the keys of a state are in camel case, ``graceNs``.
-STATES_VERSION = 2
+STATES_VERSION = 3
 
 
 def _heading_lines(states: States) -> Iterator[str]:
@@ -169,32 +188,3 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
         for path, value in fields.items():
             yield name, path, value_text(path, value, signal_ns)
             name = ""
-
-
-def _states_document(states: States, shown: dict[str, KnownState], every: bool) -> dict[str, Any]:
-    """``kind: States``; values in their encoded form, in nanoseconds."""
-    raw, when = states.at, states.when
-    return {
-        "kind": "States",
-        "version": STATES_VERSION,
-        "seq": raw.seq,
-        "stepEnd": states.step_end,
-        "type": raw.tag,
-        "time": rfc3339(when.wall_ns),
-        "sinceSeconds": json_seconds(when.since_ns),
-        "monoNs": raw.mono_ns,
-        "actors": [
-            {
-                "actor": label,
-                "name": actor_name(label, states.names),
-                "failed": of.failed,
-                "state": plain_state(of.state, every=every, key_of=_camel_case),
-            }
-            for label, of in shown.items()
-        ],
-    }
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
