@@ -19,7 +19,7 @@ from ebbtide.events import base
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
-from ebbtide.events.messages import plural, shortened_list
+from ebbtide.events.messages import Names, plural, shortened_list
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.episode_fold import EpisodeFold, RecordPoint, meaning
@@ -504,7 +504,9 @@ class ShutdownFold(EpisodeFold):
     @meaning(*(kind for kind in base.TYPES.values() if issubclass(kind, base.Order) and kind.beside))
     def side_order_given(self, event: base.Order) -> None:
         seq, at_ns, _ = self.point
-        self.beside[event.key] = shutdown_record.OrderRecord(what=event.beside, seq=seq, began_ns=at_ns)
+        text = f.order_text(Names(), event.key)
+        order = shutdown_record.OrderRecord(what=event.beside, text=text, seq=seq, began_ns=at_ns)
+        self.beside[event.key] = order
 
     @meaning(d.ReleaseLock)
     def lock_released(self, event: d.ReleaseLock) -> None:
@@ -628,6 +630,7 @@ class ShutdownFold(EpisodeFold):
             namespace, _, name = event.label.rpartition("/")
             pod = self.introduce(Pod(uid=event.uid, namespace=namespace, name=name))
             pod.outcome, pod.reason = "rejected", event.message or event.reason
+            pod.rejected_ns = self.point.at_ns
 
     @meaning(d.PodStopBegan)
     def pod_stop_began(self, event: d.PodStopBegan) -> None:

@@ -126,6 +126,7 @@ class PodRecord(RecordPart):
     #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
     reason: str = ""
     succeeded: bool = False
+    rejected_ns: int | None = None
     #: With an unknown outcome: it has ended, but how is not known.
     gone: bool = False
     hurried_ns: int | None = None
@@ -204,6 +205,8 @@ class OrderRecord(RecordPart):
     """An order beside the waves: announcing the node, delivering statuses, the release."""
 
     what: SideOrder | Literal[""]
+    #: In words: ``listing the pods``.
+    text: str = ""
     seq: int = 0
     began_ns: int
     ended_ns: int | None = None

@@ -6,7 +6,7 @@ A pod may have any name, and a process any last words. The one way to make an el
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from ebbtide.events.decisions import PodOutcome
@@ -91,6 +91,36 @@ def section(name: str, title: str, *children: object) -> Markup:
     """A landmark with its heading."""
     heading = tag("h2", title, id=f"{name}-title")
     return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
+
+
+def page_head(
+    kicker: str, seal: tuple[str, str], headline: str, lede: str, facts: Iterable[tuple[str, object]]
+) -> Markup:
+    """The page's first screen: what it is about, how it went, and who wrote it."""
+    sign, kind = seal
+    # Hide the sign from a screen reader: the headline says the same.
+    mark = tag("span", sign, class_=f"seal {kind}", aria_hidden="true")
+    pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
+    return join(
+        tag("p", kicker, class_="kicker"),
+        tag("h1", mark, headline),
+        tag("p", lede, class_="lede") if lede else Markup(""),
+        tag("dl", *pairs, class_="facts"),
+    )
+
+
+def figures(rows: Iterable[tuple[str, str, str]]) -> Markup:
+    """The most important numbers, each with its name and a note."""
+    boxes = [
+        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
+        for name, value, note in rows
+    ]
+    return tag("dl", *boxes, class_="figures")
+
+
+def time_of(rfc3339: str, **attributes: object) -> Markup:
+    """An instant in UTC, to the second."""
+    return tag("time", f"{rfc3339[:10]} {rfc3339[11:19]} UTC", datetime=rfc3339, **attributes)
 
 
 # Fates and moments on the page, for people.

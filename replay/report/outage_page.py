@@ -6,15 +6,25 @@ taint, the pods, the volumes and the way back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from operator import itemgetter
+from collections.abc import Iterable
 
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord, Subject
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.outage_chain import record_end_ns, recovery_chain, subject_kind, waits_of
-from ebbtide.replay.report.markup import Markup, counted, escaped, join, moment, section, table, tag
+from ebbtide.replay.report.markup import (
+    Markup,
+    counted,
+    escaped,
+    figures,
+    moment,
+    page_head,
+    section,
+    table,
+    tag,
+    time_of,
+)
 from ebbtide.replay.report.page import (
     chain_list,
     damage_section,
@@ -38,7 +48,6 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "damage": damage_section(outage.damage),
         "alarms": _alarms(outage),
         "figures": _figures(outage),
-        "timeline": _timeline(outage),
         "chain": _chain(outage),
         "hanging": _hanging(outage),
         "proof": _proof(outage),
@@ -98,10 +107,8 @@ def _lede(outage: OutageRecord) -> str:
 
 
 def _header(outage: OutageRecord, started: str) -> Markup:
-    sign, kind = _seal(outage)
-    seal = tag("span", sign, class_=f"seal {kind}", aria_hidden="true")
     facts: list[tuple[str, object]] = [
-        ("Suspected", tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started)),
+        ("Suspected", time_of(started)),
         ("Outcome", outage.outcome),
         ("Node", outage.node),
         ("Node UID", tag("code", outage.node_uid)),
@@ -116,13 +123,7 @@ def _header(outage: OutageRecord, started: str) -> Markup:
             facts += [(name, tag("code", text))] if text else []
     if outage.settings.dry_run:
         facts.append(("Dry run", "nothing is written to the cluster"))
-    pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
-    return join(
-        tag("p", f"Outage report · {outage.node}", class_="kicker"),
-        tag("h1", seal, headline(outage)),
-        tag("p", _lede(outage), class_="lede"),
-        tag("dl", *pairs, class_="facts"),
-    )
+    return page_head(f"Outage report · {outage.node}", _seal(outage), headline(outage), _lede(outage), facts)
 
 
 def _alarms(outage: OutageRecord) -> Markup:
@@ -147,122 +148,7 @@ def _figures(outage: OutageRecord) -> Markup:
     for name, subjects in (("Pods", outage.pods), ("Volumes", outage.attachments)):
         left = sum(each.ended_ns is None for each in subjects)
         rows.append((name, str(len(subjects)), f"{left} waited for" if left else ""))
-    boxes = [
-        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
-        for name, value, note in rows
-    ]
-    return tag("dl", *boxes, class_="figures")
-
-
-# --- the timeline ------------------------------------------------------------------------------
-
-WIDTH, LABEL, ROW = 1000, 240, 22
-#: Lines of names above the chart, and how far apart they are.
-LEVELS, LEVEL = 4, 13
-AXIS = LEVELS * LEVEL + 5
-#: Of one character of a name, at most.
-CHARACTER = 7
-#: Of a name beside its bar.
-LABEL_CHARACTERS_MAX = 34
-
-
-def _timeline(outage: OutageRecord) -> Markup:
-    """Stages, statements, and a row for each pod and volume, over one axis."""
-    end_ns = max(1, record_end_ns(outage))
-    rows = [*_phase_rows(outage, end_ns), *_subject_rows(outage, end_ns)]
-    height = AXIS + ROW * len(rows)
-    drawn = [*_rules(outage, end_ns, height)]
-    for at, (label, head, bars) in enumerate(rows):
-        y = AXIS + at * ROW
-        text = label if len(label) <= LABEL_CHARACTERS_MAX else f"{label[: LABEL_CHARACTERS_MAX - 1]}…"
-        drawn.append(tag("text", text, x=4, y=y + 15, class_="head" if head else None))
-        for x, width, kind, title in bars:
-            box = tag("title", title)
-            drawn.append(tag("rect", box, x=x, y=y + 5, width=width, height=ROW - 10, class_=kind, rx=1))
-    svg = tag(
-        "svg",
-        *drawn,
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="img",
-        aria_label="Course of the outage over time",
-    )
-    words = "The same facts stand as text in the tables below."
-    return section(
-        "timeline", "Timeline", tag("div", svg, class_="chart still"), tag("p", words, class_="help")
-    )
-
-
-Bar = tuple[int, int, str, str]
-
-
-def _x(at_ns: int, end_ns: int) -> int:
-    return LABEL + (WIDTH - LABEL - 8) * min(at_ns, end_ns) // end_ns
-
-
-def _bar(began_ns: int, ended_ns: int, end_ns: int, kind: str, title: str) -> Bar:
-    x = _x(began_ns, end_ns)
-    return x, max(2, _x(ended_ns, end_ns) - x), kind, f"{title}: {moment(began_ns)} to {moment(ended_ns)}"
-
-
-def _phase_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
-    """A row a stage, in the order of the first time."""
-    rows: dict[str, list[Bar]] = {}
-    for each in outage.course:
-        until_ns = end_ns if each.ended_ns is None else each.ended_ns
-        rows.setdefault(PHASES[each.what], []).append(
-            _bar(each.began_ns, until_ns, end_ns, "f-phase", each.text)
-        )
-    for name, bars in rows.items():
-        yield name, True, bars
-
-
-def _subject_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
-    for each in outage.subjects:
-        until_ns = end_ns if each.ended_ns is None else each.ended_ns
-        title = f"{each.label}: {each.outcome}"
-        bar = _bar(each.began_ns, until_ns, end_ns, f"f-{each.outcome}", title)
-        yield f"{subject_kind(each)} {each.label}", False, [bar]
-
-
-PHASES = {
-    "proof": "waits for a proof",
-    "permit": "asks the storm brake",
-    "reading": "reads the Node again",
-    "tainting": "sets the taint",
-    "powering": "switches the machine off",
-    "aside": "stands aside",
-    "recovering": "waits for what hangs",
-    "out": "waits for the node",
-    "quarantined": "quarantined",
-    "untainting": "takes the taint away",
-    "following": "follows what hangs",
-    "abandoned": "abandoned",
-}
-
-
-def _rules(outage: OutageRecord, end_ns: int, height: int) -> Iterator[Markup]:
-    """The main moments, each with its name if there is room."""
-    proofs = [each.at_ns for each in outage.statements if each.what == "accepted"][:1]
-    marks = [
-        ("suspected", 0),
-        *(("proved", at_ns) for at_ns in proofs),
-        ("tainted", outage.out_ns),
-        ("recovered", outage.recovered_ns),
-        ("back", outage.returned_ns),
-        ("untainted", outage.untainted_ns),
-    ]
-    ends = [0] * LEVELS
-    for name, at_ns in sorted(((name, at) for name, at in marks if at is not None), key=itemgetter(1)):
-        x, text = _x(at_ns, end_ns), f"{name} {moment(at_ns)}"
-        width = len(text) * CHARACTER
-        right = x + width > WIDTH
-        begin = x - width if right else x
-        # The first free line; if all are full, the emptiest.
-        level = next((at for at, end in enumerate(ends) if end <= begin), ends.index(min(ends)))
-        ends[level] = begin + width + CHARACTER
-        y, anchor = (level + 1) * LEVEL, "end" if right else "start"
-        yield tag("line", x1=x, x2=x, y1=y - LEVEL + 2, y2=height, class_="rule")
-        yield tag("text", text, x=x - 4 if right else x + 4, y=y, text_anchor=anchor, class_="soft")
+    return figures(rows)
 
 
 # --- what it waited for ------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any, get_args
 
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PodOutcome, PodRejected
+from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import Names
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
@@ -34,14 +34,17 @@ from ebbtide.replay.report.markup import (
     counted,
     escaped,
     fate,
+    figures,
     frame,
     grouped,
     join,
     moment,
+    page_head,
     seal,
     section,
     table,
     tag,
+    time_of,
 )
 from ebbtide.replay.timeline import Line, named
 
@@ -54,8 +57,8 @@ POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
 
 def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], started: str) -> str:
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
-    found, rejected = critical_chain(shutdown), dict[str, int]()
-    data = document(shutdown, _noting_rejections(lines, rejected), holders(found), rejected)
+    found = critical_chain(shutdown)
+    data = document(shutdown, lines, holders(found))
     slots = {
         "header": header_section(shutdown, started, held_up(shutdown, found)),
         "damage": damage_section(shutdown.damage),
@@ -63,9 +66,8 @@ def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], star
         "figures": figures_section(shutdown),
         "chain": chain_section(shutdown, found),
         "waves": waves_section(shutdown),
-        "pods": pods_section(shutdown, rejected),
+        "pods": pods_section(shutdown),
         "pod-count": counted(len(shutdown.pods), "pod"),
-        "hooks": hooks_section(shutdown),
         "settings": settings_section(shutdown),
         "course": progress_section(shutdown),
         "event-count": grouped(len(data["events"]["seq"])),
@@ -156,15 +158,8 @@ def outcome_badge(name: PodOutcome) -> Markup:
 
 def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held: str) -> Markup:
     """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
-    sentence, kind = seal(shutdown)
-    # Hide the sign from a screen reader: the headline says the same.
-    sign = tag("span", sentence, class_=f"seal {kind}", aria_hidden="true")
-    what = tag("p", f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}", class_="kicker")
     facts: list[tuple[str, object]] = [
-        (
-            "First record" if shutdown.headless else "Signal",
-            tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started, id="signal"),
-        ),
+        ("First record" if shutdown.headless else "Signal", time_of(started, id="signal")),
         ("Node", shutdown.node),
         ("Shutdown", tag("code", shutdown.id)),
         ("Trace", tag("code", shutdown.trace_id)),
@@ -183,10 +178,8 @@ def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held:
         facts.append(("Means", means))
         if by.certificate is not None:
             facts.append(("Safe to detach", "yes" if by.certificate.safe else "no"))
-    pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
-    title = tag("h1", sign, headline(shutdown))
-    lede = tag("p", held, class_="lede") if held else Markup("")
-    return join(what, title, lede, tag("dl", *pairs, class_="facts"))
+    kicker = f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}"
+    return page_head(kicker, seal(shutdown), headline(shutdown), held, facts)
 
 
 def damage_section(damage: shutdown_record.DamageRecord | None) -> Markup:
@@ -251,11 +244,7 @@ def figures_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     for outcome, sign in FATE_SIGNS.items():
         if count := shutdown.count(outcome):
             rows.append((f"{sign} {outcome}", grouped(count), f"of {counted(len(shutdown.pods), 'pod')}"))
-    boxes = [
-        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
-        for name, value, note in rows
-    ]
-    return tag("dl", *boxes, class_="figures")
+    return figures(rows)
 
 
 def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
@@ -290,35 +279,6 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         rows.append(cells)
     headings = ("Wave", "Priority", "Pods", "Period", "Began", "Took", "Unused", "Outcome", "Late")
     return section("waves", "Waves", table("Waves in their order", headings, rows))
-
-
-def hooks_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """Every run of a hook, the longest first."""
-    runs = [(pod, run) for pod in shutdown.pods for run in pod.hooks]
-    if not runs:
-        return section("hooks", "Hooks", tag("p", "No preStop hook ran.", class_="none"))
-    # To find the hook that held a wave. A hook without an end counts up to the record's end, so it comes
-    # before all that ended.
-    runs.sort(key=lambda each: -hook_length_ns(shutdown, each[1]))
-    headings = ("Pod", "Container", "Hook", "Began", "Took", "Allowed", "Result")
-    rows = [
-        (
-            pod.label,
-            run.container,
-            f"{run.kind} {run.detail}".strip(),
-            at(run.began_ns),
-            span(hook_length_ns(shutdown, run)) if run.ended_ns is not None else "not ended",
-            span(run.until_ns - run.began_ns),
-            hook_result(run),
-        )
-        for pod, run in runs
-    ]
-    return section("hooks", "Hooks", table("preStop hooks, the longest first", headings, rows))
-
-
-def hook_length_ns(shutdown: shutdown_record.ShutdownRecord, run: shutdown_record.HookRecord) -> int:
-    """How long a hook ran; without an end, up to the record's end."""
-    return (shutdown.last_ns if run.ended_ns is None else run.ended_ns) - run.began_ns
 
 
 def hook_result(run: shutdown_record.HookRecord) -> str:
@@ -397,8 +357,8 @@ POD_HEADINGS = (
 )
 
 
-def pods_section(shutdown: shutdown_record.ShutdownRecord, rejected: Mapping[str, int]) -> Markup:
-    """The worst first; the script finds them by this order. ``rejected``: when, by UID."""
+def pods_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
+    """The worst first; the script finds them by this order."""
     sorts = [
         tag(
             "th",
@@ -410,17 +370,15 @@ def pods_section(shutdown: shutdown_record.ShutdownRecord, rejected: Mapping[str
         for name, kind in POD_HEADINGS
     ]
     head = tag("tr", *sorts, tag("th", "Why", scope="col"))
-    rows = (_pod_row(shutdown, pod, rejected) for pod in worst_first(shutdown.pods))
+    rows = (_pod_row(shutdown, pod) for pod in worst_first(shutdown.pods))
     body = tag("tbody", *rows, id="pod-rows")
     caption = tag("caption", "Pods, their fate and why")
     made = tag("table", caption, tag("thead", head), body, id="pod-table", class_="pods")
     return frame(made, "Table of pods", len(shutdown.pods))
 
 
-def _pod_row(
-    shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord, rejected: Mapping[str, int]
-) -> Markup:
-    took_ns, took = -1, join(Markup("at "), at(rejected[pod.uid])) if pod.uid in rejected else escaped("–")
+def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord) -> Markup:
+    took_ns, took = -1, escaped("–") if pod.rejected_ns is None else join(Markup("at "), at(pod.rejected_ns))
     if pod.began_ns is not None:
         # Without an end it took longer than the record goes.
         took_ns = (shutdown.last_ns if pod.ended_ns is None else pod.ended_ns) - pod.began_ns
@@ -513,37 +471,6 @@ def _autopsy_detail(autopsy: shutdown_record.AutopsyRecord) -> Markup:
     return join(table(caption, headings, rows), sentence)
 
 
-BUDGET_TEXTS = {
-    "strict": "strict: a wave keeps to its own period",
-    "elastic": "elastic: what a wave leaves unused goes to the next",
-}
-
-ORDER_TEXTS = {
-    "inventory": "listing the pods",
-    "announce": "showing the node as going down",
-    "statuses": "delivering pod statuses",
-    "release": "giving the lock back",
-    "traces": "sending the trace",
-    "kubelet": "stopping the kubelet",
-    "kubelet-start": "starting the kubelet again",
-    "withdraw": "taking pods out of their Services",
-    "await": "waiting for the final statuses",
-    "mounts": "looking at what is mounted",
-    "certificate": "publishing the certificate",
-}
-
-#: How a start treated the shutdown that it found, by its action (`Resumed`).
-RESUME_TEXTS = {
-    "": "–",
-    "begin": "found it under way",
-    "resume": "went on where it stopped",
-    "cancelled-while-away": "found it cancelled",
-    "did-not-go-down": "found that the machine had stayed up",
-    "release-again": "let go of the lock once more",
-    "wait": "watched it go down",
-}
-
-
 def settings_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     configured = shutdown.configuration
     periods = ", ".join(f"priority {each.priority}: {span_s(each.seconds)}" for each in configured.periods)
@@ -553,7 +480,7 @@ def settings_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         ("Granted by logind", span(shutdown.grant_ns)),
         ("Budget of the waves", span(shutdown.budget_ns)),
         ("Reserve", span(configured.reserve_ns)),
-        ("Time left unused", BUDGET_TEXTS[configured.budget]),
+        ("Time left unused", "to the next wave" if configured.budget == "elastic" else "not used"),
         ("Sleep hooks", "honoured" if configured.sleep_action else "switched off by a feature gate"),
         ("Flushing statuses", f"at most {span(configured.status_flush_ns)}"),
         ("Deadline", moment(shutdown.deadline_ns)),
@@ -573,7 +500,7 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     parts = []
     beside = [
         (
-            ORDER_TEXTS[each.what],
+            each.text,
             at(each.began_ns),
             span(each.ended_ns - each.began_ns) if each.ended_ns is not None else "not ended",
             each.result + (f": {each.reason}" if each.reason else ""),
@@ -584,24 +511,16 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         parts.append(table("Beside the waves", ("What", "Began", "Took", "Result"), beside))
     daemons = []
     for each in shutdown.processes:
-        downtime = "–"
-        if each.at_ns is not None and each.quiet_since_ns is not None:
-            downtime = f"{span(each.at_ns - each.quiet_since_ns)} of silence"
-        action = RESUME_TEXTS.get(each.action, each.action)
-        if each.came_after:
-            action = f"came after it, and noted: {each.previous}"
-        elif each.previous:
-            action += f"; before it: {each.previous}"
+        found = f"{each.action} (found it {each.previous})" if each.previous else each.action
         started = "before the signal" if each.at_ns is None else at(each.at_ns)
         boot = tag("code", each.boot_id)
-        daemons.append((started, downtime, each.pid, each.version, each.mode, boot, action))
+        daemons.append((started, each.pid, each.version, each.mode, boot, found or "–"))
     # The next boot's daemon, which only closed the shutdown, is no restart.
     restarts = sum(each.at_ns is not None and not each.came_after for each in shutdown.processes)
-    caption = counted(restarts, "restart") if restarts else "no restart"
-    if any(each.came_after for each in shutdown.processes):
-        caption += ", and one that came after it"
-    columns = ("Started", "After", "PID", "Version", "Mode", "Boot", "What it did")
-    parts.append(table(f"Daemons that wrote this shutdown: {caption}", columns, daemons))
+    caption = (
+        f"Daemons that wrote this shutdown: {counted(restarts, 'restart') if restarts else 'no restart'}"
+    )
+    parts.append(table(caption, ("Started", "PID", "Version", "Mode", "Boot", "What it did"), daemons))
     return section("course", "Restarts and the rest", *parts)
 
 
@@ -626,28 +545,16 @@ def _microseconds_of(at_ns: int | None) -> int | None:
     return None if at_ns is None else at_ns // NS_PER_US
 
 
-def _noting_rejections(lines: Iterable[Line], rejected: dict[str, int]) -> Iterator[Line]:
-    """The same lines; fills ``rejected`` on the way: when, by UID. A rejected pod never begins to end."""
-    for line in lines:
-        if line.type == PodRejected.__name__:
-            rejected[line.uid] = line.since_ns
-        yield line
-
-
 def document(
     shutdown: shutdown_record.ShutdownRecord,
     lines: Iterable[Line],
     holders: Iterable[str],
-    rejected: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The page's data; only this module and the script know its shape. ``holders`` are UIDs.
-
-    Reads ``rejected`` after all lines.
-    """
+    """The page's data; only this module and the script know its shape. ``holders`` are UIDs."""
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
     events = _events_data(shutdown, index, lines)
-    causes, alike, fated = common_causes(shutdown), TextIndex(), rejected or {}
+    causes, alike = common_causes(shutdown), TextIndex()
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
     # Marks across the whole timeline. A restart in another boot has no place on this clock.
     here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
@@ -663,7 +570,7 @@ def document(
     orders: dict[str, list[Any]] = {}
     for beside in shutdown.beside:
         times = [_microseconds_of(beside.began_ns), _microseconds_of(beside.ended_ns)]
-        orders.setdefault(ORDER_TEXTS[beside.what], []).append(times)
+        orders.setdefault(beside.text, []).append(times)
     # Pods and events refer to each other by place: a UID is longer, and would repeat for each event.
     return {
         "version": DOCUMENT_VERSION,
@@ -674,7 +581,7 @@ def document(
         "lines": [[name, _microseconds_of(at_ns)] for name, at_ns in limits if at_ns is not None],
         "beside": list(map(list, orders.items())),
         "waves": list(map(_wave_data, shutdown.waves)),
-        "pods": [_pod_data(pod, fated.get(pod.uid), place) for pod, place in zip(pods, places, strict=True)],
+        "pods": [_pod_data(pod, place) for pod, place in zip(pods, places, strict=True)],
         "alike": list(alike),
         "holders": [index[uid] for uid in holders if uid in index],
         "events": events,
@@ -686,7 +593,7 @@ def _wave_data(wave: shutdown_record.WaveRecord) -> list[Any]:
     return [wave.index, wave.priority, *map(_microseconds_of, times), wave.outcome]
 
 
-def _pod_data(pod: shutdown_record.PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
+def _pod_data(pod: shutdown_record.PodRecord, alike: int) -> list[Any]:
     """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and its
     group of like failures (-1: it did not fail).
     """
@@ -705,7 +612,7 @@ def _pod_data(pod: shutdown_record.PodRecord, fated_ns: int | None, alike: int) 
         *(sorted(at_ns // NS_PER_US for at_ns in each if at_ns is not None) for each in (begun, kills)),
         _microseconds_of(pod.hurried_ns),
         list(map(_hook_data, pod.hooks)),
-        _microseconds_of(fated_ns),
+        _microseconds_of(pod.rejected_ns),
         alike,
     ]
 

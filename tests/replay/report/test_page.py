@@ -8,7 +8,6 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from html.parser import HTMLParser
-from math import dist
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.replay.critical_chain import critical_chain
-from ebbtide.replay.report import page as sections
 from ebbtide.replay.report.page import (
     as_script,
     document,
@@ -113,43 +111,6 @@ def test_hostile_names_are_shown() -> None:
     assert not [c for c in page_of("hostile") if not c.isprintable() and c != "\n"]
 
 
-#: What each kind of colour blindness leaves of a colour, in linear light (Machado, Oliveira, Fernandes 2009).
-VISION = {
-    "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
-    "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
-    "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
-    "tritanopia": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
-}
-#: Distance in CIE L*a*b* that nobody overlooks side by side; 2.3 can just be seen.
-APART_MIN = 20.0
-
-
-def seen_colour(colour: str, vision: tuple[tuple[float, ...], ...]) -> tuple[float, float, float]:
-    """L*, a*, b* of ``#rrggbb`` for an eye of this kind."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    light = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
-    r, g, b = (min(1.0, max(0.0, sum(k * c for k, c in zip(row, light, strict=True)))) for row in vision)
-    x, y, z = (
-        each ** (1 / 3) if each > 0.008856 else 7.787 * each + 16 / 116
-        for each in (
-            (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
-            0.2126 * r + 0.7152 * g + 0.0722 * b,
-            (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.0888,
-        )
-    )
-    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
-
-
-@pytest.mark.parametrize("vision", VISION)
-def test_good_and_bad_differ_for_every_eye(vision: str) -> None:
-    """In every theme, whatever colours a reader can tell apart; signs and hatching say the same."""
-    for theme in re.findall(r"--graceful: #[^}]*", sections.resource("page.css")):
-        colours = dict(re.findall(r"--(\w+): (#\w{6})", theme))
-        good = seen_colour(colours["graceful"], VISION[vision])
-        for bad in ("killed", "failed", "unknown"):
-            assert dist(good, seen_colour(colours[bad], VISION[vision])) >= APART_MIN, (bad, colours)
-
-
 def test_golden_data(request: pytest.FixtureRequest) -> None:
     """The data of the golden shutdown's page is what it was.
 
@@ -191,11 +152,6 @@ def test_whatever_happened(seed: int) -> None:
         assert account.trace_id in read.said("code")
 
 
-# --- parts that most shutdowns do not have -----------------------------------------------------
-
-ACCOUNT, LINES = journals.told(journals.story())
-
-
 # --- of a damaged journal ----------------------------------------------------------------------
 
 #: Where the story's first segment is hurt: behind the begin of its second wave, before its release.
@@ -232,6 +188,3 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert account.damage.banner in page.replace("&#x27;", "'")
     assert "under way" not in page
     assert "the machine went down" not in page
-
-
-# --- one length --------------------------------------------------------------------------------
