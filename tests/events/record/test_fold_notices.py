@@ -8,12 +8,13 @@ import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import Event
+from ebbtide.events.base import Event, Order
 from ebbtide.events.record.causes import headline
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.notices import NOTICE_TEXTS
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import PlannedPod, PlannedWave
+from tests.events.vocabulary import EVERY
 from tests.journals import began, history, pod, started, steps
 
 S = 1_000_000_000
@@ -108,7 +109,6 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (PLANNED, f.HurryRequested(pod="web-0", asked_by=1000)),
         "uid 1000 asked not to wait for shop/web-0 any longer",
     ),
-    "release-requested": ((f.ReleaseRequested(asked_by=0),), "uid 0 asked to let the machine go"),
     "cancelled": ((d.ShutdownCancelled(reason="cancelled"),), "was withdrawn (cancelled)"),
     "restarted": (
         (started(preparing=True), d.Resumed(action="resume")),
@@ -122,35 +122,6 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (PLANNED, d.FallbackEngaged(pods=("u-web",), reason="HookActor failed")),
         "the fallback took over 1 pod (HookActor failed)",
     ),
-    "effect-panicked": (
-        (f.EffectPanicked(key="LogindActor/arm//0", error="ValueError: x"),),
-        "the order LogindActor/arm//0 ended in an error that nobody foresaw: ValueError: x",
-    ),
-    "settings-rejected": ((f.SettingsRejected(error="no such field"),), "could not be used: no such field"),
-    "manifest-rejected": (
-        (f.ManifestRejected(path="/pods/a.yaml", error="no name"),),
-        "/pods/a.yaml: no name",
-    ),
-    "inventory-failed": (
-        (d.TakeInventory(key="E/inventory//0"), ended("E/inventory//0", "failed")),
-        "the pods could not be listed (failed): it refuses",
-    ),
-    "announce-failed": (
-        (d.AnnounceNode(key="N/announce//0", ready=False), ended("N/announce//0", "timed-out")),
-        "could not be shown as going down (timed-out): it refuses",
-    ),
-    "statuses-failed": (
-        (d.DeliverStatuses(key="N/deliver//0", statuses=()), ended("N/deliver//0", "failed")),
-        "pod statuses could not be delivered (failed): it refuses",
-    ),
-    "traces-failed": (
-        (d.FlushTraces(key="N/traces//0", timeout_ns=S), ended("N/traces//0", "timed-out")),
-        "the trace could not be sent before the release (timed-out): it refuses",
-    ),
-    "release-failed": (
-        (d.ReleaseLock(key="L/release//0"), ended("L/release//0", "failed")),
-        "the lock could not be released (failed): it refuses",
-    ),
     "statuses-undelivered": ((d.StatusesSettled(undelivered=2),), "2 pod statuses not delivered in time"),
     "durability-late": (
         (
@@ -159,9 +130,6 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         ),
         "2 effects began before the disk had answered, after 30 ms at the longest",
     ),
-    "storage-failed": ((f.StorageFailed(location="/var", error="EIO"),), "could not be written in /var: EIO"),
-    "storage-moved": ((f.StorageMoved(location="/run", first_seq=9),), "went on in /run, from record 9"),
-    "bus-lost": ((f.BusLost(error="it broke"),), "the connection to logind was lost: it broke"),
     "signal-rejected": (
         (f.SignalRejected(member="PrepareForShutdown", reason="foreign sender"),),
         "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
@@ -186,14 +154,6 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (API_PLANNED, HANDED_OVER),
         "was handed over to the container runtime: the API server did not take a delete: 429",
     ),
-    "kubelet-failed": (
-        (d.StopKubelet(key="K/stop//0"), ended("K/stop//0", "timed-out")),
-        "the kubelet could not be stopped (timed-out): it refuses",
-    ),
-    "kubelet-start-failed": (
-        (d.StartKubelet(key="K/start//0"), ended("K/start//0", "failed")),
-        "the kubelet could not be started again (failed): it refuses; start it",
-    ),
     "kubelet-left-running": (
         (API_PLANNED, d.LeftUndone(running=("u-web",))),
         "the kubelet had not ended 1 pod at the release: shop/web-0",
@@ -202,27 +162,15 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (API_PLANNED, d.LeftUndone(without_status=("u-web",))),
         "1 pod without a final status in the API server at the release: shop/web-0",
     ),
-    "withdraw-failed": (
-        (d.WithdrawPods(key="N/withdraw//0", uids=()), ended("N/withdraw//0", "failed")),
-        "pods could not be taken out of their Services (failed): it refuses",
-    ),
-    "await-failed": (
-        (d.AwaitStatuses(key="N/await//0", uids=(), timeout_ns=S), ended("N/await//0", "timed-out")),
-        "the final statuses were not all seen in time (timed-out): it refuses",
-    ),
-    "mounts-failed": (
-        (d.CheckMounts(key="N/mounts//0"), ended("N/mounts//0", "failed")),
-        "what is mounted could not be read (failed): it refuses",
-    ),
-    "certificate-failed": (
-        (d.PublishCertificate(key="N/certify//0", safe=True), ended("N/certify//0", "failed")),
-        "the certificate could not be published (failed): it refuses",
-    ),
     "not-safe-to-detach": (
         (API_PLANNED, d.DetachCertified(safe=False, running=("u-web",), mounted=(("u-web", "data"),))),
         "volumes are not safe to detach: not seen to end: shop/web-0; mounted: shop/web-0 data",
     ),
 }
+
+#: Orders beside the waves, and events that are each a notice of their own.
+BESIDE = {event.beside: event for event in EVERY if isinstance(event, Order) and event.beside}
+NOTED = {event.notice: event for event in EVERY if event.notice}
 
 #: Those that follow from how the shutdown ended, or from what stands before it; and what could not be read.
 ELSEWHERE = (
@@ -247,9 +195,24 @@ def test_each_happening_is_told(code: str) -> None:
     assert 1 <= found[0].seq <= len(events) + 1
 
 
+@pytest.mark.parametrize("code", NOTED)
+def test_an_event_that_is_a_notice(code: str) -> None:
+    """Its sentence has what the event has."""
+    assert [notice.code for notice in tell(NOTED[code]).notices] == [code]
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_an_order_beside_the_waves_that_fails(what: str) -> None:
+    """With its result and its reason."""
+    (notice,) = tell(BESIDE[what], ended(BESIDE[what].key, "timed-out")).notices
+    assert notice.code == f"{what}-failed"
+    assert "(timed-out): it refuses" in notice.text
+
+
 def test_every_sentence_is_tried() -> None:
     """And there is none that nothing leads to."""
-    assert sorted(NOTICE_TEXTS) == sorted((*TOLD, *ELSEWHERE))
+    tried = (*TOLD, *NOTED, *(f"{what}-failed" for what in BESIDE), *ELSEWHERE)
+    assert sorted(NOTICE_TEXTS) == sorted(tried)
 
 
 @pytest.mark.parametrize(
