@@ -225,8 +225,8 @@ class Timeline:
     def _line(self, raw: RawRecord, header: Header, event: Event | None) -> Line:
         since_ns, wall_ns = self._clock.when(header, raw)
         data = plain_payload(raw.payload)
-        uid, container = _subject(raw, data)
-        wave = data.get("wave") if isinstance(data, dict) else None
+        uid, container = _subject(raw, event)
+        wave = getattr(event, "wave", None)
         at = Stamp(raw.mono_ns, raw.wall_ns)
         if event is None:
             level = NOTICE
@@ -299,24 +299,18 @@ def named(text: str, names: Names) -> str:
     return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
 
 
-def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
-    """UID and container of a record: its own field, its pod, the key of its order, its actor."""
-    # An event's own fields before its order's key, and the actor last: a pod's actor decides about no other
-    # pod, but its orders' outcomes come from an edge.
-    fields = data if isinstance(data, dict) else {}
-    pod, container = fields.get("pod"), fields.get("container")
-    uid = fields.get("uid")
-    if not isinstance(uid, str):
-        uid = pod.get("uid") if isinstance(pod, dict) else None
+def _subject(raw: RawRecord, event: Event | None) -> tuple[str, str]:
+    """UID and container of a record: the event's, those in its order's key, its actor's."""
+    uid = "" if event is None or raw.tag in _OF_NO_POD else event.pod_uid
+    container = str(getattr(event, "container", ""))
     for name in _KEYS:
-        if not uid and isinstance(fields.get(name), str):
-            key = parse_order_key(fields[name])
+        if not uid and raw.tag not in _OF_NO_POD:
+            key = parse_order_key(str(getattr(event, name, "")))
             uid, container = key.subject, container or key.part
-    if raw.tag in _OF_NO_POD:
-        uid = ""
+    # A pod's actor decides about no other pod, but its orders' outcomes come from an edge.
     if not uid and raw.actor.startswith("HookActor:"):
         uid = raw.actor.partition(":")[2]
-    return (uid if isinstance(uid, str) else ""), (container if isinstance(container, str) else "")
+    return uid, container
 
 
 # One pod's story: the same lines as sentences, without columns and actors. A type without a sentence uses the
