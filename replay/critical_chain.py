@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import PhaseKind
@@ -88,16 +87,15 @@ class Chain(msgspec.Struct, frozen=True):
 
 def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
     """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
-    # Stages of an edited record may overlap. Cut off the part before the last stage's end, so that the sum
-    # holds for it too.
     segments: list[Segment] = []
     at_ns = 0
     for segment in _stages(shutdown):
         if segment.began_ns > at_ns:
             segments.append(Segment("gap", at_ns, segment.began_ns, "between two waves"))
             at_ns = segment.began_ns
-        segments += _from(segment, at_ns)
-        at_ns = max(at_ns, segment.ended_ns)
+        if segment.ended_ns > at_ns:
+            segments.append(segment)
+            at_ns = segment.ended_ns
     away = tuple(
         Away(process.quiet_since_ns, process.at_ns)
         for process in shutdown.processes
@@ -110,14 +108,6 @@ def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
         if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
             released_ns = each.ended_ns if each.ended_ns is not None else released_ns
     return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), away, released_ns)
-
-
-def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
-    """Its part behind a moment. Only an edited record has anything before."""
-    if segment.ended_ns <= at_ns:
-        return
-    within = tuple(part for each in segment.within for part in _from(each, at_ns))
-    yield replace(segment, began_ns=max(at_ns, segment.began_ns), within=within)
 
 
 def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:

@@ -14,7 +14,7 @@ from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.units import span_s
-from ebbtide.events.values import pod_name_stem
+from ebbtide.events.values import Period, pod_name_stem
 from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
@@ -66,7 +66,7 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
     sides = (a, b)
     whole = [
         *_compare("shutdown", "", map(_times, sides), map(_facts, sides)),
-        *_compare("configuration", "", map(_configured_times, sides), map(_configured_facts, sides)),
+        *_configured(a.configuration, b.configuration),
     ]
     # How often each warning came: a pod's own stand with the pod, and moments never agree.
     then, now = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
@@ -110,6 +110,23 @@ def _compare(
         yield Change(section=section, subject=subject, what=what, a=then.get(what), b=now.get(what))
 
 
+def _configured(
+    a: shutdown_record.ConfigurationRecord, b: shutdown_record.ConfigurationRecord
+) -> Iterator[Change]:
+    for name in a.__struct_fields__:
+        then, now = getattr(a, name), getattr(b, name)
+        if name.endswith("_ns"):
+            yield Change(section="configuration", what=name.removesuffix("_ns"), a_ns=then, b_ns=now)
+        elif name == "periods":
+            yield Change(section="configuration", what=name, a=_periods_text(then), b=_periods_text(now))
+        elif name != "sources":
+            yield Change(section="configuration", what=name, a=then, b=now)
+
+
+def _periods_text(periods: Iterable[Period]) -> str:
+    return ", ".join(f"{each.priority}: {span_s(each.seconds)}" for each in periods)
+
+
 def _times(shutdown: shutdown_record.ShutdownRecord) -> Times:
     total_ns = critical_chain(shutdown).total_ns
     return {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns}
@@ -127,25 +144,6 @@ def _facts(shutdown: shutdown_record.ShutdownRecord) -> Facts:
         "lock held": shutdown.lock_held,
         "pods": len(shutdown.pods),
         **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
-    }
-
-
-def _configured_times(shutdown: shutdown_record.ShutdownRecord) -> Times:
-    configured = shutdown.configuration
-    return {
-        "requested": configured.requested_ns,
-        "reserve": configured.reserve_ns,
-        "status flush": configured.status_flush_ns,
-        "trace flush": configured.trace_flush_ns,
-    }
-
-
-def _configured_facts(shutdown: shutdown_record.ShutdownRecord) -> Facts:
-    configured = shutdown.configuration
-    return {
-        "periods": ", ".join(f"{period.priority}: {span_s(period.seconds)}" for period in configured.periods),
-        "budget": configured.budget,
-        "sleep action": configured.sleep_action,
     }
 
 

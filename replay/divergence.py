@@ -18,7 +18,6 @@ from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, plain_paylo
 from ebbtide.events.decisions import ActorFailed, FallbackEngaged
 from ebbtide.events.reader import Batch, History
 from ebbtide.replay.replayer import (
-    BACKWARDS,
     ENDS_HERE,
     NO_BEGIN,
     Divergence,
@@ -151,7 +150,7 @@ def _kept(side: Side, label: str) -> Any:
 
 
 #: Parts of a record that no logic decides.
-_OF_NO_LOGIC = ("time", "last", "encoding", BACKWARDS, NO_BEGIN, ENDS_HERE)
+_OF_NO_LOGIC = ("time", "last", "encoding", NO_BEGIN, ENDS_HERE)
 
 
 def _reasons(

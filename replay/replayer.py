@@ -41,15 +41,14 @@ class Divergence(NamedTuple):
 
 
 #: In place of a field: decisions are missing behind the last record; a record that cannot be here; no state
-#: to begin with; a time before the last one.
+#: to begin with.
 ENDS_HERE = "the journal ends here"
 NO_FACT = "a fact is expected here"
 NO_BEGIN = "a checkpoint is expected here"
-BACKWARDS = "the clock goes backwards here"
 #: A time that no record can have.
 _NEVER = -(1 << 63) - 1
 
-STATEMENTS = (ENDS_HERE, NO_FACT, NO_BEGIN, BACKWARDS)
+STATEMENTS = (ENDS_HERE, NO_FACT, NO_BEGIN)
 
 
 class Replayer:
@@ -120,10 +119,6 @@ class Replayer:
             raise error
         what = f"{type(error).__name__}: {error}"
         raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
-
-    def went_back(self, raw: RawRecord, before_ns: int) -> None:
-        """This record's time is before the time of the record before it, in the same boot."""
-        self._diverge(raw, BACKWARDS, replace(recorded(raw), mono_ns=before_ns))
 
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
         """Execute a whole step without comparison; returns its records. Raises as `feed`."""

@@ -8,12 +8,11 @@ This proves a consistent journal, not its author: with write access anyone can m
 
 from __future__ import annotations
 
-from operator import gt
 from typing import Literal, NamedTuple
 
 from ebbtide.events.base import Checkpoint, shutdown_trace_id
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
-from ebbtide.events.reader import Batch, History
+from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import Divergence, Replayer
 
@@ -94,7 +93,7 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
     ``noted``: the head to find. ``history`` needs this version's logics (`events.segment.LOGICS`), so that it
     refuses another. Raises OSError.
     """
-    replayer, clock = Replayer(), _Clock()
+    replayer = Replayer()
     episodes: dict[int, None] = {}
     events = 0
     failure: BadPayload | UnknownType | None = None
@@ -109,13 +108,8 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
             # Without its begin a journal can be read, not executed.
             executes = False
         if executes:
-            # The first of: another decision, or a time before the last one. The logic trusts every time, so a
-            # record that replays may have a forged time.
-            back = clock.goes_back(batch)
             try:
-                replayer.feed(records if back is None else records[: back[0]])
-                if back is not None and replayer.divergence is None:
-                    replayer.went_back(records[back[0]], back[1])
+                replayer.feed(records)
             except (UnknownType, BadPayload) as error:
                 failure = error
             executes = failure is None and replayer.divergence is None
@@ -138,22 +132,3 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
         history.verdict,
         noted_seq,
     )
-
-
-class _Clock:
-    """Within a boot the monotonic clock never goes back, also between processes."""
-
-    def __init__(self) -> None:
-        self._boot_id, self._mono_ns = "", 0
-
-    def goes_back(self, batch: Batch) -> tuple[int, int] | None:
-        """The first record with a time before its predecessor's, and that time."""
-        # With the first record: a restart within a boot continues the same clock. For speed look at single
-        # records only after a find.
-        mono_ns = [raw.mono_ns for raw in batch.records]
-        same_boot = batch.header.identity.boot_id == self._boot_id
-        before_ns = [self._mono_ns if same_boot else mono_ns[0], *mono_ns[:-1]]
-        self._boot_id, self._mono_ns = batch.header.identity.boot_id, mono_ns[-1]
-        if not any(map(gt, before_ns, mono_ns)):
-            return None
-        return next((at, was) for at, was in enumerate(before_ns) if was > mono_ns[at])

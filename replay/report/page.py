@@ -18,7 +18,7 @@ import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.messages import Names
+from ebbtide.events.messages import Names, shortened_list
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
 from ebbtide.events.record.format import visible
@@ -46,7 +46,7 @@ from ebbtide.replay.report.markup import (
     tag,
     time_of,
 )
-from ebbtide.replay.timeline import Line, named
+from ebbtide.replay.timeline import Line, one_line
 
 #: In JSON inside of HTML these could end the element, or begin a comment.
 SCRIPT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -138,7 +138,6 @@ def _hash(body: str) -> str:
 
 #: So many are open; the rest unfolds.
 NOTICES_MAX = 8
-LATE_MAX = 8
 
 
 #: The most serious fates come first.
@@ -258,13 +257,7 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
             took = span(wave.ended_ns - wave.began_ns)
         given_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
         more = f" (planned {span(wave.planned_ns)})" if given_ns != wave.planned_ns else ""
-        names = [labels.get(uid, uid) for uid in wave.stragglers]
-        late = escaped(", ".join(names) or "–")
-        # Show the first late pods of a wave by name; to unfold one single pod would hide more than it saves.
-        if len(names) > LATE_MAX + 1:
-            unfold = tag("summary", f"and {counted(len(names) - LATE_MAX, 'more', 'more')}")
-            rest = tag("details", unfold, ", ".join(names[LATE_MAX:]), class_="more")
-            late = join(escaped(", ".join(names[:LATE_MAX])), rest)
+        late = shortened_list([labels.get(uid, uid) for uid in wave.stragglers])
         cells = (
             wave.index,
             wave.priority,
@@ -274,7 +267,7 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
             took,
             span(wave.unused_ns) if wave.unused_ns else "–",
             shutdown_record.wave_outcome_text(wave, shutdown),
-            late,
+            late or "–",
         )
         rows.append(cells)
     headings = ("Wave", "Priority", "Pods", "Period", "Began", "Took", "Unused", "Outcome", "Late")
@@ -533,7 +526,7 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 DOCUMENT_VERSION = 1
 
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
-TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX, ENTRIES_MAX = 200, 240, 8
+TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 
 #: A pod has its fate by its place here; the list goes along, so that the script has no order of its own.
 FATES: tuple[PodOutcome, ...] = get_args(PodOutcome)
@@ -653,10 +646,6 @@ def _events_data(
     types, actors = TextIndex(), TextIndex()
     columns: dict[str, list[Any]] = {name: [] for name in EVENT_COLUMNS}
     for line in lines:
-        # Without fields at their default; with pods by name.
-        data = str(line.data)
-        if isinstance(line.data, dict):
-            data = " ".join(f"{name}={_value_text(value, names)}" for name, value in line.data.items())
         row = (
             line.seq,
             _microseconds_of(line.since_ns),
@@ -666,20 +655,11 @@ def _events_data(
             index.get(line.uid, -1),
             int(line.bad),
             visible(_cut(line.text, TEXT_CHARACTERS_MAX)),
-            visible(_cut(data, DATA_CHARACTERS_MAX)),
+            visible(_cut(one_line(line.data, names), DATA_CHARACTERS_MAX)),
         )
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return {**columns, "types": list(types), "actors": list(actors)}
-
-
-def _value_text(value: Any, names: Names) -> str:
-    """A long list only by its length."""
-    if isinstance(value, list | tuple | dict) and len(value) > ENTRIES_MAX:
-        return f"({len(value)} of them)"
-    if isinstance(value, str):
-        return named(value, names)
-    return f"({len(value)} bytes)" if isinstance(value, bytes) else str(value)
 
 
 def _cut(sentence: str, length_max: int) -> str:

@@ -1,6 +1,6 @@
 """What stands around an event is compared as the event is: no part of an envelope can be changed unseen.
 
-A fact's own stamps come from outside, and only their order can be judged; everything else follows.
+A fact's own stamps come from outside; everything else follows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pytest
 
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Record
 from ebbtide.events.codec import FLAG_LAST, RawRecord
-from ebbtide.events.decisions import ReleaseLock, ShutdownBegan
+from ebbtide.events.decisions import ReleaseLock
 from ebbtide.replay.divergence import explain
-from ebbtide.replay.replayer import BACKWARDS, Divergence, Replayer
+from ebbtide.replay.replayer import Divergence, Replayer
 from ebbtide.replay.verify import verify
 from tests.journals import VERSION, history
 from tests.replay import shutdown
@@ -38,10 +38,6 @@ CHANGES: dict[str, tuple[str, Any]] = {
 def replayed(raws: list[RawRecord]) -> Divergence | None:
     replayer = Replayer()
     return replayer.feed(raws) or replayer.finish()
-
-
-def seq_of(kind: type) -> int:
-    return next(record.seq for record in RECORDS if isinstance(record.event, kind))
 
 
 def changed(seq: int, **changes: Any) -> list[Record]:
@@ -85,21 +81,3 @@ def test_a_release_an_hour_later_is_no_identical_journal() -> None:
     assert result.divergence.expected.mono_ns - result.divergence.produced.mono_ns == HOUR_NS
     told = explain(found, result.divergence, VERSION)
     assert [reason.name for reason in told.reasons] == ["edited"]
-
-
-def moved(first_seq: int, last_seq: int, by_ns: int) -> list[Record]:
-    return [
-        msgspec.structs.replace(record, mono_ns=record.mono_ns + by_ns)
-        if first_seq <= record.seq <= last_seq
-        else record
-        for record in RECORDS
-    ]
-
-
-def test_a_clock_that_goes_backwards() -> None:
-    """Within a boot it never does: a step before the one in front of it was put there."""
-    seq = seq_of(ShutdownBegan) - 1
-    divergence = verify(history(moved(seq, len(RECORDS), -HOUR_NS))).divergence
-    assert divergence is not None
-    assert (divergence.seq, divergence.field) == (seq, BACKWARDS)
-    assert divergence.produced.mono_ns == RECORDS[seq - 2].mono_ns
