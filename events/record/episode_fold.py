@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from ebbtide.events.base import Event, Record, Stamp
+from ebbtide.events.base import Event, Record, Stamp, episode_id, shutdown_trace_id
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.segment import Header
 
@@ -77,6 +77,24 @@ class EpisodeFold:
         if raw.tag in self.summary_tags:
             self.turn_to(raw, header.identity.boot_id)
             self.handlers[raw.tag](self, decode_event(raw.tag, raw.payload))
+
+
+def begin_of_record(number: int, first: RawRecord | Stamp, header: Header) -> dict[str, Any]:
+    """What a record has from the first record of its episode, and from that segment's header."""
+    identity = header.identity
+    return {
+        "id": episode_id(header.journal_id, number),
+        "trace_id": shutdown_trace_id(first.hash if isinstance(first, RawRecord) else b""),
+        "journal_id": header.journal_id.hex(),
+        "first_seq": number,
+        "last_seq": number,
+        "node": identity.node,
+        "boot_id": identity.boot_id,
+        "version": identity.code_version,
+        "logic": identity.logic,
+        "started_wall_ns": first.wall_ns,
+        "started_mono_ns": first.mono_ns,
+    }
 
 
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:

@@ -22,7 +22,7 @@ from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.messages import Names, plural, shortened_list
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import reason_text
-from ebbtide.events.record.episode_fold import EpisodeFold, RecordPoint, meaning
+from ebbtide.events.record.episode_fold import EpisodeFold, RecordPoint, begin_of_record, meaning
 from ebbtide.events.record.notices import TALLIED_NOTICES, notice_text
 from ebbtide.events.segment import Header, Identity, Link
 from ebbtide.events.units import span
@@ -187,19 +187,9 @@ class ShutdownFold(EpisodeFold):
         identity, before = header.identity, before or Beforehand()
         super().__init__(number, first, identity.boot_id)
         self.record = shutdown_record.ShutdownRecord(
-            id=base.episode_id(header.journal_id, number),
-            trace_id=base.shutdown_trace_id(first.hash if isinstance(first, RawRecord) else b""),
-            journal_id=header.journal_id.hex(),
-            first_seq=number,
-            last_seq=number,
-            node=identity.node,
+            **begin_of_record(number, first, header),
             machine_id=identity.machine_id,
-            boot_id=identity.boot_id,
-            version=identity.code_version,
-            logic=identity.logic,
             headless=isinstance(first, RawRecord) and first.seq != number,
-            started_wall_ns=self.started.wall_ns,
-            started_mono_ns=self.started.mono_ns,
             configuration=before.configuration,
         )
         self.pods: dict[str, shutdown_record.PodRecord] = {}

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Literal
 
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import Order, episode_id, parse_order_key, shutdown_trace_id
+from ebbtide.events.base import Order, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
 from ebbtide.events.messages import plural
-from ebbtide.events.record.episode_fold import EpisodeFold, meaning
-from ebbtide.events.record.shutdown_record import DamageRecord, RecordPart
+from ebbtide.events.record.episode_fold import EpisodeFold, begin_of_record, meaning
+from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 
 #: An outage's outcome while it has none.
@@ -153,26 +153,11 @@ class Alarm(RecordPart):
     text: str
 
 
-class OutageRecord(RecordPart):
+class OutageRecord(EpisodePart):
     """One outage. ``boot_id``: the Node's, on record at the outage's begin."""
 
-    id: str
-    trace_id: str
-    journal_id: str
-    first_seq: int
-    last_seq: int
-    node: str
     node_uid: str
-    boot_id: str
-    version: str
-    logic: str = ""
     outcome: OutageEnd = OPEN
-    started_wall_ns: int
-    started_mono_ns: int
-    ended_ns: int | None = None
-    #: Where the record ends.
-    last_ns: int = 0
-    damage: DamageRecord | None = None
     settings: o.OutageSettings = o.OutageSettings()
     reason: str = ""
     #: When the taint was set, and whose proof it was.
@@ -310,19 +295,9 @@ class OutageFold(EpisodeFold):
         identity = header.identity
         super().__init__(number, first, identity.boot_id)
         self.record = OutageRecord(
-            id=episode_id(header.journal_id, number),
-            trace_id=shutdown_trace_id(first.hash),
-            journal_id=header.journal_id.hex(),
-            first_seq=number,
-            last_seq=number,
+            **{**begin_of_record(number, first, header), "boot_id": ""},
             # Where the journal has lost its begin, its header names the node.
-            node=identity.node,
             node_uid=identity.machine_id,
-            boot_id="",
-            version=identity.code_version,
-            logic=identity.logic,
-            started_wall_ns=self.started.wall_ns,
-            started_mono_ns=self.started.mono_ns,
         )
         #: The monotonic time of the record that the fold interprets, on its leader's clock.
         self.mono_ns = first.mono_ns

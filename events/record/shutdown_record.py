@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec.structs import replace
@@ -232,8 +232,8 @@ class DamageRecord(FrozenStruct):
     here: bool = False
 
 
-class ShutdownRecord(RecordPart):
-    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+class EpisodePart(RecordPart):
+    """What the records of shutdowns and outages share."""
 
     id: str
     trace_id: str
@@ -241,23 +241,28 @@ class ShutdownRecord(RecordPart):
     first_seq: int
     last_seq: int
     node: str
-    machine_id: str
     boot_id: str
     version: str
     logic: str = ""
+    started_wall_ns: int
+    started_mono_ns: int
+    #: A shutdown: the lock was ordered released, or a cancelled one was closed. None: cut short, going on, or
+    #: in front of a headless record.
+    ended_ns: int | None = None
+    #: The last record of its boot; of an outage, the end of the record.
+    last_ns: int = 0
+    #: None: the journal is intact as far as it was read (`events.record.fold`).
+    damage: DamageRecord | None = None
+
+
+class ShutdownRecord(EpisodePart):
+    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+
+    machine_id: str
     kind: ShutdownKind = "unknown"
     outcome: EpisodeOutcome = "running"
     #: Its begin is lost: times count from its first record, and pods may be missing.
     headless: bool = False
-    started_wall_ns: int
-    started_mono_ns: int
-    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, running, or in
-    #: front of a headless record.
-    ended_ns: int | None = None
-    #: None: the journal is intact as far as it was read (`events.record.fold`).
-    damage: DamageRecord | None = None
-    #: The last record of its boot.
-    last_ns: int = 0
     configuration: ConfigurationRecord = ConfigurationRecord()
     grant_ns: int = 0
     budget_ns: int = 0
@@ -311,14 +316,7 @@ class ShutdownRecord(RecordPart):
         return severity_of(self.summary)
 
 
-class HasDamage(Protocol):
-    """The record of an episode."""
-
-    @property
-    def damage(self) -> DamageRecord | None: ...
-
-
-RecordT = TypeVar("RecordT", bound=HasDamage)
+RecordT = TypeVar("RecordT", bound=EpisodePart)
 
 
 #: By the journal's state, how an unreadable record ends.
@@ -340,8 +338,7 @@ def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
     """An earlier record, made before the reader knew the journal's end."""
     if shutdown.damage is not None:
         return shutdown
-    changed: Any = replace(shutdown, damage=damage_of(verdict, here=False))  # type: ignore[type-var]
-    return changed  # type: ignore[no-any-return]
+    return replace(shutdown, damage=damage_of(verdict, here=False))
 
 
 # --- what a pod's stop is made of --------------------------------------------------------------
