@@ -37,7 +37,7 @@ def _json_escaped(each: str) -> str:
     return each if each.isprintable() else "".join(f"\\u{unit}" for unit in units)
 
 
-def document(kind: str, version: int, result: msgspec.Struct | None = None, **more: Any) -> dict[str, Any]:
+def document(kind: str, version: int, result: msgspec.Struct | None = None, /, **more: Any) -> dict[str, Any]:
     """A result as a JSON object: the fields of ``result``, and ``more`` of them."""
     fields = {} if result is None else json_values(result)
     return {"kind": kind, "version": version, **fields, **_json_object(more)}

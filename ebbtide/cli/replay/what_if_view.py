@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ebbtide.cli.common.output import NarrowTable, pairs
 from ebbtide.cli.common.selection import outcomes_text, shutdown_document
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.whatif.whatif_run import (
@@ -20,11 +20,10 @@ from ebbtide.replay.whatif.whatif_run import (
     PodChange,
     PodSide,
     WaveSide,
-    killed_ns,
     took_ns,
 )
 
-WHAT_IF_VERSION = 1
+WHAT_IF_VERSION = 2
 #: The changes of a pod, with the document's field for its UID.
 CHANGE_FIELDS: dict[PodChange, str] = {
     "saved": "saved",
@@ -147,42 +146,48 @@ def _interval_text(times: Interval) -> str:
 
 
 def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
-    """Times in seconds. ``now`` has each value as ``low`` and ``high``; outcomes as ``best`` and ``worst``.
+    """``then`` is on record, ``best`` and ``worst`` are the two runs; waves and pods as in a record.
 
     ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
     """
-    low, high = found.total.bounds
-    return {
-        "kind": "WhatIf",
-        "version": WHAT_IF_VERSION,
-        "episode": shutdown_document(shutdown),
-        "changed": list(words),
-        "same": found.is_same,
-        "then": _run_json(found.then),
-        "now": {"best": _run_json(found.hopeful), "worst": _run_json(found.grim)},
-        "totalSeconds": {
+    runs = {"then": found.then, "best": found.hopeful, "worst": found.grim}
+    low_ns, high_ns = found.total.bounds
+    return document(
+        "WhatIf",
+        WHAT_IF_VERSION,
+        episode=shutdown_document(shutdown),
+        changed=words,
+        same=found.is_same,
+        **{
+            name: {
+                "outcome": run.outcome,
+                "grantSeconds": json_seconds(run.grant_ns),
+                "budgetSeconds": json_seconds(run.budget_ns),
+                "totalSeconds": json_seconds(run.total_ns),
+                "pods": _outcomes(run),
+            }
+            for name, run in runs.items()
+        },
+        total={
             "then": json_seconds(found.then.total_ns),
-            "low": json_seconds(low),
-            "high": json_seconds(high),
+            "low": json_seconds(low_ns),
+            "high": json_seconds(high_ns),
         },
         **{
             field: [side.pod.uid for side in found.changed(change)] for change, field in CHANGE_FIELDS.items()
         },
-        "waves": [
-            {
-                "priority": wave.priority,
-                "then": _wave_side(wave.then),
-                "now": {"best": _wave_side(wave.hopeful), "worst": _wave_side(wave.grim)},
-            }
+        waves=[
+            {"priority": wave.priority, "then": wave.then, "best": wave.hopeful, "worst": wave.grim}
             for wave in found.waves
         ],
-        "pods": [
+        pods=[
             {
                 "namespace": side.pod.namespace,
                 "name": side.pod.name,
                 "uid": side.pod.uid,
-                "then": _pod_side(side.then),
-                "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
+                "then": side.then,
+                "best": side.hopeful,
+                "worst": side.grim,
                 "needed": side.need
                 and {"seconds": json_seconds(side.need.ns), "atLeast": side.need.at_least},
                 "evidence": side.support.level,
@@ -191,42 +196,5 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
             }
             for side in found.pods
         ],
-        "assumptions": [{"code": code, "message": text} for code, text in found.assumptions],
-    }
-
-
-def _run_json(run: Outline) -> dict[str, Any]:
-    return {
-        "outcome": run.outcome,
-        "grantSeconds": json_seconds(run.grant_ns),
-        "budgetSeconds": json_seconds(run.budget_ns),
-        "totalSeconds": json_seconds(run.total_ns),
-        "pods": _outcomes(run),
-    }
-
-
-def _wave_side(line: WaveRecord | None) -> dict[str, Any] | None:
-    if line is None:
-        return None
-    return {
-        "wave": line.index,
-        "periodSeconds": json_seconds(line.period_ns),
-        "pods": len(line.pods),
-        "beganSeconds": json_seconds(line.began_ns),
-        "endedSeconds": json_seconds(line.ended_ns),
-        "outcome": line.outcome,
-    }
-
-
-def _pod_side(line: PodRecord | None) -> dict[str, Any] | None:
-    if line is None:
-        return None
-    return {
-        "wave": line.wave,
-        "graceSeconds": json_seconds(line.grace_ns),
-        "beganSeconds": json_seconds(line.began_ns),
-        "killedSeconds": json_seconds(killed_ns(line)),
-        "endedSeconds": json_seconds(line.ended_ns),
-        "outcome": line.outcome,
-        "reason": line.reason,
-    }
+        assumptions=[{"code": code, "message": text} for code, text in found.assumptions],
+    )

@@ -85,16 +85,16 @@ def test_what_if_as_json(run: Run) -> None:
     """Both runs, an interval, and each pod's evidence."""
     ran = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "new.yaml", "-o", "json")
     document = json.loads(ran.out)
-    assert (document["kind"], document["version"], document["same"]) == ("WhatIf", 1, False)
+    assert (document["kind"], document["version"], document["same"]) == ("WhatIf", 2, False)
     assert document["changed"] == ["the configuration new.yaml"]
     assert document["perhapsSaved"] == ["uid-stuck-0"]
-    total = document["totalSeconds"]
+    total = document["total"]
     assert total["then"] == 11.611
     assert total["low"] < total["high"] == 26.61
     stuck = next(pod for pod in document["pods"] if pod["name"] == "stuck-0")
     assert (stuck["evidence"], stuck["change"]) == ("bound", "perhaps-saved")
     assert stuck["needed"] == {"seconds": 10.001, "atLeast": True}
-    assert (stuck["now"]["best"]["outcome"], stuck["now"]["worst"]["outcome"]) == ("graceful", "killed")
+    assert (stuck["best"]["outcome"], stuck["worst"]["outcome"]) == ("graceful", "killed")
     assert [wave["then"]["periodSeconds"] for wave in document["waves"]] == [10, 5, 5]
     assert {each["code"] for each in document["assumptions"]} == {"grant", "restart"}
 
