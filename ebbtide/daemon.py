@@ -24,8 +24,7 @@ from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths
-from ebbtide.control import ControlError, serve
-from ebbtide.control_verbs import control_verbs
+from ebbtide.control import ControlError, control_verbs, serve
 from ebbtide.daemon_status import ended_text, shipping_json, status_of
 from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record

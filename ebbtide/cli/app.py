@@ -86,13 +86,13 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
-        "view": Entry("view:view", "What 'kubectl ebbtide' asks the daemon for."),
+        "view": Entry("daemon_requests:view", "What 'kubectl ebbtide' asks the daemon for."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
         "uninstall": Entry("uninstall:uninstall", "Before removal: take back what the daemon changed."),
     },
     "In mid-shutdown": {
-        "hurry": Entry("hurry:hurry", "Stop waiting for a pod."),
-        "release": Entry("hurry:release", "Let the machine go now."),
+        "hurry": Entry("daemon_requests:hurry", "Stop waiting for a pod."),
+        "release": Entry("daemon_requests:release", "Let the machine go now."),
     },
     "Nodes that died": {
         "outage": Entry("outage:outage", "Prove that a node is off, recover it, and account for it."),

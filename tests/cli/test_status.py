@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from ebbtide.cli.status import LOCK_TEXTS
-from ebbtide.control import ControlError, Request
-from ebbtide.control_verbs import control_verbs
+from ebbtide.control import ControlError, Request, control_verbs
 from ebbtide.daemon_status import (
     DaemonStatus,
     PodStatus,

@@ -19,8 +19,7 @@ from trio.testing import MockClock
 from ebbtide.actors import container
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
-from ebbtide.control import Request
-from ebbtide.control_verbs import control_verbs
+from ebbtide.control import Request, control_verbs
 from ebbtide.daemon_assembly import recover_in_time
 from ebbtide.events import bounds
 from ebbtide.events import facts as f

@@ -1,10 +1,12 @@
-"""``ebbtide hurry`` and ``ebbtide release``: a person's requests in mid-shutdown.
+"""``ebbtide hurry``, ``release`` and ``view``: requests to the running daemon.
 
-Both become facts in the journal, with the caller's uid, and replay like any other.
+The first two become facts in the journal, with the caller's uid, and replay like any other. ``kubectl
+ebbtide`` executes the third beside the daemon (`ebbtide.view_socket`).
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -51,3 +53,32 @@ def release(socket: Path | None, runtime: Path) -> None:
 
     ask("release", control_socket(runtime, socket))
     click.echo("asked: the machine may go")
+
+
+VIEW_EPILOG = """\b
+Examples:
+  sudo ebbtide view status
+  sudo ebbtide view timeline last --pod=shop/web-0 --output=json
+"""
+
+
+@click.command(epilog=VIEW_EPILOG, context_settings={"ignore_unknown_options": True})
+@runtime_option
+@click.argument(
+    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="QUESTION [--NAME=VALUE]..."
+)
+def view(runtime: Path, words: tuple[str, ...]) -> int:
+    """Ask the daemon's read-only socket for status, plan, doctor or timeline.
+
+    The answer is the command's output and exit code on its node, for the daemon's own journal,
+    configuration and pods. People use 'kubectl ebbtide', or the command itself.
+    """
+    from ebbtide.control import ask
+    from ebbtide.view_socket import CLIENT_SECONDS_MAX, view_socket
+
+    answer = ask("view", view_socket(runtime), seconds_max=CLIENT_SECONDS_MAX, words=words)
+    sys.stdout.write(answer["out"])
+    sys.stdout.flush()
+    sys.stderr.write(answer["err"])
+    code: int = answer["code"]
+    return code
