@@ -40,8 +40,7 @@ from ebbtide.tracing import (
     hook_context,
     usable_destination,
     usable_resource,
-    with_projection,
-    with_trace_flush,
+    with_tracing,
 )
 
 if TYPE_CHECKING:
@@ -144,14 +143,14 @@ async def _assemble(
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
     resource = usable_resource(os.environ, tell)
-    config = with_projection(config, resource)
-    destination = usable_destination(loaded, tell)
+    destination = usable_destination(loaded.config.tracing.given, os.environ, tell)
+    config = with_tracing(config, resource, exports=destination is not None)
     if destination is not None:
         tracing = TracingEdge(destination, locations, writer, tell, prefix, resource)
         exported = partial(settled_seq, locations, lambda: writer.journal_id)
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
-        edges, config = (*edges, tracing), with_trace_flush(config)
+        edges = (*edges, tracing)
     shipping = None
     if loaded.config.shipping.url:
         shipping = ShippingEdge(

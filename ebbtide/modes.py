@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ebbtide.actors.edges.local_status import LocalStatusEdge
-from ebbtide.actors.interfaces import WARNING, Edge, Tell
+from ebbtide.actors.interfaces import Edge, Tell
 from ebbtide.config import Loaded
 from ebbtide.config.fields import is_node_name
 from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection
@@ -70,9 +70,7 @@ class ModeUnavailable(Exception):
 
 
 class NodeParts(NamedTuple):
-    """``kubeconfig`` None: the service account of our own pod. ``has_api`` False: there is no identity.
-    ``missing``: lines for the operator.
-    """
+    """``kubeconfig`` None: the service account of our own pod. ``has_api`` False: there is no identity."""
 
     node: str
     cri_socket: Path
@@ -81,7 +79,6 @@ class NodeParts(NamedTuple):
     static_pods: Path
     kubelet_unit: str
     kubelet_root: Path
-    missing: tuple[str, ...] = ()
 
 
 def given_node_name(options: RunOptions, section: NodeSection) -> str:
@@ -92,9 +89,7 @@ def given_node_name(options: RunOptions, section: NodeSection) -> str:
 def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
     """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
     require("node", f"mode {options.mode}")
-    missing: list[str] = []
-    socket = _runtime_socket(options, section, missing)
-    kubeconfig, has_api = _find_kubeconfig(options, section, missing)
+    kubeconfig, has_api = _find_kubeconfig(options, section)
     # The kubelet's own rule: the host name in lower case.
     name = given_node_name(options, section) or os.uname().nodename.strip().lower()
     if not is_node_name(name):
@@ -103,13 +98,12 @@ def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
         )
     return NodeParts(
         node=name,
-        cri_socket=socket,
+        cri_socket=_runtime_socket(options, section),
         kubeconfig=kubeconfig,
         has_api=has_api,
         static_pods=Path(section.static_pod_path or first_existing(STATIC_PODS) or STATIC_PODS[0]),
         kubelet_unit=kubelet_unit(section),
         kubelet_root=Path(section.kubelet_root),
-        missing=tuple(missing),
     )
 
 
@@ -136,31 +130,20 @@ def in_a_pod(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_AC
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and account.exists()
 
 
-def _runtime_socket(options: RunOptions, section: NodeSection, missing: list[str]) -> Path:
+def _runtime_socket(options: RunOptions, section: NodeSection) -> Path:
     """A configured socket may appear later: a node with a slow runtime is armed all the same."""
     given = options.cri or (Path(section.cri_socket) if section.cri_socket else None)
     if given is not None and given.exists() and not given.is_socket():
         raise ModeUnavailable(f"{given} is not a socket: name the container runtime's with --cri PATH")
     found = given or first_existing(SOCKETS, Path.is_socket)
-    if found is None:
+    if found is None and options.mode in _NEED_RUNTIME:
         looked = ", ".join(map(str, SOCKETS))
-        if options.mode in _NEED_RUNTIME:
-            raise ModeUnavailable(
-                f"no container runtime listens at {looked}: name its socket with --cri PATH"
-            )
-        missing.append(
-            f"no container runtime listens at {looked}: waiting for {SOCKETS[0]}; or use --cri PATH"
-        )
-    elif not found.exists():
-        missing.append(
-            f"no runtime listens at {found} yet: its pods are known when the container runtime comes"
-        )
+        raise ModeUnavailable(f"no container runtime listens at {looked}: name its socket with --cri PATH")
     return (found or SOCKETS[0]).absolute()
 
 
-def _find_kubeconfig(
-    options: RunOptions, section: NodeSection, missing: list[str]
-) -> tuple[Path | None, bool]:
+def _find_kubeconfig(options: RunOptions, section: NodeSection) -> tuple[Path | None, bool]:
+    """The kubeconfig, None for the service account of our own pod; and whether there is an identity."""
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -169,38 +152,28 @@ def _find_kubeconfig(
                 " kubeconfig with --kubeconfig PATH"
             )
         return None, True
+    needed = options.mode in _NEED_API
     if given is not None:
-        # A file named in the configuration may appear when the node joins its cluster. On the command line
-        # a missing file is an error.
         path = Path(given)
-        must_be_one = options.mode in _NEED_API or bool(options.kubeconfig)
         if path.is_dir():
             raise ModeUnavailable(f"{path} is a folder: name the kubeconfig in it with --kubeconfig PATH")
-        if not path.exists():
-            missing.append(f"the kubeconfig {path} is not there yet: it is read when it comes")
-        elif must_be_one:
+        # It may appear when the node joins its cluster.
+        if path.exists() and (needed or options.kubeconfig):
             require_readable(path)
         return path.absolute(), True
     found = first_existing(KUBECONFIGS)
+    if found is not None and needed:
+        require_readable(found)
     if found is not None:
-        # Mode auto does not need it: without it, pods are ended through the runtime.
-        if options.mode in _NEED_API:
-            require_readable(found)
         return found, True
-    looked = ", ".join(map(str, KUBECONFIGS))
-    if options.mode in _NEED_API:
+    if needed:
+        looked = ", ".join(map(str, KUBECONFIGS))
         raise ModeUnavailable(
             f"mode {options.mode} needs a kubeconfig, and none of {looked} is there: name one with"
             " --kubeconfig PATH"
         )
-    if options.mode in _NEED_RUNTIME:
-        # In this mode the API server only displays the shutdown.
-        missing.append("there is no kubeconfig: pods are ended without the API server, which shows no status")
-        return None, False
-    missing.append(
-        f"none of {looked} is there: waiting for {JOINING}; until then pods are ended without the API"
-    )
-    return JOINING, True
+    # Mode cri does without the API server, which only shows the shutdown.
+    return (None, False) if options.mode in _NEED_RUNTIME else (JOINING, True)
 
 
 def require_readable(path: Path) -> None:
@@ -281,8 +254,6 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
             capture_lines=options.capture_lines,
         )
         return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,), local=edge)
-    for line in parts.missing:
-        tell(WARNING, line)
     # Without an identity, statuses are written to a file, and orders for the API server fail. Names and
     # priorities come from the cache and the static pods' manifests.
     from ebbtide.actors.edges.cri.cri_edge import CriEdge

@@ -6,7 +6,6 @@ arrived. It waits for the follower only in that one order of the core.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -155,38 +154,13 @@ class TracingEdge(SideProcess):
 # --- for the composition root -----------------------------------------------------------------------
 
 
-def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
-    """Where spans go; None: nowhere. Raises BadDestination."""
-    return resolve_all(environ, loaded.config.tracing.given)
-
-
-def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
-    """The same for a daemon: a wrong variable must not leave a node unprotected."""
-    try:
-        return destination_of(loaded, os.environ)
-    except BadDestination as error:
-        tell(3, f"traces are not exported: {error}")
-        return None
-
-
-def outage_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
-    """The same for the controller of outages, from its own configuration."""
+def usable_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
+    """Where spans go; None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
     try:
         return resolve_all(environ, given)
     except BadDestination as error:
         tell(3, f"traces are not exported: {error}")
         return None
-
-
-def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """Configurations with the trace's flush at the end of a shutdown, for a daemon that exports."""
-
-    def read() -> Loaded:
-        loaded = load()
-        flush_ns = loaded.config.tracing.flush_ns
-        return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
-
-    return read
 
 
 def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
@@ -198,18 +172,18 @@ def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
         return {}
 
 
-def with_projection(load: Callable[[], Loaded], resource: Mapping[str, str]) -> Callable[[], Loaded]:
+def with_tracing(
+    load: Callable[[], Loaded], resource: Mapping[str, str], *, exports: bool
+) -> Callable[[], Loaded]:
     """Configurations that record this program's version of spans and the node's attributes, whether or not
-    it exports: a trace can be made from the journal at any time.
+    it exports: a trace can be made from the journal at any time. ``exports``: a shutdown ends with a flush.
     """
-    given = dict(resource)
+    more = {"projection_version": PROJECTION_VERSION, "resource": dict(resource)}
 
     def read() -> Loaded:
         loaded = load()
-        settings = msgspec.structs.replace(
-            loaded.settings, projection_version=PROJECTION_VERSION, resource=given
-        )
-        return loaded._replace(settings=settings)
+        flush = {"trace_flush_ns": loaded.config.tracing.flush_ns} if exports else {}
+        return loaded._replace(settings=msgspec.structs.replace(loaded.settings, **more, **flush))
 
     return read
 

@@ -30,7 +30,7 @@ from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.outage.permits import Permits
 from ebbtide.outage.pool_sources import pool_of, proof_edges
-from ebbtide.tracing import outage_destination, usable_resource
+from ebbtide.tracing import usable_destination, usable_resource
 
 #: In our namespace; its holder leads.
 LEASE = "ebbtide-outage"
@@ -162,7 +162,7 @@ def _leader(
         observers=(*shared.observers, metrics.observe), on_failed=metrics.follower_failed
     )
     tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run]
-    destination = outage_destination(configuration.tracing.given, os.environ, log.tell)
+    destination = usable_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
         # Spans are only loaded where they are sent.
         from ebbtide.outage.traces import OutageTraces

@@ -19,7 +19,7 @@ from ebbtide.otel.delivery.otlp_sink import spans_of
 from ebbtide.outage import traces as module
 from ebbtide.outage.traces import OutageTraces
 from ebbtide.replay.sim.scenario import Draws
-from ebbtide.tracing import outage_destination
+from ebbtide.tracing import usable_destination
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.journals import Memory
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
@@ -155,7 +155,7 @@ def test_a_wrong_variable_switches_it_off() -> None:
     """And is said: nodes are recovered without traces as well."""
     told: list[str] = []
     wrong = {"OTEL_EXPORTER_OTLP_ENDPOINT": "no url"}
-    assert outage_destination(Given(), wrong, lambda level, line: told.append(line)) is None
+    assert usable_destination(Given(), wrong, lambda level, line: told.append(line)) is None
     assert len(told) == 1
-    assert outage_destination(Given(), {}, lambda level, line: told.append(line)) is None
+    assert usable_destination(Given(), {}, lambda level, line: told.append(line)) is None
     assert len(told) == 1
