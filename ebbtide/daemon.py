@@ -227,7 +227,12 @@ class Daemon:
         return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        table = control_verbs(self.status, self._inbox, self._status, self._metrics, self._configuration)
+        def metrics() -> dict[str, Any]:
+            if self._metering is None:
+                raise ControlError("this daemon keeps no metrics")
+            return self._metering.document()
+
+        table = control_verbs(self.status, self._inbox, self._status, metrics, self._configuration)
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
@@ -290,11 +295,6 @@ class Daemon:
             "kubeconfig": options.kubeconfig,
             "nodeName": options.node_name,
         }
-
-    def _metrics(self) -> dict[str, Any]:
-        if self._metering is None:
-            raise ControlError("this daemon keeps no metrics")
-        return self._metering.document()
 
     # --- facts from the service manager ----------------------------------------------------------
 

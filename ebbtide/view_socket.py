@@ -127,6 +127,7 @@ class Viewer:
             "--runtime": [f"--runtime={runtime}"],
             "--socket": [f"--socket={socket}"],
         }
+        self._journals = journals
         self._idle, self._shutdown, self._environment = idle, shutdown, environment
         self._turn = trio.Semaphore(1)
 
@@ -142,12 +143,19 @@ class Viewer:
         async with self._turn:
             if not (view.cheap or self._idle()):
                 raise _goes_down(request.words[0])
-            words += [word for place in view.places for word in self._places[place] if self._is_there(word)]
+            # An unused fallback of the journal is no error.
+            absent = {f"--journal={each}" for each in self._journals if not each.is_dir()}
+            words += [word for place in view.places for word in self._places[place] if word not in absent]
             answer: dict[str, Any] | None = None
+
+            async def leave_for_shutdown(scope: trio.CancelScope) -> None:
+                await self._shutdown()
+                scope.cancel()
+
             with trio.move_on_after(RUN_SECONDS_MAX) as in_time:
                 async with trio.open_nursery() as nursery:
                     if not view.cheap:
-                        nursery.start_soon(self._leave_for_shutdown, nursery.cancel_scope)
+                        nursery.start_soon(leave_for_shutdown, nursery.cancel_scope)
                     answer = await self._run(words)
                     nursery.cancel_scope.cancel()
         if in_time.cancelled_caught:
@@ -161,16 +169,6 @@ class Viewer:
                 f"{request.words[0]} has more than {OUTPUT_BYTES_MAX} bytes to say: ask for a part of it"
             )
         return answer
-
-    @staticmethod
-    def _is_there(word: str) -> bool:
-        """An unused fallback of the journal is no error."""
-        name, _, place = word.partition("=")
-        return name != "--journal" or Path(place).is_dir()
-
-    async def _leave_for_shutdown(self, scope: trio.CancelScope) -> None:
-        await self._shutdown()
-        scope.cancel()
 
     async def _run(self, words: list[str]) -> dict[str, Any]:
         import trio

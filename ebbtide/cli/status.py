@@ -51,10 +51,13 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
     if ready:
         # The meaning of READY: armed with a list of pods, in a shutdown, or switched off on purpose. If the
         # last were not ready, a rollout that switches it off could not end.
-        if answered is not None and not (unready := _unready(answered)):
-            return DONE
-        say(why if answered is None else unready)
-        return NOT_SO
+        if answered is not None:
+            why = f"armed, but not heard of yet: {answered['unheard']}" if answered["unheard"] else ""
+            if not _protected(answered) and answered["enabled"]:
+                why = f"not armed: {answered['whyNot']}"
+        if why:
+            say(why)
+        return NOT_SO if why else DONE
     # After the probe, which runs every few seconds and does not need them.
     from ebbtide.cli.common.selection import episode_document, read_episodes
 
@@ -85,13 +88,6 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
 
 #: ``journalDamage`` for a journal that is not intact.
 _STATES_BY_CODE = {TORN: "torn", CORRUPT: "corrupt", INCOMPATIBLE: "incompatible"}
-
-
-def _unready(document: dict[str, Any]) -> str:
-    """Why it is not ready; empty: it is."""
-    if not _protected(document) and document["enabled"]:
-        return f"not armed: {document['whyNot']}"
-    return f"armed, but not heard of yet: {unheard}" if (unheard := document["unheard"]) else ""
 
 
 def _protected(document: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 import trio
 
-from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DROP_IN_NAME, DropIns
 from ebbtide.actors.edges.logind.logind_edge import SIGHUP
 from ebbtide.actors.edges.logind.manager import LOGIND_UNIT
@@ -122,16 +122,13 @@ def remove_drop_in(root: Path = Path("/")) -> Step:
     try:
         if not sum(DropIns(root, folder).remove() for folder in DROP_IN_FOLDERS):
             return Step("nothing", "drop-in", DROP_IN_NAME, "it is not there")
-        trio.run(ask_once, system_bus_address(), _reload_logind)
+        kill = ("KillUnit", "ssi", LOGIND_UNIT, "all", SIGHUP)
+        trio.run(ask_once, system_bus_address(), lambda bus: bus.method(SYSTEMD, *kill))
     except OSError as error:
         return step._replace(result="failed", reason=str(error))
     except BusError as error:
         return step._replace(result="failed", reason=f"{error}: systemctl restart {LOGIND_UNIT}")
     return step
-
-
-async def _reload_logind(bus: Bus) -> None:
-    await bus.method(SYSTEMD, "KillUnit", "ssi", LOGIND_UNIT, "all", SIGHUP)
 
 
 # --- the Node in the API -----------------------------------------------------------------------

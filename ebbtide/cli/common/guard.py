@@ -62,7 +62,13 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
 
             command = cli
         if factor := os.environ.get(BOUNDS_FACTOR):
-            _widen_bounds(factor)
+            # Imported on request: the core takes its time from facts alone, so no replay changes.
+            from ebbtide.events import bounds
+
+            try:
+                bounds.now = bounds.bounds_of(factor)
+            except ValueError as error:
+                raise Refused(f"{BOUNDS_FACTOR} is {factor!r}: {error}") from None
         code = command.main(list(arguments), prog_name=name, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
@@ -87,16 +93,6 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
             say(message)
         return code
     return code if isinstance(code, int) else DONE
-
-
-def _widen_bounds(factor: str) -> None:
-    # Imported on request: the core takes its time from facts alone, so no replay changes.
-    from ebbtide.events import bounds
-
-    try:
-        bounds.now = bounds.bounds_of(factor)
-    except ValueError as error:
-        raise Refused(f"{BOUNDS_FACTOR} is {factor!r}: {error}") from None
 
 
 def warn_of_wide_bounds() -> None:
