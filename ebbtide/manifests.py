@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -125,31 +125,10 @@ class ObjectPart(msgspec.Struct, frozen=True, rename="camel"):
     """A mapping of a Kubernetes object."""
 
 
-class FieldRef(ObjectPart, frozen=True):
-    field_path: str
-
-
-class Reference(ObjectPart, frozen=True):
-    """To a Secret or a ConfigMap."""
-
-    optional: bool = False
-
-
-class ValueFrom(ObjectPart, frozen=True):
-    field_ref: FieldRef | None = None
-    secret_key_ref: Reference | None = None
-    config_map_key_ref: Reference | None = None
-
-
 class EnvVar(ObjectPart, frozen=True):
     name: Annotated[str, Kind("a variable's name, without '='", _variable)]
     value: Annotated[str, _WORD] = ""
-    value_from: ValueFrom | None = None
-
-
-class EnvFrom(ObjectPart, frozen=True):
-    secret_ref: Reference | None = None
-    config_map_ref: Reference | None = None
+    value_from: Any = None
 
 
 class ContainerPort(ObjectPart, frozen=True):
@@ -245,7 +224,7 @@ class ContainerObject(ObjectPart, frozen=True):
     command: Words = ()
     args: Words = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=ENTRIES_MAX)] = ()
-    env_from: Annotated[tuple[EnvFrom, ...], Meta(max_length=ENTRIES_MAX)] = ()
+    env_from: Any = None
     lifecycle: Lifecycle = Lifecycle()
     restart_policy: str = ""
     ports: Annotated[tuple[ContainerPort, ...], Meta(max_length=ENTRIES_MAX)] = ()
@@ -256,8 +235,6 @@ class Metadata(ObjectPart, frozen=True):
     name: Annotated[str, _POD_NAME]
     namespace: Annotated[str, _LABEL] = "default"
     uid: Annotated[str | None, _UID] = None
-    labels: dict[str, Any] = {}
-    annotations: dict[str, Any] = {}
 
 
 Containers = Annotated[tuple[ContainerObject, ...], Meta(max_length=CONTAINERS_MAX)]
@@ -366,11 +343,6 @@ class Expander:
 # One Pod object to one manifest.
 
 
-_LABEL_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
-
-#: A pod's address: its processes are local.
-LOOPBACK = "127.0.0.1"
-
 _TERMINAL = ("Succeeded", "Failed")
 
 
@@ -407,7 +379,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
         for index, each in enumerate(objects):
             at = ("spec", field, index)
             is_init = field == "initContainers"
-            container, missing = _container(each, is_init, metadata, options.expander, at)
+            container, missing = _container(each, is_init, options.expander, at)
             sleep = each.lifecycle.pre_stop and each.lifecycle.pre_stop.sleep
             if sleep and (
                 wrong := sleep_mistake(
@@ -452,7 +424,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
 
 
 def _container(
-    found: ContainerObject, is_init: bool, metadata: Metadata, expander: Expander, at: tuple[str | int, ...]
+    found: ContainerObject, is_init: bool, expander: Expander, at: tuple[str | int, ...]
 ) -> tuple[ContainerSpec, list[str]]:
     """With the reasons why it cannot run here."""
     variables, missing = dict[str, str](), list[str]()
@@ -460,14 +432,10 @@ def _container(
         if each.value_from is None:
             # Only with the variables above it, in the order of the list, as in Kubernetes.
             variables[each.name] = expander.expand(each.value, variables, *at, "env", index, "value")
-        elif (value := _field_value(each, metadata)) is not None:
-            variables[each.name] = value
-        # A missing optional reference leaves its variable undefined.
-        elif not _is_any_optional((each.value_from.secret_key_ref, each.value_from.config_map_key_ref)):
-            cure = "has a valueFrom that only a cluster knows: write a value"
-            missing.append(f"the variable {quote(each.name)} {cure}")
-    if any(not _is_any_optional((each.secret_ref, each.config_map_ref)) for each in found.env_from):
-        missing.append("envFrom names what only a cluster knows: write the variables in env")
+        else:
+            missing.append(f"the variable {quote(each.name)} has a valueFrom: write a value")
+    if found.env_from:
+        missing.append("envFrom names values of a cluster: write the variables in env")
     if not found.command:
         missing.append("it has no command, and its image is not read: write command")
     argv = [
@@ -493,27 +461,6 @@ def _container(
         ports=ports,
     )
     return container, missing
-
-
-def _is_any_optional(references: Iterable[Reference | None]) -> bool:
-    return any(each is not None and each.optional for each in references)
-
-
-def _field_value(variable: EnvVar, metadata: Metadata) -> str | None:
-    """The value of a fieldRef that can be known without a cluster."""
-    if variable.value_from is None or variable.value_from.field_ref is None:
-        return None
-    path = variable.value_from.field_ref.field_path
-    if match := _LABEL_KEY.fullmatch(path):
-        value = (metadata.labels if match[1] == "labels" else metadata.annotations).get(match[2])
-        return value if isinstance(value, str) else None
-    return {
-        "metadata.name": metadata.name,
-        "metadata.namespace": metadata.namespace,
-        "metadata.uid": metadata.uid,
-        "status.podIP": LOOPBACK,
-        "status.hostIP": LOOPBACK,
-    }.get(path)
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:

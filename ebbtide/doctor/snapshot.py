@@ -201,34 +201,19 @@ _DELETE_LEVELS: dict[str, Level] = {"api": "critical", "auto": "warning"}
 _WRITE_LEVELS: dict[str, Level] = {"api": "warning", "auto": "warning", "cri": "warning"}
 _EVENT_LEVELS: dict[str, Level] = {"api": "note", "auto": "note", "cri": "note", "observe": "note"}
 
-NEEDED_RIGHTS = (
-    NeededRight(Right("list", "pods"), "this node's pods and their priorities are not known", _READ_LEVELS),
-    NeededRight(
-        Right("get", "pods"),
-        "what is delivered late cannot be checked against the pod as it is",
-        _WRITE_LEVELS,
-    ),
-    NeededRight(Right("watch", "pods"), "changes of this node's pods are not known in time", _READ_LEVELS),
-    NeededRight(Right("delete", "pods"), "no pod can be ended through the API server", _DELETE_LEVELS),
-    NeededRight(
-        Right("patch", "pods", "status"),
-        "endpoints are not withdrawn at the wave's start, and no final status is written",
-        _WRITE_LEVELS,
-    ),
-    NeededRight(
-        Right("get", "nodes"), "what Ebbtide changed on the Node cannot be taken back exactly", _WRITE_LEVELS
-    ),
-    NeededRight(
-        Right("patch", "nodes"),
-        "the Node is neither tainted nor marked unschedulable: new pods are sent here until the end",
-        _WRITE_LEVELS,
-    ),
-    NeededRight(
-        Right("patch", "nodes", "status"), "the Node's conditions do not show the shutdown", _WRITE_LEVELS
-    ),
-    NeededRight(
-        Right("create", "events"), "the Node and the owners of killed pods get no Events", _EVENT_LEVELS
-    ),
+NEEDED_RIGHTS = tuple(
+    NeededRight(Right(verb, resource, subresource), lack, levels)
+    for verb, resource, subresource, lack, levels in (
+        ("list", "pods", "", "this node's pods and their priorities are not known", _READ_LEVELS),
+        ("get", "pods", "", "a late write cannot be checked against the present pod", _WRITE_LEVELS),
+        ("watch", "pods", "", "changes of this node's pods are not known in time", _READ_LEVELS),
+        ("delete", "pods", "", "no pod can be ended through the API server", _DELETE_LEVELS),
+        ("patch", "pods", "status", "endpoints and final statuses are not written in time", _WRITE_LEVELS),
+        ("get", "nodes", "", "changes on the Node cannot be taken back exactly", _WRITE_LEVELS),
+        ("patch", "nodes", "", "the Node stays schedulable: new pods come until the end", _WRITE_LEVELS),
+        ("patch", "nodes", "status", "the Node's conditions do not show the shutdown", _WRITE_LEVELS),
+        ("create", "events", "", "the Node and the owners of killed pods get no Events", _EVENT_LEVELS),
+    )
 )
 RIGHTS = tuple(need.right for need in NEEDED_RIGHTS)
 #: A review of it names no pod, so it is refused to a node's identity, which may get its own pods.

@@ -137,9 +137,6 @@ def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
     ({"command": None}, "write command"),
     ({"command": None, "args": ["x"]}, "write command"),
     ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "variable 'A'"),
-    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}, "variable 'A'"),
-    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}}]},
-     "variable 'A'"),
     ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
 ])  # fmt: skip
 def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
