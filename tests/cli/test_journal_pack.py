@@ -148,27 +148,6 @@ def test_the_copy_has_the_originals_verdict(
     assert run("journal", "check", "--journal", again).code == code
 
 
-def test_where_the_original_lay_is_not_told(
-    run: Run, fragile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error of the disk names a path; the copy has what went wrong, and not where."""
-    read, name = DirectorySource.read, segments(fragile)[1].name
-
-    def failing(self: DirectorySource, file: str, offset: int, size: int) -> bytes:
-        if file == name and offset > 5000:
-            raise OSError(5, "Input/output error", f"{self.location}/{file}")
-        return read(self, file, offset, size)
-
-    monkeypatch.setattr(DirectorySource, "read", failing)
-    monkeypatch.setattr("ebbtide.events.reader.CHUNK_BYTES", 4096)
-    file = tmp_path / "copy.zip"
-    assert run("journal", "pack", "--redact", "--journal", fragile, "-o", file).code == 5
-    with zipfile.ZipFile(file) as archive:
-        manifest = archive.read("manifest.json").decode()
-    assert "cannot be read" in manifest
-    assert str(fragile) not in manifest
-
-
 def test_a_copy_that_does_not_verify_gets_no_name(
     run: Run, fragile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.config import ConfigError, Loaded, load, parse
-from ebbtide.config.fields import fields_of
-from ebbtide.config.loading import FIELDS, MISTAKES_MAX
-from ebbtide.config.schema import KubeletConfiguration, NodeSection, Tracing
+from ebbtide.config.loading import MISTAKES_MAX
+from ebbtide.config.schema import NodeSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
 
@@ -209,14 +208,6 @@ def test_files_are_read_from_disk(tmp_path: Path) -> None:
         load(["a\0b"])
 
 
-@pytest.mark.parametrize("written", ["/run/systemd/logind.conf.d/", "//run/systemd/x/../logind.conf.d"])
-def test_a_drop_in_folder_means_the_same_however_it_is_written(written: str) -> None:
-    """A trailing slash is no other folder."""
-    assert (
-        loaded(f"{OWN}dropInDirectory: {written}\n").config.drop_in_directory == "/run/systemd/logind.conf.d"
-    )
-
-
 def test_a_drop_in_folder_that_logind_does_not_read_is_refused() -> None:
     """A drop-in elsewhere would do nothing: the folders that do are named."""
     said = error(f"{OWN}dropInDirectory: /foo\n")
@@ -297,26 +288,6 @@ def test_a_wrong_value_is_named_with_its_line_and_its_cure(fields: str, message:
     with pytest.raises(ConfigError) as raised:
         loaded(OWN + f"node:\n  # this:\n  {fields}\n")
     assert str(raised.value).startswith(f"0.yaml:5: {message}")
-
-
-#: A truth value in each place that means something else; for Python it is a number.
-TRUTHS = [
-    *(f"{name}: true" for name, field in FIELDS.items() if field.kind != "true or false"),
-    *(f"node: {{{name}: true}}" for name in fields_of(NodeSection)),
-    *(f"tracing: {{{name}: true}}" for name in fields_of(Tracing)),
-    "shutdownGracePeriodByPodPriority: [{priority: true, shutdownGracePeriodSeconds: 5}]",
-    "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: true}]",
-]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [OWN + line for line in TRUTHS]
-    + [KUBELET + line for line in TRUTHS if line.partition(":")[0] in fields_of(KubeletConfiguration)],
-)
-def test_true_is_no_number(text: str) -> None:
-    """In our own configuration, and in those fields of the kubelet's that are read."""
-    assert error(text).startswith("0.yaml:3: ")
 
 
 def test_all_mistakes_of_all_files_are_told_at_once() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ebbtide import manifests as manifest_pods
 from ebbtide.actors.edges.linux.proc import SignalForecast
@@ -24,7 +22,6 @@ from ebbtide.doctor.rules import (
 )
 from ebbtide.doctor.snapshot import (
     NEEDED_RIGHTS,
-    SINGLE_UNIT_DISTRIBUTIONS,
     ApiServerState,
     JournalState,
     KubeletState,
@@ -48,8 +45,6 @@ from tests.doctor.values import (
     node,
 )
 
-TRI = st.sampled_from((None, False, True))
-NUMBERS = st.none() | st.integers(0, 10**12)
 LOCKED = BUS._replace(kubelet_lock=True)
 AWAY = RUNTIME._replace(problem="nothing listens there")
 SILENT = API._replace(problem="no answer in 5 s")
@@ -266,34 +261,6 @@ def test_what_run_would_refuse() -> None:
     """The daemon's own line, its cure told apart."""
     (finding,) = examine(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
     assert finding[1:4] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
-
-
-@given(
-    st.sampled_from(("auto", "api", "cri", "observe")),
-    st.builds(
-        KubeletState,
-        loaded=TRI,
-        active=TRI,
-        grace_ns=NUMBERS,
-        beside=st.sampled_from(((), SINGLE_UNIT_DISTRIBUTIONS[:1])),
-    ),
-    st.builds(RuntimeState, st.text(max_size=3), problem=st.text(max_size=3)),
-    st.builds(
-        ApiServerState,
-        st.text(max_size=3),
-        st.text(max_size=3),
-        st.text(),
-        known=TRI,
-        taint=TRI,
-        confined=TRI,
-    ),
-)
-def test_whatever_is_seen_is_judged(
-    mode: str, kubelet: KubeletState, runtime: RuntimeState, api: ApiServerState
-) -> None:
-    """No sight makes a rule raise, and each finding has a code, a sentence and a cure."""
-    sight = in_mode(mode, kubelet=kubelet, runtime=runtime, api=api)
-    assert all(each.code and each.message and each.cure for each in examine(sight))
 
 
 # --- identity and rights -----------------------------------------------------------------------
