@@ -75,13 +75,13 @@ async def serve(
     # non-blocking, because that one may hang.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            reason = "something that is not a socket stands there: name another with --socket"
+            reason = "something that is not a socket stands there: name another --runtime"
             raise OSError(errno.EEXIST, reason)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
             # "Again" means a full backlog: a daemon listens.
             if client.connect_ex(os.fspath(path)) in (0, errno.EAGAIN):
-                raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
+                raise OSError(errno.EADDRINUSE, "another daemon listens there: name another --runtime")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

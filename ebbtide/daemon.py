@@ -164,7 +164,7 @@ class Daemon:
                 nursery.start_soon(edge.run, self._inbox)
             nursery.start_soon(self._signals)
             nursery.start_soon(self._reload)
-            if self._options.control_socket.parent != self._options.control_socket:
+            if self._options.sockets:
                 await nursery.start(self._control)
                 if self._options.of_node:
                     nursery.start_soon(self._view)
@@ -250,7 +250,6 @@ class Daemon:
         viewer = view.Viewer(
             [options.journal, *map(Path, fallbacks)],
             options.runtime,
-            options.control_socket,
             lambda: self.status.phase == "idle",
             self._until_shutdown,
             environment_of_children,

@@ -16,9 +16,9 @@ PROCESS = "process"
 MODES = ("auto", "api", "cri", "observe", PROCESS)
 
 
-def control_socket(runtime: Path, socket: Path | None = None) -> Path:
-    """A daemon's control socket: the given path, or the one in its runtime folder."""
-    return socket or runtime / "ebbtide.sock"
+def control_socket(runtime: Path) -> Path:
+    """A daemon's control socket, in its runtime folder."""
+    return runtime / "ebbtide.sock"
 
 
 class RunOptions(NamedTuple):
@@ -33,7 +33,8 @@ class RunOptions(NamedTuple):
     pods: Path | None = None
     journal: Path = JOURNAL_PATH
     runtime: Path = RUNTIME_PATH
-    socket: Path | None = None
+    #: False: no socket, for a machine in a simulation.
+    sockets: bool = True
     #: Newest lines of a straggler's output in its autopsy; 0 keeps none.
     capture_lines: int = 0
     mode: str = PROCESS
@@ -43,7 +44,7 @@ class RunOptions(NamedTuple):
 
     @property
     def control_socket(self) -> Path:
-        return control_socket(self.runtime, self.socket)
+        return control_socket(self.runtime)
 
     @property
     def of_node(self) -> bool:

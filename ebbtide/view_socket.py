@@ -63,9 +63,9 @@ class View(NamedTuple):
 
 
 VIEWS = {
-    "status": View(("status",), frozenset({"--output"}), ("--journal", "--runtime", "--socket"), cheap=True),
+    "status": View(("status",), frozenset({"--output"}), ("--journal", "--runtime"), cheap=True),
     "plan": View(("plan",), frozenset({"--output", "--grant"}), ("--runtime",)),
-    "doctor": View(("doctor",), frozenset({"--output"}), ("--first-journal", "--runtime", "--socket")),
+    "doctor": View(("doctor",), frozenset({"--output"}), ("--first-journal", "--runtime")),
     "timeline": View(
         ("replay", "timeline"),
         frozenset({"--output", "--all", "--actor", "--pod", "--wave", "--since", "--until"}),
@@ -114,7 +114,6 @@ class Viewer:
         self,
         journals: Sequence[Path],
         runtime: Path,
-        socket: Path,
         idle: Callable[[], bool],
         shutdown: Callable[[], Awaitable[None]],
         environment: Callable[[], dict[str, str]],
@@ -125,7 +124,6 @@ class Viewer:
             "--journal": [f"--journal={each}" for each in journals],
             "--first-journal": [f"--journal={journals[0]}"],
             "--runtime": [f"--runtime={runtime}"],
-            "--socket": [f"--socket={socket}"],
         }
         self._journals = journals
         self._idle, self._shutdown, self._environment = idle, shutdown, environment

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.shared_options import runtime_option, socket_option
+from ebbtide.cli.common.shared_options import runtime_option
 from ebbtide.options import control_socket
 
 HURRY_EPILOG = """\b
@@ -28,9 +28,8 @@ Examples:
 
 @click.command(epilog=HURRY_EPILOG)
 @click.argument("pod")
-@socket_option
 @runtime_option
-def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
+def hurry(pod: str, runtime: Path) -> None:
     """Stop waiting for POD: its grace ends now.
 
     POD is namespace/name, a UID, or a unique name. The pod keeps the 2 s between stop signal and SIGKILL.
@@ -40,18 +39,17 @@ def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
 
     # Over the socket, without a signal of our own: the daemon decides, so that the journal has the caller
     # and a replay gives the same end.
-    ask("hurry", control_socket(runtime, socket), pod=pod)
+    ask("hurry", control_socket(runtime), pod=pod)
     click.echo(f"asked: {visible(pod)} is not waited for any longer")
 
 
 @click.command(epilog=RELEASE_EPILOG)
-@socket_option
 @runtime_option
-def release(socket: Path | None, runtime: Path) -> None:
+def release(runtime: Path) -> None:
     """Let the machine go now, whatever still runs."""
     from ebbtide.control import ask
 
-    ask("release", control_socket(runtime, socket))
+    ask("release", control_socket(runtime))
     click.echo("asked: the machine may go")
 
 

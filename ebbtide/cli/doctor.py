@@ -14,7 +14,6 @@ from ebbtide.cli.common.shared_options import (
     output_option,
     run_options,
     runtime_option,
-    socket_option,
 )
 from ebbtide.options import PROCESS
 
@@ -38,7 +37,6 @@ Examples:
 @config_option
 @journal_option
 @runtime_option
-@socket_option
 @node_options
 @output_option("table", "json")
 def doctor(
@@ -46,7 +44,6 @@ def doctor(
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
-    socket: Path | None,
     mode: str | None,
     cri: Path | None,
     kubeconfig: str | None,
@@ -78,7 +75,6 @@ def doctor(
         config=configs,
         journal=journal,
         runtime=runtime,
-        socket=socket,
     )
     here = LocalNode(options)
     snapshot = gather(here, measure=measure)

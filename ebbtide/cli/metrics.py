@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ebbtide.cli.common.output import show_json
-from ebbtide.cli.common.shared_options import output_option, runtime_option, socket_option
+from ebbtide.cli.common.shared_options import output_option, runtime_option
 from ebbtide.control import ask
 from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
@@ -36,11 +36,10 @@ Examples:
     "--kubelet-names", is_flag=True, help="kubelet_ before the names of KEP-2712's and KEP-3960's metrics."
 )
 @runtime_option
-@socket_option
 @output_option("prometheus", "json")
-def metrics(kubelet_names: bool, runtime: Path, socket: Path | None, output: str) -> None:
+def metrics(kubelet_names: bool, runtime: Path, output: str) -> None:
     """Print the metrics as Prometheus's text, or as JSON."""
-    meters, around = meters_of_daemon(control_socket(runtime, socket))
+    meters, around = meters_of_daemon(control_socket(runtime))
     prefix = KUBELET_PREFIX if kubelet_names else ""
     if output == "json":
         show_json(metrics_document(meters, around, prefix))

@@ -20,7 +20,6 @@ from ebbtide.cli.common.shared_options import (
     node_name_option,
     refuse_node_options,
     runtime_option,
-    socket_option,
 )
 from ebbtide.options import MODES, PROCESS, RunOptions
 
@@ -64,7 +63,6 @@ Examples:
 @config_option
 @journal_option
 @runtime_option
-@socket_option
 @click.option(
     "--capture-lines",
     type=click.IntRange(0, 100),
@@ -88,7 +86,6 @@ def run(
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
-    socket: Path | None,
     capture_lines: int,
     keep_lock: bool,
 ) -> int:
@@ -98,7 +95,15 @@ def run(
     alone.
     """
     options = RunOptions(
-        configs, pods, journal, runtime, socket, capture_lines, mode, cri, kubeconfig, node_name
+        config=configs,
+        pods=pods,
+        journal=journal,
+        runtime=runtime,
+        capture_lines=capture_lines,
+        mode=mode,
+        cri=cri,
+        kubeconfig=kubeconfig,
+        node_name=node_name,
     )
     if keep_lock:
         # Before any import: the parent lives as long as the machine, and must stay small.

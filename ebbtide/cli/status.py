@@ -11,7 +11,7 @@ import click
 from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, Refused, say, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
-from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option, socket_option
+from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.units import short_span, span_s
@@ -31,7 +31,6 @@ GOING_DOWN = ("running", "cancelling", "released")
 @click.command(epilog=EPILOG)
 @journals_option
 @runtime_option
-@socket_option
 @click.option(
     "--ready",
     is_flag=True,
@@ -39,7 +38,7 @@ GOING_DOWN = ("running", "cancelling", "released")
     " A daemon that is switched off by configuration is.",
 )
 @output_option("table", "json")
-def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready: bool, output: str) -> int:
+def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) -> int:
     """Show whether this node is protected, and the last shutdown's outcome.
 
     Exit code 1: not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is torn,
@@ -47,7 +46,7 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
     """
     from ebbtide.node import LocalNode
 
-    answered, why = LocalNode(RunOptions(runtime=runtime, socket=socket)).status
+    answered, why = LocalNode(RunOptions(runtime=runtime)).status
     if ready:
         # The meaning of READY: armed with a list of pods, in a shutdown, or switched off on purpose. If the
         # last were not ready, a rollout that switches it off could not end.

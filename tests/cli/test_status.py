@@ -191,7 +191,7 @@ def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Pa
     """Each verb reaches the socket, with the pod; a refusal is quoted."""
     daemon.answer = {"ok": True, "data": {}}
     assert run("hurry", "shop/web-0", "--runtime", tmp_path).code == 0
-    assert run("release", "--socket", daemon.path).code == 0
+    assert run("release", "--runtime", daemon.path.parent).code == 0
     assert daemon.asked == [{"verb": "hurry", "pod": "shop/web-0"}, {"verb": "release"}]
     daemon.answer = {"ok": False, "error": "no shutdown is running: there is nothing to release"}
     ran = run("release", "--runtime", tmp_path)

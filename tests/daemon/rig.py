@@ -240,7 +240,7 @@ class Rig:
 
     async def ebbtide(self, *words: str) -> str:
         """A command of an operator on the running daemon; its output. Raises CalledProcessError."""
-        argv = [*self.enter, *EBBTIDE, *words, "--socket", str(self.runtime / "ebbtide.sock")]
+        argv = [*self.enter, *EBBTIDE, *words, "--runtime", str(self.runtime)]
         done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
         return done.stdout.decode()
 

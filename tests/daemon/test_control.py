@@ -123,7 +123,7 @@ def test_a_second_daemon_on_one_runtime_folder_is_refused_by_name_and_pid(tmp_pa
 
 
 async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
-    """``--socket`` on an existing file costs nobody that file."""
+    """An existing file at the socket's path stays."""
     path = tmp_path / "notes.txt"
     path.write_text("keep me")
     with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="not a socket")):

@@ -39,7 +39,6 @@ class Node:
         self.viewer = Viewer(
             [journal, runtime / "never-needed"],
             runtime,
-            runtime / "ebbtide.sock",
             lambda: self.idle,
             self.begun.wait,
             environment_of_children,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
-from pathlib import Path
 from typing import cast
 
 import trio
@@ -42,7 +41,7 @@ from tests.world.gate import GatedStorage
 from tests.world.node import Node
 
 #: No socket: what people ask comes over `Life.hurry` and `Life.release`.
-NO_SOCKET = RunOptions(socket=Path("/"))
+NO_SOCKET = RunOptions(sockets=False)
 
 MACHINE = "machine"
 

@@ -156,15 +156,6 @@ runtime_option = click.option(
     help="Where the daemon keeps what goes with the boot: its socket, its pods' records.",
 )
 
-socket_option = click.option(
-    "--socket",
-    type=click.Path(path_type=Path),
-    default=None,
-    metavar="PATH",
-    help="The daemon's control socket.  [default: ebbtide.sock in the runtime directory]",
-)
-
-
 # --- a Kubernetes node: the daemon's own options, under the same names --------------------------
 
 
