@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 
 from ebbtide.actors.episode import EPISODE, EpisodeState
-from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Tell
+from ebbtide.actors.interfaces import Clock, Edge, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths
 from ebbtide.control import ControlError, control_verbs, serve
-from ebbtide.daemon_status import ended_text, shipping_json, status_of
+from ebbtide.daemon_status import shipping_json, status_of
 from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
@@ -110,8 +110,6 @@ class Daemon:
         self.local: ProcessEdge | None = None
         #: None where no segment is shipped.
         self.shipping: ShippingEdge | None = None
-        #: UIDs of its ended pods that were reported.
-        self._ended: frozenset[str] = frozenset()
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
         self._segment_begun_ns = 0
@@ -344,8 +342,6 @@ class Daemon:
                 # months. musl has no such call.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
-        if any(isinstance(record.event, facts.ContainerExited | EpisodeClosed) for record in records):
-            self._report_ended()
         self._stepped.set()
         self._stepped = trio.Event()
         line = self._status_line()
@@ -361,21 +357,6 @@ class Daemon:
         if over and not self.sequencer.system.episode:
             self._begin_segment()
             self._grown.set()
-
-    def follow_local(self, local: ProcessEdge) -> None:
-        """In mode process an ended pod stays down: reports it."""
-        self.local = local
-        local.followed = self._report_ended
-
-    def _report_ended(self) -> None:
-        # A shutdown ends them on purpose. If the machine stays up, its close reports them.
-        if self.local is None or self.sequencer.system.episode:
-            return
-        ended = self.local.ended()
-        names = [pod.label for pod in ended if pod.uid not in self._ended]
-        self._ended = frozenset(pod.uid for pod in ended)
-        if names:
-            self._tell(NOTICE, ended_text(names))
 
     def _status_line(self) -> str:
         status = self.status

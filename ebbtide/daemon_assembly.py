@@ -195,8 +195,7 @@ async def _assemble(
             metering,
         )
     )
-    if parts.local is not None:
-        made[0].follow_local(parts.local)
+    made[0].local = parts.local
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
     if shipping is not None:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from ebbtide.actors.policy.planning import first_names
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Record, Stamp, episode_id, head_text
 from ebbtide.events.record.episode_fold import RecordPoint
@@ -264,12 +263,6 @@ def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) 
         },
         "shutdown": shutdown,
     }
-
-
-def ended_text(labels: Sequence[str]) -> str:
-    """For ended pods of mode process, which no component starts again."""
-    have, them = ("has ended and is", "it") if len(labels) == 1 else ("have ended and are", "them")
-    return f"{first_names(labels)} {have} not started again: write the manifest anew (touch) to start {them}"
 
 
 def last_boot_json(said: d.LastBootEnded) -> dict[str, Any]:

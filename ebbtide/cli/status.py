@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import click
 
+from ebbtide.actors.policy.planning import first_names
 from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, Refused, say, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
@@ -95,7 +96,6 @@ def _protected(document: dict[str, Any]) -> bool:
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
-    from ebbtide.daemon_status import ended_text
     from ebbtide.events.record.severity import SEVERITY_SIGNS
 
     if not document["running"]:
@@ -122,7 +122,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "scheduled", time_text(document["scheduledTime"])
         yield from node_rows(document)
         if document["endedPods"]:
-            yield "pods", ended_text(document["endedPods"])
+            ended = first_names(document["endedPods"])
+            yield "pods", f"ended and not started again: {ended}; touch a manifest to start its pod"
         journal = document["journal"]
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"

@@ -83,8 +83,6 @@ class ProcessEdge:
         pod_ip: str = "127.0.0.1",
         mono_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        #: Called after manifests were read.
-        self.followed: Callable[[], None] = lambda: None
         for folder in (state_dir, state_dir / "pods", state_dir / "output"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Its files say which processes are pods.
@@ -229,7 +227,6 @@ class ProcessEdge:
                 facts = [fact for change in batch for fact in self._changes.take(change)]
                 if facts:
                     await outlet.put(*facts)
-                self.followed()
 
     async def _trim(self) -> None:
         while True:
