@@ -192,9 +192,11 @@ class LogindBed:
             lambda: any(message.body[1:] == (LAST_WORD,) for message in overheard), "the bus is not overheard"
         )
 
-    async def power_off(self, kind: str = "poweroff") -> None:
-        """Ask logind to go down, as ``systemctl KIND`` does."""
+    async def power_off(self, kind: str = "poweroff") -> int:
+        """Ask logind to go down, as ``systemctl KIND`` does. Returns when, in monotonic ns."""
+        asked_ns = time.monotonic_ns()
         await self.call(METHODS[kind], "b", False)
+        return asked_ns
 
     async def schedule(self, kind: str, in_seconds: float) -> int:
         """As ``shutdown +N``; the wall clock's nanoseconds at which it is due."""

@@ -122,5 +122,5 @@ async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_
     }
     status = json.loads((daemon.folder / "run/cri/node.json").read_text())
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Ready", "False")]
-    assert beside.log("ebbtide").count("no kubeconfig is there") == 1
+    assert beside.log("ebbtide").count("there is no kubeconfig") == 1
     await daemon.verify()

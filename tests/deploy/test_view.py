@@ -19,7 +19,6 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, CommandResult
 from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX, ending
-from ebbtide.events.decisions import WaveStarted
 from tests.commands import Ran
 from tests.deploy.granted import applied, speaking
 from tests.deploy.rendering import Object, merged, place, rendered
@@ -29,8 +28,9 @@ from tests.node.client import Refused
 from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.identities import TENANT
 from tests.node.image import IMAGE
-from tests.node.pods import STUBBORN, pod, running
+from tests.node.pods import pod, running
 from tests.node.shutdowns import power_off
+from tests.node.witness import Witness
 
 pytestmark = pytest.mark.node
 
@@ -41,8 +41,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PROGRAMS = "/opt/programs"
 #: Without a graceful shutdown of its own.
 KUBELET = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
-#: The last 4 of them for what is critical: a wave that is long enough for some looks on a slow machine.
-PERIOD_SECONDS = 18
+#: A slow machine ends no wave: the first ends with its pod.
+PERIOD_SECONDS = 600
 #: What somebody would be glad of who has this role.
 REFUSED: dict[str, tuple[str, str, Any]] = {
     "exec elsewhere": ("POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=1", None),
@@ -109,8 +109,8 @@ async def no_policy(bed: Bed) -> None:
 class Looking:
     """``kubectl ebbtide`` as the tenant."""
 
-    def __init__(self, bed: Bed, daemon: Daemon) -> None:
-        self.bed, self.daemon = bed, daemon
+    def __init__(self, bed: Bed, daemon: Daemon, witness: Witness) -> None:
+        self.bed, self.daemon, self.witness = bed, daemon, witness
         self.kubeconfig = bed.secrets.kubeconfig(TENANT, bed.server, "tenant")
         plugin = daemon.folder / "kubectl-ebbtide"
         plugin.write_text(PLUGIN)
@@ -148,7 +148,7 @@ class Looking:
 
 @pytest.fixture
 async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
-    """A daemon, a pod that only SIGKILL ends, and the pod to ask in. Nobody has the roles yet."""
+    """A daemon, a pod that ends when the test says so, and the pod to ask in. No user has the roles yet."""
     await bed.start_over(**KUBELET)
     daemon = Daemon(bed, tmp_path / "state/journal", "auto")
     daemon.configure(shutdownGracePeriod=f"{PERIOD_SECONDS}s", shutdownGracePeriodCriticalPods="4s")
@@ -157,7 +157,8 @@ async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
     words = [COMMAND[0], *COMMAND[1:2], f"'{COMMAND[2]}'"]
     (programs / "ebbtide").write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
     (programs / "ebbtide").chmod(0o755)
-    await running(bed, pod("web", "node-1", STUBBORN, terminationGracePeriodSeconds=60))
+    witness = Witness(bed)
+    await running(bed, witness.pod("web", waits=True, terminationGracePeriodSeconds=PERIOD_SECONDS))
     await daemon.start_ready()
     async with applied(bed, "view", ("DaemonSet",), no_policy):
         (made,) = [each for each in rendered("view") if each["kind"] == "DaemonSet"]
@@ -166,7 +167,7 @@ async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
             await bed.api.until(
                 PODS, lambda found: [each["status"].get("phase") for each in found["items"]] == ["Running"]
             )
-            yield Looking(bed, daemon)
+            yield Looking(bed, daemon, witness)
         finally:
             await bed.api.delete(f"{place(made)}/{made['metadata']['name']}")
             await daemon.stop()
@@ -186,8 +187,10 @@ async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
     await _answers(looking)
     assert await refused(speaking(bed, TENANT.token)) == set(REFUSED)
     await _shell(looking)
-    await _shutdown(bed, looking)
     await _nobody_there(looking)
+    await looking.daemon.start_ready()
+    # Last: it stops the kubelet for pods that no delete ends, and then no exec reaches the node.
+    await _shutdown(bed, looking)
 
 
 async def _answers(looking: Looking) -> None:
@@ -234,14 +237,16 @@ async def _shutdown(bed: Bed, looking: Looking) -> None:
     seen: dict[str, Ran] = {}
 
     async def look() -> None:
-        await looking.daemon.until(lambda: looking.daemon.events(WaveStarted), "no wave begins")
+        await looking.daemon.until(lambda: looking.witness.times("web", "signal"), "no stop signal")
         seen["status"] = await looking("status", "-o", "json")
         seen["plan"] = await looking("plan")
         seen["timeline"] = await looking("timeline", "--pod", "web")
+        looking.witness.lets_end("web")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await power_off(bed)
+    assert seen["status"].code == 0, seen
     status = json.loads(seen["status"].out)
     assert status["phase"] == "running", seen
     assert status["shutdown"]["kind"] == "poweroff"

@@ -142,7 +142,7 @@ async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
         assert [each["name"] for each in document["handover"]] == ["etcd-node-1"]
         table = (await ebbtide(bed, "plan", "--config", by_api, *where)).out
         assert "poweroff, halt: by api (mode auto)" in table
-        assert "no delete ends these: over the runtime, last: etcd-node-1" in table
+        assert "no delete ends these: over the runtime, last: default/etcd-node-1" in table
         alone = configured(bed, member, None, tmp_path)
         said = await ebbtide(bed, "plan", "--mode", "cri", "--config", alone, *where, "-o", "json")
         priorities = {each["name"]: each["priority"] for wave in said.json["waves"] for each in wave["pods"]}

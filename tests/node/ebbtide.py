@@ -145,10 +145,12 @@ class Daemon:
         """Returns when it is as it is after some minutes on a quiet node: granted what it asked for (unless
         nobody may be), and with the parts that its mode uses in reach.
         """
+        earlier = len(self.records())
         await self.start()
-        await self.until(lambda: self.is_ready(granted), "it does not get ready")
+        await self.until(lambda: self.is_ready(granted, earlier), "it does not get ready")
 
-    def is_ready(self, granted: bool = True) -> bool:
+    def is_ready(self, granted: bool = True, earlier: int = 0) -> bool:
+        """By the journal's records without the first ``earlier`` ones, which another start wrote."""
         needed: dict[type[Event], Callable[[Any], bool]] = {
             GrantAssessed: lambda each: each.sufficient or not granted
         }
@@ -156,7 +158,7 @@ class Daemon:
             needed[RuntimeRead] = lambda each: each.reachable
         if self.is_of_node and self.server:
             needed[ApiRead] = lambda each: each.reachable
-        records = self.records()
+        records = self.records()[earlier:]
         last = {type(record.event): record.event for record in records}
         return all(kind in last and holds(last[kind]) for kind, holds in needed.items())
 
