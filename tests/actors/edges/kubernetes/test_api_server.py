@@ -39,11 +39,11 @@ from tests.actors.edges.kubernetes.write_rig import (
     RULES,
     TRACE,
     TRACEPARENT,
-    Fixed,
     Hand,
     delete,
     known,
     of_kind,
+    store_of,
 )
 from tests.events.making import Told, step, write_steps
 from tests.node.bed import Bed
@@ -110,7 +110,7 @@ async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
     async with linked(rights) as link:
         told: list[str] = []
         writes = Writes(
-            link, Fixed(*known_pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line)
+            link, store_of(known_pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line)
         )
         yield Hand(writes, told)
 

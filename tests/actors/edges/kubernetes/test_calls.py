@@ -24,7 +24,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
-from tests.actors.edges.kubernetes.write_rig import TRACE, TRACEPARENT, Fixed, known
+from tests.actors.edges.kubernetes.write_rig import TRACE, TRACEPARENT, known, store_of
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
 
@@ -46,7 +46,7 @@ def delete(uid: str = "a", **fields: Any) -> d.DeletePod:
 class Hand:
     def __init__(self, behaviour: Behaviour, *uids: str) -> None:
         self.server, self.outbox = Scripted(behaviour), Outbox()
-        self.lookup = Fixed(*map(seen, uids))
+        self.lookup = store_of(map(seen, uids))
         self.told: list[str] = []
         self.writes = Writes(
             self.server,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +12,6 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import config_maps
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, AnswerTooLong
 from ebbtide.actors.edges.kubernetes.config_maps import (
     PREFIX,
     ConfigMapSource,
@@ -28,7 +26,7 @@ from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
-from tests.events.making import OTHER_ID, Told, stamp, step, write_steps
+from tests.events.making import OTHER_ID, stamp, step, write_steps
 from tests.journals import JOURNAL_ID
 from tests.waiting import until
 
@@ -44,23 +42,6 @@ def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
 
 def name(number: int) -> str:
     return f"{PREFIX}-{UID}-{number:010d}"
-
-
-async def test_of_two_leaders_one_is_fenced(autojump_clock: MockClock) -> None:
-    """Who comes second to a number has lost for good: whatever waits ends, and is in nobody's journal."""
-    server, told = ConfigMaps(Draws(1)), Told()
-    async with leading(storage(server, "one"), told) as (old, _):
-        await write_steps(old, 1, synced=True)
-        async with leading(storage(server, "two")) as (new, _):
-            await write_steps(new, 1, synced=True)
-            old.append(step(old.last_seq + 1, synced=True))
-            assert not await old.wait_synced(old.last_seq)
-            assert old.lost
-            assert "another leader goes on with this journal: two" in told.lost[0]
-            await write_steps(new, 2, synced=True)
-    raws, verdict = await read(storage(server))
-    assert verdict.state == "intact"
-    assert len(raws) == new.last_seq == 14
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -154,25 +135,6 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
     assert server.creates == creates
 
 
-async def test_an_answer_that_is_too_long_is_asked_for_in_parts(autojump_clock: MockClock) -> None:
-    """However large the pieces are, the journal is read: to ask the same again would be too long again."""
-
-    class Narrow(ConfigMaps):
-        async def call(self, method: str, path: str, **fields: Any) -> Answer:
-            answer = await super().call(method, path, **fields)
-            if len(answer.body) > 5000:
-                raise AnswerTooLong("an answer of more than 5000 bytes")
-            return answer
-
-    server = Narrow(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        await write_steps(writer, 20, synced=True)
-    place = storage(server)
-    await place.acquire("")
-    raws, verdict = await read(place)
-    assert (verdict.state, len(raws)) == ("intact", 61)
-
-
 async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
     """Each as it is by itself, wherever a part of the list ends, without what a removal has left behind; one
     with somebody else's piece in the middle comes more than once.
@@ -215,12 +177,6 @@ async def all_contents(server: ConfigMaps) -> list[tuple[str, Contents]]:
     found: list[tuple[str, Contents]] = []
     await read_journals(server, "ebbtide", lambda uid, source: found.append((uid, contents_of(source))))
     return found
-
-
-def test_a_uid_that_no_name_can_hold_is_refused() -> None:
-    """Before anything is written."""
-    with pytest.raises(ValueError, match="no UID of a Node"):
-        ConfigMapStorage(ConfigMaps(Draws(1)), "ebbtide", "../x", "one")
 
 
 async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None:

@@ -120,10 +120,7 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
 async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
     for arguments, said in (
         ((), "say what to declare"),
-        (("--off", "--alive"), "say what to declare"),
         (("--off", "--alive", "--withdraw"), "say what to declare"),
-        (("--alive",), "say who you are with --by"),
-        (("--alive", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
         (("--off", "--yes"), "say who you are with --by"),
         (("--off", "--by", "a b"), "up to 64 letters"),
         (("--off", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
@@ -132,15 +129,6 @@ async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
         ran = await declare(rights, *arguments)
         assert (ran.code, ran.out) == (2, ""), arguments
         assert said in ran.err.splitlines()[-1]
-    words: tuple[str | Path, ...] = (
-        "outage",
-        "declare",
-        "nobody",
-        "--off",
-        "--by",
-        "ann",
-        "--kubeconfig",
-        rights,
-    )
+    words = ("outage", "declare", "nobody", "--off", "--by", "ann", "--kubeconfig", rights)
     ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
     assert (ran.code, ran.err) == (2, "ebbtide: there is no Node nobody: 'kubectl get nodes' lists them\n")

@@ -286,16 +286,3 @@ assert not [name for name in sys.modules if name.split(".")[0] == "kubernetes"]
 assert client.rest.__module__ == "kubernetes.aio.client.rest"
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-@pytest.mark.proof
-def test_all_of_the_package_later() -> None:
-    """Whoever imports it after us gets all of it: half a minute of a processor."""
-    script = """
-from ebbtide.actors.edges.kubernetes import api_client as ours
-ours.load_client()
-import kubernetes.aio.client as whole
-assert whole.rest.RESTClientObject and whole.CoreV1Api
-assert ours.load_client().rest is whole.rest.RESTClientObject
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)

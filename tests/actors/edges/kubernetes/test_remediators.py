@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import (
-    MACHINE_ANNOTATION,
-    MACHINE_NAMESPACE_ANNOTATION,
     ClusterView,
 )
-from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.actors.edges.proof_sources.remediators import (
     CLUSTER_API,
-    EARLIER,
     KINDS,
     MACHINES,
     NODE_NAME_ANNOTATION,
-    NOTED,
     Machines,
     Remediations,
     RemediatorSource,
@@ -31,7 +27,7 @@ from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
 from tests.node.bed import Bed
-from tests.node.client import Object, Refused
+from tests.node.client import Object
 
 __all__ = ["running_rights"]
 
@@ -46,7 +42,6 @@ LIST_RULES = [
 ] + [{"apiGroups": ["cluster.x-k8s.io"], "resources": ["machines"], "verbs": ["get"]}]
 LISTED = {name: path for name, (path, _) in KINDS.items()} | {CLUSTER_API: f"{MACHINES}/machines"}
 SERVED_SECONDS_MAX = 20.0
-NOT_THERE = f"{NOTED} is not there"
 NOT_YET = Said("unknown", error="it has not fenced the machine yet")
 
 
@@ -175,69 +170,3 @@ async def test_a_fence_agent_that_has_succeeded(rights: Path, kubelet: Kubelet, 
         await api_bed.api.delete(f"{far.path}/{kubelet.name}")
         assert await source.read(machine(kubelet)) is None
         await api_bed.api.patch(f"{far.path}/{kubelet.name}", {"metadata": {"finalizers": None}})
-
-
-#: What Cluster API writes into its Machine's status of a node, before and while it ends the machine.
-CHECKED = {"type": "HealthCheckSucceeded", "status": "False", "reason": "UnhealthyNode"}
-REMEDIATED = {"type": "OwnerRemediated", "status": "True", "reason": "Remediated"}
-DELETING = {"type": "Deleting", "status": "True", "reason": "WaitingForInfrastructureDeletion"}
-
-
-def infrastructure(reason: str, status: str = "False") -> Object:
-    return {"type": "InfrastructureReady", "status": status, "reason": reason}
-
-
-@asynccontextmanager
-async def managed(bed: Bed, kubelet: Kubelet, **spec: object) -> AsyncIterator[Remediator]:
-    """Cluster API with one Machine, noted on the Node; a finalizer holds it as its own does."""
-    async with installed(bed, CLUSTER_API, "Machine") as api:
-        await api.begin("machine-1", finalizer="machine.cluster.x-k8s.io")
-        await bed.api.patch(f"{api.path}/machine-1", {"spec": {"providerID": "test://worker", **spec}})
-        await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
-        yield api
-        with suppress(Refused):
-            await bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
-
-
-async def status(api: Remediator, *conditions: Object, boot: str = "boot-1") -> None:
-    await api.says("machine-1", nodeInfo={"bootID": boot}, conditions=[*conditions])
-
-
-async def test_a_machine_whose_infrastructure_was_deleted(
-    rights: Path, kubelet: Kubelet, api_bed: Bed
-) -> None:
-    """While we looked on, about this providerID and this boot. Nothing else that Cluster API says of it."""
-    off = Said("off", "providerID", "test://worker", "boot-1")
-    async with asking(rights, kubelet, CLUSTER_API) as (source, view):
-        # No Machine is noted on the Node, and nothing is installed.
-        assert await source.read(machine(kubelet)) is None
-        async with managed(api_bed, kubelet) as api:
-            with trio.fail_after(SERVED_SECONDS_MAX):
-                while await source.read(machine(kubelet)) is None:
-                    await view.of(kubelet.name).news.wait()
-            for said in (
-                (infrastructure("Ready", "True"), CHECKED, REMEDIATED),
-                (infrastructure("NotReady"), CHECKED),
-                (infrastructure("InstanceStopped"), DELETING),
-                (infrastructure("ObjectDoesNotExist"), DELETING),
-                # A provider's word, mirrored: the end of the machine was asked for, and it runs.
-                (infrastructure("Deleted"), DELETING),
-                (infrastructure("InternalError", "Unknown"), DELETING),
-            ):
-                await status(api, *said)
-                assert await source.read(machine(kubelet)) == NOT_YET, said
-            # What is deleted waits for its own Node to go: it goes on to say so.
-            await api_bed.api.delete(f"{api.path}/machine-1")
-            await status(api, infrastructure("ObjectDeleted"), DELETING)
-            assert await source.read(machine(kubelet)) == off
-            assert await source.read(machine(kubelet)) == off
-            # A finalizer that was taken away by hand: the machine runs.
-            news = view.of(kubelet.name).news
-            await kubelet.renew()
-            with trio.fail_after(SERVED_SECONDS_MAX):
-                await news.wait()
-            assert await source.read(machine(kubelet)) == Said("unknown", error=EARLIER)
-            # What is gone is no proof: it may as well have been moved.
-            await api_bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
-            with pytest.raises(Unread, match=NOT_THERE):
-                await source.read(machine(kubelet))

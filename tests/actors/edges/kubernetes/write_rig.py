@@ -13,7 +13,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_writes import Writes
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeletePod
@@ -41,32 +41,11 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
-class Fixed:
+def store_of(pods: Iterable[KnownPod]) -> PodStore:
     """A watch that knows these pods."""
-
-    def __init__(self, *pods: KnownPod) -> None:
-        self._pods = {pod.uid: pod for pod in pods}
-
-    def add(self, pod: KnownPod) -> None:
-        self._pods[pod.uid] = pod
-
-    def remove(self, uid: str) -> None:
-        del self._pods[uid]
-
-    def find(self, uid: str) -> KnownPod | None:
-        return self._pods.get(uid)
-
-    def find_named(self, namespace: str, name: str) -> KnownPod | None:
-        return next(
-            (pod for pod in self._pods.values() if (pod.namespace, pod.name) == (namespace, name)), None
-        )
-
-    def pods(self) -> list[KnownPod]:
-        return list(self._pods.values())
-
-    def exit_code(self, uid: str, container: str) -> int | None:
-        known = self.find(uid)
-        return None if known is None else known.ended.get(container)
+    store = PodStore()
+    store.replace(pods, "1")
+    return store
 
 
 def known(made: Object, **fields: Any) -> KnownPod:
@@ -126,7 +105,7 @@ async def writing(
     told: list[str] = []
     link = ApiClient(kubeconfig)
     writes = Writes(
-        link, Fixed(*pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line), folder
+        link, store_of(pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line), folder
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
