@@ -1,16 +1,13 @@
 """What all API writers share: repeated calls, parallel calls, objects, and finding pods.
 
-A write in a shutdown has little time. Within it the call is repeated if the server says "later". The caller
-gets the server's last answer or `Unanswered`, and never later than its time.
+A write in a shutdown has little time. Within it a call is repeated if the server says "later". The caller
+gets the last answer or `Unanswered`, never later than its time.
 
-Each parallel call needs a connection, and a new one (TLS) costs more processor time than the call, just when
-the pods' ends need it. So few calls run in parallel while the server is quick, and more while it is slow.
+A new connection (TLS) costs more processor time than a call, just when the pods' ends need it. So few calls
+run in parallel while the server is quick, and more while it is slow.
 
-Only the fields that a writer reads are decoded; the rest stays a plain dictionary.
-
-An order names a pod by the runtime's UID. The API wants namespace, name and its own UID, which the watch
-knows. If the watch does not know a pod, it may be gone, or the watch has not listed yet: one list of this
-node's pods answers that.
+An order names a pod by the runtime's UID. The watch knows the API's name and UID for it. For an unknown pod
+one list tells whether it is gone, or was not listed yet.
 """
 
 from __future__ import annotations
@@ -54,10 +51,7 @@ class Answer(NamedTuple):
 
 
 class Unanswered(Exception):
-    """No answer in time: the connection, TLS, the token, or a silent server.
-
-    ``sent`` False: the request certainly did not leave, so the server did not carry it out.
-    """
+    """No answer in time. ``sent`` False: the request certainly did not leave."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -65,7 +59,7 @@ class Unanswered(Exception):
 
 
 class AnswerTooLong(Unanswered):
-    """The answer is longer than the limit. A list may be asked for in parts."""
+    """A list may be asked for in parts."""
 
 
 class ApiCaller(Protocol):
@@ -90,8 +84,8 @@ AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
 #: Of an error's text in the journal.
 WHY_CHARACTERS_MAX = 200
-#: By code, how the server says that another object has this name (in a patch or a delete), or that the object
-#: is not on the node that asks (NodeRestriction, and the node authorizer since 1.32).
+#: By code, the server's words for a new object of this name, or for an object that is not on the node that
+#: asks (NodeRestriction, and the node authorizer since 1.32).
 GONE_TEXTS = {
     HTTP_NOT_FOUND: ("",),
     HTTP_CONFLICT: ("UID in precondition", "UID in the precondition"),
@@ -99,8 +93,7 @@ GONE_TEXTS = {
 }
 
 
-#: The texts of an API server that quote no object. Others may quote what was written, with its containers'
-#: output.
+#: An API server's texts that quote no object. Others may quote a container's output.
 API_TEXTS = (
     "cannot get resource",
     "cannot list resource",
@@ -154,7 +147,6 @@ class ApiCall:
         if seconds <= 0:
             raise Unanswered("there was no time left to ask", sent=False)
         try:
-            # A little later than the caller's own bound, which knows whether the request was sent.
             with trio.move_on_after(seconds + bounds.now.api_late_seconds):
                 answer = await self._caller.call(
                     method,
@@ -179,9 +171,7 @@ class ApiCall:
         content_type: str = JSON,
         again_seconds_max: float = AGAIN_SECONDS_MAX,
     ) -> Answer:
-        """Repeat after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once,
-        since a repeat would get the same answer.
-        """
+        """Repeat after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once."""
         again = AGAIN_SECONDS
         while True:
             last: Answer | Unanswered
@@ -191,12 +181,10 @@ class ApiCall:
                 raise
             except Unanswered as error:
                 last = error
-            # A repeat would not change any other answer.
             if isinstance(last, Answer) and last.code != HTTP_TOO_MANY and last.code < 500:
                 return last
             asked = last.retry_after_seconds if isinstance(last, Answer) else 0.0
             pause = asked or again
-            # The server asks for a longer pause than the time left.
             if pause >= self.left_seconds:
                 if isinstance(last, Unanswered):
                     raise last
@@ -218,7 +206,6 @@ class WriteParts(NamedTuple):
 
 
 def answer_text(answer: Answer) -> str:
-    """The code, and the server's text as far as it is known."""
     return f"{answer.code} {known_text(answer.body.decode(errors='replace'), API_TEXTS)}".rstrip()
 
 
@@ -234,7 +221,6 @@ def is_doubtful(answer: Answer) -> bool:
 
 
 def answer_ending(answer: Answer) -> Ending:
-    """Of an order with this one call."""
     return Ending() if answer.ok else Ending("failed", f"the API server answered {answer_text(answer)}")
 
 
@@ -242,14 +228,13 @@ def unanswered_ending(error: Unanswered) -> Ending:
     return Ending("timed-out", f"the API server: {str(error)[:WHY_CHARACTERS_MAX]}")
 
 
-#: The number of connections that the caller keeps.
 AT_ONCE_MAX = 32
-#: Of these, calls that are answered within milliseconds.
+#: Calls that are answered within milliseconds.
 QUICK_MAX = 8
 #: A longer call waits for the server, so another may start.
 QUICK_SECONDS = 0.05
 
-#: A slow server that answers gets a whole wave at once: the connections of one session.
+#: For a slow server that answers.
 WIDE_MAX = 110
 
 ItemT = TypeVar("ItemT")
@@ -266,7 +251,6 @@ class CallSlots:
         """Hold a place for the block. Exceptions come in a group."""
 
         async def make_room() -> None:
-            """Return the quick place when the work is done (which cancels this) or slow."""
             try:
                 await trio.sleep(QUICK_SECONDS)
             finally:
@@ -280,7 +264,6 @@ class CallSlots:
                 nursery.cancel_scope.cancel()
 
     def widen(self) -> None:
-        """From now on every call has a place."""
         if not self._wide:
             for each in (self._all, self._quick):
                 for _ in range(WIDE_MAX):
@@ -289,7 +272,7 @@ class CallSlots:
 
 
 async def for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[ResultT]]) -> list[ResultT]:
-    """The results in the order of the items."""
+    """In the order of the items."""
     slots, given = CallSlots(), list(items)
     results: dict[int, ResultT] = {}
 
@@ -320,14 +303,12 @@ class PodState(msgspec.Struct, rename="camel"):
 
 
 class ApiPod(msgspec.Struct):
-    """With the parts of the status that a writer passes on."""
-
     metadata: Metadata
     status: PodState = msgspec.field(default_factory=PodState)
 
 
 class ObjectMeta(msgspec.Struct, rename="camel"):
-    """Of any object but a pod, whose annotations can be large."""
+    """Not for pods, whose annotations can be large."""
 
     name: str = ""
     uid: str = ""
@@ -427,8 +408,6 @@ class PartMetadata(msgspec.Struct, rename="camel"):
 
 
 class ListPart(msgspec.Struct, Generic[ItemT]):
-    """A list, or a part of one."""
-
     metadata: PartMetadata
     items: list[ItemT] | None
 
@@ -441,12 +420,11 @@ class ListDenied(Exception):
 
 
 def listed_path(path: str, **fields: object) -> str:
-    """Of a list or watch, with these fields as its query."""
     return f"{path}?{urlencode(fields, quote_via=quote)}"
 
 
 def pods_path(node: str, **fields: object) -> str:
-    """Of a list or watch of this node's pods: all that the node's own identity may ask for."""
+    """All that the node's own identity may list or watch."""
     return listed_path("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **fields)
 
 
@@ -486,9 +464,8 @@ async def _ask_for_list(call: ApiCall, path: str) -> Answer:
 
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
-#: After a part over the limit: 50 of the largest pods have 75 MiB.
+#: The 50 largest possible pods have 75 MiB.
 TOO_LONG_DIVISOR = 4
-#: For lists that were over the limit.
 LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
 
 
@@ -499,9 +476,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """The projected objects and their resource version. ``path`` makes the list's path from the
-    fields of its query. ``limit``: the size of the first part; after a part over the limit the next ones
-    are smaller, since a pod object can be 1.5 MiB. Raises Unanswered, and what ``ask`` raises.
+    """``path`` makes the list's path from the fields of its query. ``limit``: the size of the first part;
+    after a part that is too long the next ones are smaller. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)

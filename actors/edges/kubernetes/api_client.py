@@ -1,23 +1,23 @@
 """The client of the API server: bounded calls, streams, and an identity that follows its files.
 
-The client runs on asyncio. trio-asyncio gives it a loop, and Trio's tasks wait for its calls. Only this
-module knows either. It is imported once the node is armed (`api_edge`).
+It runs on asyncio, in a loop by trio-asyncio. Only this module knows either. It is imported once the node is
+armed (`api_edge`).
 
-Only two modules of the package `kubernetes` are loaded: settings and connection (`RESTClientObject`, on
-aiohttp). ``import kubernetes`` would load all types of the API, twice: 47 MiB for a daemon that decodes a
-dozen fields itself. Python imports a package's ``__init__`` before its modules, so during the import empty
-modules stand in for the packages. Afterwards they leave the list of modules: a later ``import kubernetes``
-loads the real package.
+Of the package `kubernetes` only settings and connection (`RESTClientObject`, on aiohttp) are loaded. All of
+it takes 47 MiB, for a daemon that decodes a dozen fields itself. Python imports a package's ``__init__``
+before its modules, so during the import empty modules stand in for the packages; a later ``import
+kubernetes`` loads the real one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +25,7 @@ from pathlib import Path
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from weakref import WeakSet
 
 import trio
 
@@ -38,12 +39,10 @@ if TYPE_CHECKING:
     import trio_asyncio
 
 PACKAGE = "kubernetes"
-#: Packages without their ``__init__``.
 SKIPPED_PACKAGES = (PACKAGE, f"{PACKAGE}.aio", f"{PACKAGE}.aio.client", f"{PACKAGE}.aio.utils")
 CONNECTION_MODULE = f"{PACKAGE}.aio.client.rest"
 SETTINGS_MODULE = f"{PACKAGE}.aio.client.configuration"
 
-#: The whole process sees the stand-ins: one import at a time.
 _importing = Lock()
 
 
@@ -52,8 +51,6 @@ class ClientMissing(Exception):
 
 
 class ClientPackage(NamedTuple):
-    """The package's two classes, aiohttp, its type of a URL, and a loop for them on Trio."""
-
     rest: Any
     configuration: Any
     aiohttp: Any
@@ -62,10 +59,7 @@ class ClientPackage(NamedTuple):
 
 
 def load_client() -> ClientPackage:
-    """Takes about 0.3 s: for a thread. Raises ClientMissing.
-
-    Also imports trio-asyncio, which is in the same extra.
-    """
+    """Takes about 0.3 s: for a thread. Raises ClientMissing."""
     try:
         with _importing, _without_parents():
             rest, settings = import_module(CONNECTION_MODULE), import_module(SETTINGS_MODULE)
@@ -79,7 +73,6 @@ def load_client() -> ClientPackage:
 
 @contextmanager
 def _without_parents() -> Iterator[None]:
-    """Uses a package that is loaded already."""
     if PACKAGE in sys.modules:
         yield
         return
@@ -102,12 +95,13 @@ def _without_parents() -> Iterator[None]:
 CONNECTIONS_MAX = 128
 #: Two waves may be half a minute apart, and a new connection costs 2 ms of the processor.
 KEEPALIVE_SECONDS = 60.0
-#: Of an answer that was not read yet.
+#: The kernel closes once both directions are shut, mostly before the first look.
+CLOSING_LOOK_SECONDS, CLOSING_LOOKS_MAX = 0.005, 200
 READ_BUFFER_BYTES = 64 * 1024
 
 
 class Sending:
-    """Whether a request's head has left on a connection."""
+    """Has a request's head left on a connection?"""
 
     begun = False
 
@@ -117,7 +111,6 @@ _sending: ContextVar[Sending | None] = ContextVar("_sending", default=None)
 
 @contextmanager
 def noticing_sent() -> Iterator[Sending]:
-    """For the requests of the block in this task."""
     token = _sending.set(sending := Sending())
     try:
         yield sending
@@ -135,7 +128,7 @@ async def _refuse_redirect(*ignored: object) -> NoReturn:
     raise api.Unanswered("the server sends us elsewhere, where nothing is asked")
 
 
-#: For a command in a container (k8s.io/apimachinery, remotecommand): a message's first byte is its channel.
+#: For a command in a container: a message's first byte is its channel.
 EXEC_PROTOCOL = "v4.channel.k8s.io"
 STDOUT, STDERR, ENDED = 1, 2, 3
 
@@ -149,20 +142,22 @@ class CommandResult(NamedTuple):
 
 
 class ApiSession:
-    """Opens a connection with the first call. Make it in a thread, since it reads the machine's trust.
-
-    Raises UnusableCredentials.
-    """
+    """Make it in a thread, since it reads the machine's trust. Raises UnusableCredentials."""
 
     def __init__(self, client: ClientPackage, access: Access) -> None:
         #: When this changes, another session is needed.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
         self._refused = client.aiohttp.WSServerHandshakeError
-        # The caller's bound cancels the call.
         self._timeout = client.aiohttp.ClientTimeout(total=None)
-        #: Open streams: closing ends these, while calls may finish.
+        #: Closing ends these, while calls may finish.
         self._streams: set[Any] = set()
+        sockets = self._sockets = WeakSet[socket.socket]()
+
+        def open_socket(address: Any) -> socket.socket:
+            sockets.add(made := socket.socket(*address[:3]))
+            return made
+
         try:
             made = client.aiohttp.TraceConfig()
             made.on_request_headers_sent.append(_note_sent)
@@ -199,12 +194,12 @@ class ApiSession:
                         limit=CONNECTIONS_MAX,
                         ssl=self.ssl_context,
                         keepalive_timeout=KEEPALIVE_SECONDS,
+                        socket_factory=open_socket,
                     )
 
             self._rest = Rest(settings)
             if access.certificate:
-                # Python reads certificates only from files. This one is in memory, so the key stays off the
-                # disk.
+                # Python reads certificates only from files. In memory the key stays off the disk.
                 descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
                 try:
                     os.write(descriptor, access.certificate + b"\n" + access.key)
@@ -223,7 +218,7 @@ class ApiSession:
             raise UnusableCredentials(what) from None
 
     async def request(self, method: str, path: str, headers: dict[str, str], body: object) -> Any:
-        """On asyncio. aiohttp's response, with its body unread."""
+        """On asyncio."""
         url = self._url(self._server + path, encoded=True)
         made = await self._rest.request(
             method, url, headers=headers, body=body, _request_timeout=self._timeout
@@ -233,7 +228,6 @@ class ApiSession:
     async def execute(self, path: str, headers: dict[str, str], bytes_max: int) -> CommandResult | int:
         """On asyncio. A command's output, or the HTTP code of a refusal."""
         pieces: dict[int, bytearray] = {number: bytearray() for number in (STDOUT, STDERR, ENDED)}
-        # As `request` does with the first call.
         self._rest.pool_manager = self._rest.pool_manager or self._rest._create_pool_manager()
         asked = self._rest.pool_manager.ws_connect(
             self._url(self._server + path, encoded=True),
@@ -258,7 +252,6 @@ class ApiSession:
 
     @contextmanager
     def holding(self, response: Any) -> Iterator[None]:
-        """A stream for the time of the block."""
         self._streams.add(response)
         try:
             yield
@@ -270,6 +263,14 @@ class ApiSession:
         """On asyncio."""
         self.hang_up()
         await self._rest.close()
+        # Both sides end TLS, and a silent server would delay that for 30 s.
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for _ in range(CLOSING_LOOKS_MAX):
+            if all(each.fileno() < 0 for each in self._sockets):
+                break
+            await asyncio.sleep(CLOSING_LOOK_SECONDS)
 
     def hang_up(self) -> None:
         """On asyncio. End the streams: their readers open new ones."""
@@ -281,7 +282,7 @@ def _no_password() -> NoReturn:
     raise OSError("the key asks for a password")
 
 
-#: etcd takes objects of 1.5 MiB by default, the API server requests of 3 MiB. JSON may double it.
+#: etcd takes objects of 1.5 MiB; JSON may double it.
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -307,9 +308,7 @@ class LineStream:
         return bool(self._lines)
 
     async def line(self, silence_seconds_max: float) -> bytes | None:
-        """The next whole line; None at the end. Raises SilentStream; Unanswered for a lost connection or a
-        line longer than any object.
-        """
+        """None at the end. Raises SilentStream and Unanswered."""
         while not self._lines:
             with trio.move_on_after(silence_seconds_max) as silence:
                 piece = await self._read()
@@ -317,7 +316,6 @@ class LineStream:
                 raise SilentStream(f"silent for {span_s(silence_seconds_max)}")
             if not piece:
                 return None
-            # Joined once per line: a large object comes in many pieces.
             *ended, rest = piece.split(b"\n")
             if ended:
                 ended[0] = b"".join((*self._pieces, ended[0]))
@@ -330,7 +328,7 @@ class LineStream:
         return self._lines.pop()
 
     async def answer(self, silence_seconds_max: float) -> api.Answer:
-        """The whole body of a refusal. Raises as `line` does."""
+        """Raises as `line` does."""
         lines = []
         while (line := await self.line(silence_seconds_max)) is not None:
             lines.append(line)
@@ -347,8 +345,7 @@ FILES_SECONDS = 5.0
 DOUBT_SECONDS = 0.2
 #: Calls under way keep their connections, and none takes longer.
 OLD_SESSION_SECONDS = 30.0
-#: The largest answer is a list of a node's pods, some megabytes. A pod may have 1.5 MiB, and an answer is in
-#: memory twice for a moment.
+#: A list of a node's pods has some megabytes. An answer is in memory twice for a moment.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
 
 
@@ -367,7 +364,6 @@ class ApiClient:
         self._session: ApiSession | None = None
         #: A call failed: the files may name another server now.
         self._doubt = trio.Event()
-        #: Why there is no session.
         self._unusable = "it is not connected yet"
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -389,8 +385,6 @@ class ApiClient:
                 if self._session is not None:
                     with trio.CancelScope(shield=True):
                         await loop.run_aio_coroutine(self._session.close())
-
-    # --- identity --------------------------------------------------------------------------------
 
     async def _renew(self, *, refused: bool = False) -> None:
         """Use what changed. Unusable credentials are logged once, and the last good ones stay."""
@@ -425,8 +419,6 @@ class ApiClient:
         finally:
             with trio.CancelScope(shield=True):
                 await loop.run_aio_coroutine(old.close())
-
-    # --- calls -----------------------------------------------------------------------------------
 
     async def call(
         self,
@@ -478,7 +470,7 @@ class ApiClient:
         return session, await session.request(method, path, headers | bearer, body)
 
     def _connected(self) -> tuple[ApiSession, dict[str, str]]:
-        """The session, and the header with our token, if any. Raises Unanswered."""
+        """Raises Unanswered."""
         session, access = self._session, self._credentials.access
         if session is None or access is None:
             raise api.Unanswered(self._unusable)
@@ -529,8 +521,7 @@ class ApiClient:
         try:
             return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
-            # Every exception of the client means no answer. When it closes it also cancels tasks that wait
-            # for a connection. Trio's own cancelling passes.
+            # The client also cancels tasks that wait for a connection when it closes.
             self._doubt.set()
             kind = api.AnswerTooLong if isinstance(error, api.AnswerTooLong) else api.Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None

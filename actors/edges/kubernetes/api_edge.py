@@ -1,8 +1,7 @@
 """The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes into the cluster.
 
-This light part exists from the start of the process: what the cache and the static pods' manifests say. A
-thread imports the rest, with the client, when the node is armed or a running shutdown needs it, so nothing
-delays the lock. See docs/node.md.
+This light part exists from the start of the process. A thread imports the rest, with the client, when the
+node is armed or a shutdown needs it, so nothing delays the lock. See docs/node.md.
 """
 
 from __future__ import annotations
@@ -35,11 +34,9 @@ NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
 class KubernetesEdge(Edge):
-    """Watches the pods of ``node`` and carries out orders to the API server.
-
-    ``kubeconfig`` None: the pod's own access; outside of a pod there is no API, and pods are known from the
-    cache and the manifests. ``state_dir`` outlives a reboot. ``manifests``: the kubelet's staticPodPath.
-    ``tell``: takes lines for the operator.
+    """``kubeconfig`` None: the pod's own access; outside of a pod there is no API, and pods are known from
+    the cache and the manifests. ``state_dir`` outlives a reboot. ``manifests``: the kubelet's
+    staticPodPath.
     """
 
     def __init__(
@@ -129,13 +126,10 @@ class KubernetesEdge(Edge):
         self._wanted.set()
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every call of an order that order's trace context."""
         self._context = context
 
     def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
-        """Name the journal's id, and the trace of its last shutdown before this boot, in the report on the
-        last boot.
-        """
+        """Name the node's own journal in the report on the last boot."""
         self._link = journal
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
@@ -154,11 +148,11 @@ class KubernetesEdge(Edge):
         return ended
 
 
-# A bad input must not take the daemon down. After an unforeseen file, a half installed package, or a bug, it
-# goes on without the API server (see docs/node.md), says so, and tries again.
+# After an unforeseen file, a half installed package, or a bug, the daemon goes on without the API server,
+# says so, and tries again.
 
 
-#: Between two tries: a package may be installed, or a file mended. From the first to the last.
+#: Between two tries.
 AGAIN_SECONDS = 1.0
 AGAIN_SECONDS_MAX = 60.0
 

@@ -1,9 +1,8 @@
 """Watches keep objects of one kind in memory as the API server has them.
 
-The daemon watches its node's pods; the controller watches nodes, leases, pods and volumes. A watch lists once
-and then follows. After a break it goes on where it broke, and lists again only if the server has forgotten
-that place. Bookmarks move the place on while no object changes. Watches end often: by the server's limit, a
-restart, a rotated identity, a balancer.
+A watch lists once and then follows. After a break (the server's limit, a restart, a rotated identity, a
+balancer) it goes on where it broke, and lists again only if the server has forgotten that place. Bookmarks
+move the place on while no object changes.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 
-#: The server ends a watch after a random time, so that they do not all return together.
+#: Random, so that watches do not all return together.
 WATCH_SECONDS = (300, 600)
 LIVENESS_PATH = "/readyz"
-#: Between two tries: short at first, since a restarted server is soon back.
+#: Short at first, since a restarted server is soon back.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
-#: A server under load may ask for minutes. In that time a shutdown would not know its pods.
+#: A server under load may ask for minutes, in which a shutdown would not know its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
 #: After a watch that lived so long the next begins without a pause.
 LIVED_SECONDS = 1.0
-#: A server that refuses our place so often may never have had it (a restored etcd).
+#: After so many refusals the server may never have had our place (a restored etcd).
 REFUSALS_MAX = 5
 
 
@@ -61,9 +60,9 @@ ItemT = TypeVar("ItemT")
 
 
 class Watched(Generic[ItemT]):
-    """``path``: makes the list's path from the fields of its query. ``kind``: the type to decode. ``project``
-    makes the stored item from an object. ``part``: the size of a list's part. ``gather_seconds``: events
-    that arrive within this time are read together, since one reading costs more than its events.
+    """``path`` makes the list's path from the fields of its query. ``project`` makes the stored item from an
+    object. ``part``: the size of a list's part. ``gather_seconds``: events within this time are read
+    together.
     """
 
     def __init__(
@@ -94,8 +93,8 @@ class Store(Protocol[ItemT]):
 
 
 class Mirror(Generic[ItemT]):
-    """A `Store` of the whole cluster. ``key`` names the items' unique field. ``take(key, before, now)`` gets
-    each change; None: the item does not exist.
+    """A `Store` of the whole cluster. ``key``: the items' unique field. ``take(key, before, now)`` gets each
+    change.
     """
 
     def __init__(self, key: str, take: Callable[[str, ItemT | None, ItemT | None], None]) -> None:
@@ -142,15 +141,11 @@ class Health(Protocol):
 
 
 class _Silence:
-    """Since when a server gives no answer."""
-
     def __init__(self) -> None:
         self._failing_since = math.inf
 
     def is_away(self, since: float) -> bool:
-        """A call that began at ``since`` failed: is the server away? One failed call says little, since a
-        server may restart, or one of three may go.
-        """
+        """A call that began at ``since`` failed. One failed call proves little: a server may restart."""
         self._failing_since = min(self._failing_since, since)
         return trio.current_time() >= self._failing_since + bounds.now.api_away_seconds
 
@@ -160,7 +155,7 @@ class _Silence:
 
 class Sees:
     """``since``: since when the watch sees what happens; infinite: it does not. ``turned`` is called at each
-    change; ``tell`` gets a line about ``name``, once.
+    change; ``tell`` gets a line once.
     """
 
     def __init__(self, name: str, tell: Tell, turned: Callable[[], None]) -> None:
@@ -190,8 +185,6 @@ class Sees:
 
 
 class Watch(Generic[ItemT]):
-    """Keeps ``store`` as the API server has the objects."""
-
     def __init__(self, link: ApiClient, watched: Watched[ItemT], store: Store[ItemT], health: Health) -> None:
         self._link = link
         self._watched = watched
@@ -207,7 +200,6 @@ class Watch(Generic[ItemT]):
         """Until cancelled; never fails."""
         while True:
             try:
-                # At most one list, and one watch.
                 self._since = trio.current_time()
                 if not self._listed:
                     self._store.replace(*await list_watched(self._link, self._watched))
@@ -238,7 +230,6 @@ class Watch(Generic[ItemT]):
                 asked_seconds = 0.0
                 if isinstance(error, ApiRefused):
                     asked_seconds = error.retry_after_seconds
-                    # A place that the server refuses again and again is given up.
                     self._refusals += 1
                     self._listed = self._listed and self._refusals % REFUSALS_MAX != 0
                 await self._wait(asked_seconds)
@@ -247,12 +238,10 @@ class Watch(Generic[ItemT]):
         try:
             event = _event_decoder.decode(line)
             if event.type == "ERROR":
-                # As a refusal of the watch.
                 status = _status_decoder.decode(event.object)
                 raise_unless_ok(api.Answer(status.code, msgspec.json.encode(status)))
             found = self._watched.decoder.decode(event.object)
         except (ValueError, RecursionError) as error:
-            # An event was lost: list again.
             self._listed = False
             raise api.Unanswered(f"an event of the watch that cannot be read: {error}") from None
         # Other events (a bookmark) only move the version on.
@@ -264,7 +253,6 @@ class Watch(Generic[ItemT]):
             self._store.resource_version = found.metadata.resource_version
 
     async def _wait(self, asked_seconds: float) -> None:
-        """Longer each time, random, and at least as the server asked."""
         pause = self._pause * random.uniform(0.5, 1.5)
         self._pause = min(PAUSE_SECONDS_MAX, self._pause * 2)
         await trio.sleep(max(pause, min(asked_seconds, RETRY_AFTER_SECONDS_MAX)))
@@ -279,7 +267,6 @@ class Watch(Generic[ItemT]):
                 self._health.heard()
                 return line
             except SilentStream:
-                # Any answer but a server's own failure counts.
                 self._since = trio.current_time()
                 await ask_liveness(self._link)
                 self._since = None
@@ -290,7 +277,7 @@ def pods_of(node: str) -> Watched[KnownPod]:
 
 
 async def ask_liveness(caller: api.ApiCaller) -> None:
-    """Raises Unanswered, also for a server that says it is not well."""
+    """Raises Unanswered, also for an unwell server."""
     answer = await caller.call("GET", LIVENESS_PATH, seconds_max=bounds.now.api_liveness_seconds)
     if answer.code >= 500:
         raise_unless_ok(answer)
@@ -325,7 +312,6 @@ async def list_watched(caller: api.ApiCaller, watched: Watched[ItemT]) -> tuple[
     return await api.list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
 
 
-#: Of a client's text in the journal.
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
 
@@ -347,10 +333,8 @@ class _Review(msgspec.Struct):
 
 
 async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bool:
-    """May we change the node's taints? ``before`` where that cannot be learned.
-
-    NodeRestriction refuses changed taints from the node's own identity, whatever RBAC allows
-    (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
+    """``before`` where it cannot be learned. NodeRestriction refuses changed taints from the node's own
+    identity, whatever RBAC allows.
     """
 
     async def review(path: str, group: str, kind: str, **spec: object) -> _ReviewStatus | None:
@@ -375,7 +359,7 @@ async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bo
 
 
 class ApiHealth:
-    """Learns how calls went, and reports changes as `ApiRead`, also to ``store``."""
+    """Reports changes as `ApiRead`, also to ``store``."""
 
     def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet, store: PodStore) -> None:
         self._caller, self._node, self._outlet, self._store = caller, node, outlet, store
@@ -387,7 +371,6 @@ class ApiHealth:
         self._news = trio.Event()
 
     def heard(self) -> None:
-        """The server answered."""
         self._doubt = None
         self._silence.end()
         if self._said is not None and not self._said.reachable:
@@ -400,10 +383,8 @@ class ApiHealth:
             self._news.set()
 
     async def follow(self) -> None:
-        """Until cancelled: check unanswered writes, and record the result.
-
-        The watch notices silence after some ten seconds, which is too late for a shutdown. One unanswered
-        write proves nothing, so the server is asked.
+        """Check unanswered writes, until cancelled. The watch notices silence after some ten seconds, too
+        late for a shutdown; one unanswered write proves nothing.
         """
         while True:
             await self._news.wait()
@@ -421,13 +402,12 @@ class ApiHealth:
             self._doubt = None
 
     async def answered(self) -> None:
-        """The list or watch was answered. Checks our rights too, since they change."""
+        """Checks our rights too, since they change."""
         self._silence.end()
         self._taint = await may_taint(self._caller, self._node, self._taint)
         await self._say(ApiRead(reachable=True, taint=self._taint))
 
     async def failed(self, error: str, since: float) -> None:
-        """A call that began at ``since`` got no answer, or was refused."""
         if self._silence.is_away(since) and (self._said is None or self._said.reachable):
             await self._say(ApiRead(reachable=False, error=error[:ERROR_CHARS_MAX], taint=self._taint))
 

@@ -1,9 +1,7 @@
 """The awake Kubernetes edge: the connection, the watch, the cache, and the writers.
 
-`api_edge` imports it when the node is armed.
-
-Each writer is bounded and repeatable. It does not raise: for a slow or missing server it returns a reason. It
-does not decide: the order and the objects determine what it writes.
+Each writer is bounded and repeatable. It does not raise: for a slow or missing server it returns a reason.
+The order and the objects determine what it writes.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ async def connect(
     outlet: Outlet,
     task_status: trio.TaskStatus[Writes],
 ) -> None:
-    """Connect, watch and serve the writers, until cancelled. ``kubeconfig`` None: the pod's own access.
-    Raises ClientMissing, and any bug.
-    """
+    """Until cancelled. ``kubeconfig`` None: the pod's own access. Raises ClientMissing, and any bug."""
     client = ApiClient(kubeconfig, tell)
     caller = HeardCaller(client, health := ApiHealth(client, node, outlet, store))
     async with trio.open_nursery() as nursery:
@@ -62,8 +58,8 @@ async def connect(
 
 
 class Writes:
-    """``context``: the ``traceparent`` of an order's key. ``node``: the Node object's name. ``folder``
-    outlives a reboot; None: no status is delivered after one. ``link``: the node's own journal.
+    """``context``: the ``traceparent`` of an order's key. ``folder`` outlives a reboot; None: no status is
+    delivered after one.
     """
 
     def __init__(
@@ -93,10 +89,8 @@ class Writes:
         }
 
 
-# --- Kubernetes Events -------------------------------------------------------------------------
-
-# Each Event's name is made from its order's key. A second try, also after a crash, is a conflict, which
-# counts as success. Order keys are the same on every node, so the name includes node and trace.
+# An Event's name is made from its order's key, so a second try, also after a crash, is a conflict. Order keys
+# are the same on every node, so the name includes node and trace.
 
 EVENT_COMPONENT = "ebbtide"
 TRACE_ID_ANNOTATION = "ebbtide.dev/trace-id"
@@ -125,7 +119,6 @@ async def post_event(parts: api.WriteParts, order: d.PostEvent, outlet: Outlet) 
         )
     except api.Unanswered as error:
         return api.unanswered_ending(error)
-    # The name is made of the order's key, so a conflict is this very Event.
     return Ending() if answer.code == api.HTTP_CONFLICT else api.answer_ending(answer)
 
 
@@ -145,7 +138,6 @@ def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
         **({"uid": subject} if on_node else {"namespace": order.namespace}),
     }
     seen = api.rfc3339_now()
-    # The trace is never cut.
     mark = f" (trace {trace})" if trace else ""
     room = MESSAGE_BYTES_MAX - len(mark)
     return {

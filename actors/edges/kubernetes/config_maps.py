@@ -1,16 +1,14 @@
 """An outage's journal in the API server, as numbered, immutable ConfigMaps.
 
 Each write is one more object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
-journal and are only ever created. Two leaders that continue from the same place create the same number.
-The API server takes one, and the other leader is *fenced*: its journal ends. The object's content shows
-whether a taken number is our own, from a request whose answer was lost.
+journal and are only ever created. Two leaders that continue from the same place create the same number. The
+API server takes one, and the other leader is *fenced*: its journal ends. The object's content shows whether a
+taken number is our own.
 
-Retention frees numbers. A leader that was stopped until its next number was written and removed would
-create it again, and it would never be read. But the oldest pieces are removed first. So after a create
-the piece before it is looked for: if that exists, no number behind it was ever removed. This look is the
-sync. Each piece also names the journal's first piece. A reader ignores all pieces below the first piece
-that the newest one names: a removal was interrupted, or a create came late. Retention therefore writes such
-a piece before it removes others.
+Retention frees numbers: a leader that was stopped until its next number was written and removed would create
+it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
+piece before it: if that exists, no number behind it was ever removed. Each piece also names the journal's
+first piece, and a reader ignores all pieces below. Retention writes such a piece before it removes others.
 
 The journal waits for the API server however long it is away: without it nothing can be done.
 """
@@ -48,33 +46,28 @@ OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer
 FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
 #: A list of all journals asks only for metadata: the pieces may fill etcd.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-#: Half a KiB each.
 PART_METADATA = 500
-#: Pieces of all journals, some KiB each; after a part of some MiB the next ones are smaller.
+#: Pieces of all journals, some KiB each.
 PART_OF_ALL = 250
 #: A Node's UID, as a part of names and labels: a UUID, or what else fits.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
-#: No journal has a hundred million gibibytes.
 _DIGITS = re.compile("[0-9]{1,17}")
 
-#: A ConfigMap may hold 1 MiB, and etcd is quick with small ones. A larger write becomes several pieces.
+#: A ConfigMap may hold 1 MiB, and etcd is quick with small ones.
 PIECE_BYTES_MAX = 512 * 1024
-#: Missing pieces in the middle of a segment: retention allows no journal more.
+#: Missing pieces in the middle of a segment.
 HOLE_BYTES_MAX = 16 * 1024 * 1024
-#: Of one journal, some KiB each: most outages fit one answer, and a leader with hundreds of them may not ask
-#: often.
+#: Of one journal: most outages fit one answer.
 PART_PIECES = 100
 #: While the API server is away. A hundred journals wait together.
 AGAIN_SECONDS_MAX = 5.0
-#: Without the right or the namespace: a person has to mend that.
+#: Without the right or the namespace.
 REFUSED_SECONDS = 5.0
 
-#: A created piece is stored. While no task waits, one check covers this time: a fenced leader does nothing in
-#: it that needs the check.
+#: A created piece is stored. While no task waits, one check covers this time.
 UNSYNCED_SECONDS = 30.0
-#: Writes that no task waits for gather: a reading of the sources becomes one object, not four, so that a
-#: hundred quiet outages stay within their rate. A leader that dies loses so much of what it saw; what it did
-#: was stored before.
+#: Writes that no task waits for gather, so that a hundred quiet outages stay within their rate. A leader that
+#: dies loses so much of what it saw.
 GATHER_SECONDS = 2.0
 
 #: Reading needs a processor. Its own threads: the shared ones may hang with a name server or a disk.
@@ -89,8 +82,8 @@ class Fenced(OSError):
 
 
 class Piece(NamedTuple):
-    """``segment``: a file name; empty: the object names none. ``offset``: in that file. ``first``: the number
-    of the journal's first piece at that time.
+    """``segment``: a file name; empty: the object names none. ``first``: the journal's first piece at that
+    time.
     """
 
     number: int
@@ -113,7 +106,7 @@ _part_decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
 
 
 def _piece_of(found: _ConfigMap) -> Piece:
-    """A foreign object under one of our names takes its number, and has no data."""
+    """A foreign object under our name takes its number, and has no data."""
     meta, names = found.metadata, list(found.binary_data)
     digits = meta.name.rpartition("-")[2]
     offset, first = (meta.annotations.get(each, "") for each in (OFFSET_ANNOTATION, FIRST_ANNOTATION))
@@ -146,7 +139,7 @@ def _maps_path(namespace: str) -> str:
 
 
 class ConfigMapSource:
-    """`events.catalog.Source` over pieces; `ConfigMapStorage.call` reads them."""
+    """`events.catalog.Source` over pieces."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -163,8 +156,7 @@ class ConfigMapSource:
         for piece in pieces:
             if piece.segment:
                 found = data.setdefault(piece.segment, bytearray())
-                # Missing bytes read as zeros: the pieces behind show that they were durable. A piece further
-                # away was made up.
+                # The pieces behind show that missing bytes were durable. A piece further away was made up.
                 missing = max(0, piece.offset - len(found))
                 found += bytes(missing if missing <= HOLE_BYTES_MAX else 0) + piece.data
                 modified[piece.segment] = piece.modified_ns
@@ -190,13 +182,13 @@ class ConfigMapSource:
 
 
 def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
-    """Without pieces below the journal's first, as far as it is known."""
+    """Without pieces below the journal's first."""
     first = max((first, *(piece.first for piece in pieces)))
     return [piece for piece in pieces if piece.number >= first]
 
 
 class ConfigMapFile:
-    """A segment while it is written. Useless once fenced."""
+    """Useless once fenced."""
 
     def __init__(self, storage: ConfigMapStorage, name: str) -> None:
         self._storage, self._name, self._offset = storage, name, 0
@@ -215,10 +207,10 @@ class ConfigMapFile:
 
 
 class ConfigMapStorage:
-    """The journal of one Node, by UID, for one writer. `events.disk.Storage`.
+    """`events.disk.Storage` of one Node's journal, for one writer.
 
-    ``writer``: unique to this process. ``tell``: takes lines for the operator. ``node``: the Node's name, for
-    people and `list_journals`. Raises ValueError for a UID that fits no name.
+    ``writer``: unique to this process. ``node``: the Node's name, for people. Raises ValueError for a UID
+    that fits no name.
     """
 
     #: No bound: what another leader cannot read must not take place.
@@ -243,9 +235,8 @@ class ConfigMapStorage:
         self.fenced = False
         self._path = _maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        #: The segment of each known piece by its number.
         self._index: dict[int, str] = {}
-        #: The next number; 0 before the journal was read.
+        #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
         #: The journal's first piece, for this writer and in the newest piece.
@@ -261,12 +252,9 @@ class ConfigMapStorage:
     def source(self) -> ConfigMapSource:
         return self._source
 
-    # --- becoming the writer -------------------------------------------------------------------
-
     async def acquire(self, program: str) -> None:
-        """Read what exists: this writer continues from exactly that.
-
-        There is no lock: the first create decides between two writers.
+        """Read what exists: this writer continues from exactly that. The first create decides between two
+        writers.
         """
         if self._next:
             return
@@ -285,7 +273,7 @@ class ConfigMapStorage:
         """The first write creates it."""
         if name in self._index.values():
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
-        # What was read is no longer complete, and is as large as the whole outage.
+        # It is as large as the whole outage.
         self._source.forget()
         return ConfigMapFile(self, name)
 
@@ -312,10 +300,8 @@ class ConfigMapStorage:
     def _load(self, pieces: Sequence[Piece]) -> None:
         self._source.load(_whole(pieces, self._first))
 
-    # --- writing -------------------------------------------------------------------------------
-
     async def append(self, segment: str, offset: int, data: bytes) -> None:
-        """Raises Fenced where another writer has created this number, and OSError."""
+        """Raises Fenced, OSError."""
         number, first = self._next, self._first
         made = self._object(number, segment, offset, data)
         while True:
@@ -327,8 +313,7 @@ class ConfigMapStorage:
                 raise OSError(
                     errno.EIO, f"the API server does not take the journal: {api.answer_text(answer)}"
                 )
-            # It is ours (its answer was lost), or another leader's, or a conflict about something else, such
-            # as the quota.
+            # Our own with its answer lost, another leader's, or a conflict such as the quota's.
             found = await self._get(number)
             if found is not None:
                 break
@@ -372,8 +357,6 @@ class ConfigMapStorage:
             if not answer.ok and answer.code != api.HTTP_NOT_FOUND:
                 raise OSError(errno.EIO, f"the API server does not remove {name}: {api.answer_text(answer)}")
             del self._index[number]
-
-    # --- objects -------------------------------------------------------------------------------
 
     def _object(self, number: int, segment: str, offset: int, data: bytes) -> api.JsonObject:
         return {
@@ -440,7 +423,6 @@ class ConfigMapStorage:
             return sorted(found, key=lambda piece: piece.number)
 
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        """The server's answer, however long it is away or refuses."""
         while True:
             call = api.ApiCall(self._caller, math.inf, "")
             answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
@@ -469,7 +451,7 @@ class StoredJournal(NamedTuple):
 
 
 async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJournal]:
-    """By UID, from metadata alone. Raises OSError."""
+    """From metadata alone. Raises OSError."""
     found: list[tuple[int, api.ObjectMeta]] = []
 
     def take(part: Sequence[_ConfigMap]) -> None:
@@ -487,11 +469,9 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
 async def read_journals(
     caller: api.ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
 ) -> None:
-    """Read all journals of a namespace with one list, one at a time in memory; ``take`` gets each with its
-    Node's UID. A journal's pieces are neighbours by name; one with others in between comes in parts. Raises
-    OSError, also in the middle.
-
-    A list of one journal would make the server look through all pieces.
+    """Read all journals of a namespace with one list, one at a time in memory; a list of one would make the
+    server look through all pieces. ``take`` gets each with its Node's UID; a journal with foreign pieces in
+    between comes in parts. Raises OSError, also in the middle.
     """
     node_uid, pieces = "", list[Piece]()
 
@@ -521,7 +501,7 @@ async def _list_all(
     limit: int,
     **how: Any,
 ) -> None:
-    """The pieces of all journals, in the order of their names. Raises OSError."""
+    """In the order of their names. Raises OSError."""
 
     async def ask(path: str) -> api.Answer:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds, **how)
@@ -537,10 +517,7 @@ async def _list_all(
 
 
 async def read_journal(caller: api.ApiCaller, namespace: str, node: str) -> ConfigMapSource:
-    """The journal of a Node, by UID or name, read into memory.
-
-    Raises LookupError, with the known journals, and OSError.
-    """
+    """By UID or name. Raises LookupError, with the known journals, and OSError."""
     journals = await list_journals(caller, namespace)
     found = [each for each in journals if node in (each.node_uid, each.node)]
     if len(found) != 1:

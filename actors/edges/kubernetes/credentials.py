@@ -2,16 +2,14 @@
 move.
 
 The source is a kubeconfig, or a pod's own files, all read into memory at once. The library's loader cannot
-serve here: it writes private keys to temporary files, blocks on a hung disk, and runs plugins without a
-deadline. A thread compares the files by their places on the disk, never during a call: a hung disk must not
-delay a shutdown. While a file cannot be read (another process writes it) the last good access stays.
+serve here: it writes private keys to temporary files, blocks on a hung disk, runs plugins without a deadline,
+and its errors quote tokens. A thread compares the files by their places on the disk, never during a call.
+While a file cannot be read the last good access stays.
 
-Kubeconfigs of clouds name a program that prints credentials (client-go's exec plugins,
-client.authentication.k8s.io/v1 and v1beta1). It gets KUBERNETES_EXEC_INFO, prints an ExecCredential, and runs
-again in time.
+Kubeconfigs of clouds name a program that prints credentials (client.authentication.k8s.io/v1 and v1beta1).
 
-An error's text may quote the line with the token, a header, or a proxy's address with its password. It would
-get into the journal and the system's log. So no such text is passed on.
+An error's text may quote a token, a header, or a proxy's password, and would get into the journal and the
+system's log. So no such text is passed on.
 """
 
 from __future__ import annotations
@@ -36,17 +34,14 @@ from ebbtide.actors.edges.documents import DocumentError, object_of_text, read_f
 from ebbtide.events import bounds
 from ebbtide.events.units import size_text, span_s
 
-#: A file's identity and age; None: no file.
 FileMark = tuple[int, int, int, int] | None
 
-#: Refusals come in bursts, and one run of the plugin answers all of them.
+#: Refusals come in bursts: one run of the plugin answers all.
 PLUGIN_AGAIN_SECONDS = 5.0
 
 
 class Credentials:
-    """``kubeconfig`` None: the pod's own. ``context``: of the kubeconfig; empty: its current one. ``access``
-    is None until the first `refresh`.
-    """
+    """``context`` empty: the current one. ``access`` is None until the first `refresh`."""
 
     def __init__(self, kubeconfig: Path | None, context: str = "") -> None:
         self.access: Access | None = None
@@ -59,13 +54,12 @@ class Credentials:
         self._one = trio.Lock()
 
     async def refresh(self, *, refused: bool = False) -> Access:
-        """Read what has changed. ``refused``: the server refused the present access. ``access`` stays the
-        same object unless it changed. Raises UnusableCredentials, and then ``access`` stays.
+        """``refused``: the server refused the present access. ``access`` stays the same object unless it
+        changed. Raises UnusableCredentials, and then ``access`` stays.
         """
-        # A burst of refusals must run the plugin once.
         async with self._one:
             before = self._base
-            # Abandoned on a hung disk: the daemon must be able to leave.
+            # Abandoned on a hung disk.
             fresh = base = self._base = await trio.to_thread.run_sync(
                 self._look, before, refused, abandon_on_cancel=True
             )
@@ -96,7 +90,7 @@ class Credentials:
 
 
 def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
-    """Follows links: a rotated certificate is a link to another file."""
+    """Follows links, which rotated certificates are."""
     marks: list[FileMark] = []
     for path in files:
         try:
@@ -108,15 +102,12 @@ def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
     return tuple(marks)
 
 
-#: A kubeconfig has a few KiB. A larger file is something else.
 FILE_BYTES_MAX = 1024 * 1024
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class UnusableCredentials(Exception):
-    """A kubeconfig, or a file that it names, cannot be used. The text is one line with the file and the
-    reason.
-    """
+    """One line with the file and the reason."""
 
 
 class MalformedKubeconfig(UnusableCredentials):
@@ -129,8 +120,6 @@ class ExecVariable(msgspec.Struct, frozen=True):
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
-    """A program that prints credentials (client.authentication.k8s.io)."""
-
     command: str
     args: tuple[str, ...] | None = None
     env: tuple[ExecVariable, ...] | None = None
@@ -139,8 +128,8 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """``server`` without a slash at its end. PEM in ``authority`` (empty: the machine's trust),
-    ``certificate`` and ``key``. ``files``: the sources.
+    """PEM in ``authority`` (empty: the machine's trust), ``certificate`` and ``key``. ``files``: the
+    sources.
     """
 
     server: str
@@ -189,8 +178,6 @@ class _Context(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
-    """A row of the clusters, the users or the contexts."""
-
     name: str
     cluster: _Cluster | None = None
     user: _User | None = None
@@ -205,12 +192,12 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
 
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
-    """``context`` empty: the current one. Raises UnusableCredentials."""
+    """Raises UnusableCredentials."""
     return _KubeconfigReader(path, context).access()
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_FOLDER) -> Access:
-    """The pod's access, by its service account. Raises UnusableCredentials."""
+    """By its service account. Raises UnusableCredentials."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise UnusableCredentials(
@@ -251,8 +238,6 @@ def _token_text(path: Path) -> str:
 
 
 class _KubeconfigReader:
-    """One file, and those that it names, relative to its folder."""
-
     def __init__(self, path: Path, context: str) -> None:
         self.path = path
         self.files = [path]
@@ -328,7 +313,6 @@ class _KubeconfigReader:
         return MalformedKubeconfig(f"kubeconfig {self.path}: {what}")
 
 
-#: So long before its end a credential is replaced.
 EXPIRY_MARGIN_SECONDS = 30.0
 
 
@@ -345,7 +329,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """``until``: in seconds of the wall clock; None: until the server refuses it."""
+    """``until``: by the wall clock; None: until the server refuses it."""
 
     token: str = ""
     certificate: bytes = b""
@@ -362,9 +346,7 @@ class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
-    """Run the plugin once, for at most `plugin_seconds`. Raises UnusableCredentials, without a word of the
-    plugin's: it may be secret.
-    """
+    """Raises UnusableCredentials, without a word of the plugin's."""
     try:
         with trio.fail_after(bounds.now.plugin_seconds):
             environ = {each.name: each.value for each in plugin.env or ()}
@@ -412,9 +394,7 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
     )
 
 
-#: A message's quote of a file.
 QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
-#: A name and password in a URL.
 USER_INFO = re.compile(r"//[^/@\s]*@")
 
 
@@ -424,12 +404,12 @@ def is_token(text: str) -> bool:
 
 
 def unquoted_problem(error: DocumentError) -> str:
-    """A YAML file's problem and line, without a word of the file."""
+    """Without a word of the file."""
     said = QUOTED.sub("...", error.message)
     return f"{said}, in line {error.line}" if error.line else said
 
 
-#: The client's errors in our words: its own quote the answer.
+#: The client's own texts quote the answer.
 CLIENT_ERRORS = {
     "ServerDisconnectedError": "the server has hung up",
     "ClientPayloadError": "the answer broke off",
@@ -438,8 +418,8 @@ CLIENT_ERRORS = {
 
 
 def failure_text(error: BaseException) -> str:
-    """One line about a failed call. Uses an error's own words only if they are ours or about the connection:
-    others may quote the request or the answer.
+    """One line about a failed call, in an error's own words only if they cannot quote the request or the
+    answer.
     """
     # A certificate error is both, and quotes nothing of ours.
     if isinstance(error, OSError) or type(error).__module__.startswith("ebbtide."):

@@ -1,12 +1,11 @@
-"""Leader election among replicas, by a Lease in the controller's namespace.
+"""Leader election among replicas, by a Lease in the controller's namespace, as client-go does it.
 
-As client-go does it: the holder renews, and stops leading when it could not renew for a while; another
-replica takes over when it has seen the same record for longer than that. Each counts on its own monotonic
-clock. The times in the record are for people, and are only compared for equality.
+The holder renews, and stops leading when it could not renew for a while; another replica takes over when it
+has seen the same record for longer than that. Each counts on its own monotonic clock: the times in the record
+are for people.
 
-This holds while both clocks run alike and no replica is stopped. A replica that was stopped just before a
-request sends it later all the same. So a Lease fences nothing: it decides who tries, and the journal's create
-decides who leads (`config_maps`).
+A replica that was stopped just before a request sends it later all the same. So a Lease fences nothing: it
+decides who tries, and the journal's create decides who leads (`config_maps`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
 #: client-go's: a record may be taken over after the first, its holder stops leading after the second, and
-#: each asks every third. A killed leader is replaced after 20 s: 2.4 s until its last renewal is seen, 15 s,
-#: and a request.
+#: each asks every third. A killed leader is replaced after 20 s.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
-#: Two replicas that start together soon ask at different times.
 JITTER = 0.2
 
 
@@ -57,10 +54,8 @@ class _Lost(Exception):
 
 
 class Leadership:
-    """``identity``: of this process alone, also not of the pod's former process.
-
-    ``holder``: the leader at the last look, or empty. ``tell``: takes lines for the operator. Raises
-    ValueError for times with which two could lead, and without an identity.
+    """``identity``: of this process alone. ``holder``: the leader at the last look, or empty. Raises
+    ValueError without an identity.
     """
 
     def __init__(
@@ -89,11 +84,11 @@ class Leadership:
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the Lease, and run ``lead`` while it is ours. Cancels ``lead`` when the Lease is lost or
-        could not be renewed, and waits again. Until cancelled, or until ``lead`` returns; its exceptions come
-        in a group. At the end returns the Lease: the caller must still work.
+        """Run ``lead`` while the Lease is ours, and cancel it when the Lease is lost or could not be renewed;
+        until cancelled, or until ``lead`` returns. Its exceptions come in a group. Returns the Lease at the
+        end: the caller must still work.
 
-        ``lead`` has to end at once: the next leader begins ``lease_seconds`` less ``renew_seconds`` later.
+        ``lead`` has to end at once: the next leader begins ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
         """
         try:
             ended = False
@@ -104,9 +99,7 @@ class Leadership:
                 await self.resign()
 
     async def resign(self) -> None:
-        """Remove our name from the record, so that another replica gets it with its next try. Nothing may be
-        led any more.
-        """
+        """Remove our name from the record, so that another replica gets it at once."""
         if not self._tried:
             return
         with trio.move_on_after(bounds.now.resign_seconds), suppress(api.Unanswered, _NotAllowed):
@@ -140,8 +133,7 @@ class Leadership:
 
     async def _hold(self, lead: Callable[[], Awaitable[None]], began: float) -> bool:
         """Has ``lead`` returned by itself?"""
-        # The deadline ends the block whatever a request does. It counts from the begin of the request, since
-        # other replicas count from later.
+        # The deadline ends the block whatever a request does. It counts from the begin of the request.
         ended = False
         with trio.CancelScope(deadline=began + RENEW_SECONDS) as term:
             async with trio.open_nursery() as nursery:
@@ -181,8 +173,6 @@ class Leadership:
     def _pause(self) -> float:
         return RETRY_SECONDS * random.uniform(1, 1 + JITTER)
 
-    # --- the object ------------------------------------------------------------------------------
-
     async def _read(self) -> bool:
         """Does it exist? Raises Unanswered, _NotAllowed."""
         self._found = None
@@ -220,7 +210,7 @@ class Leadership:
     async def _swap(self, method: str, path: str, body: api.JsonObject) -> bool:
         """False: it has changed, and has to be read."""
         self._tried = True
-        # Also without an answer: if it was carried out, the version is another.
+        # Also without an answer: it may have been carried out.
         self._found = None
         answer = await self._ask(method, path, body)
         if answer.ok:
@@ -248,7 +238,6 @@ class Leadership:
         self._record, self.holder = record, record.holder
 
     def _trouble(self, error: Exception) -> None:
-        """Once, however long it lasts."""
         if str(error) != self._problem:
             self._tell(WARNING, f"{self._label} cannot be asked for: {error}")
         self._problem = str(error)

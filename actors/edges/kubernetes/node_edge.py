@@ -2,10 +2,8 @@
 
 Every write names the Node's version that it was made from. `SetTaint` reads Node and lease again, in this
 order. If they differ from the order's, it refuses, reports what it found, and the core decides anew. A note
-on the Node, in the same request, says which taint is ours.
-
-The server may still carry out an unanswered write while the Node has its version. So no decision is based on
-the Node until that version is over (`NodeWriter.change`).
+on the Node, in the same request, says which taint is ours. While an unanswered write may still be carried
+out, no decision is based on the Node (`NodeWriter.change`).
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, TraceContext
 from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 
-#: The taint of this key is ours alone.
+#: Of this key all taints are ours.
 QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
-#: A later order of this Node takes over from an earlier one.
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
 ANOTHER_NODE = "another Node has its name"
@@ -53,14 +50,14 @@ class _AnotherNode(Exception):
 
 
 class Look(NamedTuple):
-    """The last report, or the next. ``node`` None: it is gone."""
+    """A report. ``node`` None: it is gone."""
 
     node: NodeView | None
     lease_mark: str
 
 
 def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[Fact]:
-    """What to report. ``asked``: the Node also without a change."""
+    """``asked``: the Node also without a change."""
     if now.node is None:
         is_news = asked or told is None or told.node is not None
         return [outage_events.NodeDeleted()] if is_news else []
@@ -88,7 +85,6 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
                 taint_boot=node.taint_boot,
             )
         )
-    # Of any boot: the core decides what it means for an outage.
     if node.last_boot is not None and (before is None or before.last_boot != node.last_boot):
         facts.append(node.last_boot)
     return facts
@@ -97,7 +93,7 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
 def is_as_ordered(
     order: outage_events.SetTaint | outage_events.PowerOff, node: NodeView, lease_mark: str
 ) -> bool:
-    """Nothing has changed since the decision. A mark that is gone is no sign of life."""
+    """A mark that is gone is no sign of life."""
     if isinstance(order, outage_events.SetTaint):
         same = order.resource_version == node.version
     else:
@@ -112,7 +108,6 @@ def is_as_ordered(
 
 
 def taint_patch(node: api.ApiNode, order: outage_events.SetTaint) -> api.JsonObject:
-    """A merge patch with taint and note, of the order's version."""
     added = api.rfc3339_now()
     taint = {
         "key": OUT_OF_SERVICE,
@@ -134,9 +129,7 @@ def quarantine_patch(node: api.ApiNode) -> api.JsonObject | None:
 
 
 def untaint_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """Remove all that is ours; None if nothing is. Another controller's taint is never ours, whatever is
-    noted.
-    """
+    """Remove all that is ours; None if nothing is."""
     note = read_note(node)
     left = [each for each in node.spec.taints if not (_is_quarantine(each) or is_our_taint(each, note))]
     if len(left) == len(node.spec.taints) and NOTE_ANNOTATION not in node.metadata.annotations:
@@ -150,10 +143,8 @@ def _is_quarantine(taint: api.JsonObject) -> bool:
 
 
 class NodeEdge(Edge):
-    """``view`` is shared by all nodes. ``context`` gives an order's trace.
-
-    ``heeded``: is a renewal of the lease alone worth a report? Else it comes with the next one: a healthy
-    node renews six times a minute, and each fact is an object in the API server.
+    """``heeded``: is a renewal of the lease alone worth a report? A healthy node renews six times a minute,
+    and each fact is an object in the API server.
     """
 
     def __init__(
@@ -169,9 +160,7 @@ class NodeEdge(Edge):
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
-        #: No object of that name and UID will exist again.
         self._gone = False
-        #: The mark whose missed renewal was reported.
         self._missed: str | None = None
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {
@@ -181,10 +170,8 @@ class NodeEdge(Edge):
             outage_events.SetQuarantine: lambda order, outlet: self._change(order, outlet, quarantine_patch),
         }
 
-    # --- what is seen ----------------------------------------------------------------------------
-
     async def run(self, outlet: Outlet) -> None:
-        """Report the Node as it is now, and then its changes, until cancelled."""
+        """The Node as it is now, and then its changes, until cancelled."""
         await self._view.listed()
         while True:
             observed = self._view.of(self._node)
@@ -199,8 +186,7 @@ class NodeEdge(Edge):
                 continue
             # The last renewal before the missed one.
             await self._tell(outlet)
-            # After a delay both may come at once. A renewal that came, or could not have been seen, is not
-            # missed.
+            # After a delay both may come at once.
             now = trio.current_time()
             if self._look().lease_mark == mark and self._view.silent_at(self._node) <= now:
                 silent_ns = int((now - self._view.heard_at(self._node)) * NS_PER_SECOND)
@@ -221,8 +207,6 @@ class NodeEdge(Edge):
         self._gone = self._gone or observed.node is None or observed.node.uid != self._uid
         mark = observed.lease.mark if observed.lease is not None else ""
         return Look(None if self._gone else observed.node, mark)
-
-    # --- reading ---------------------------------------------------------------------------------
 
     async def _holding(
         self,
@@ -272,7 +256,6 @@ class NodeEdge(Edge):
         return node, ""
 
     def _take(self, answer: api.Answer) -> tuple[api.ApiNode | None, str]:
-        """Put the Node of an answer into the view."""
         self._gone = self._gone or answer.code == api.HTTP_NOT_FOUND
         if not answer.ok:
             return None, f"the node cannot be read: {api.answer_text(answer)}"
@@ -285,9 +268,7 @@ class NodeEdge(Edge):
         return node, ""
 
     async def as_ordered(self, order: outage_events.PowerOff, outlet: Outlet) -> Ending | None:
-        """Read Node and lease again and report them; None: they are as when the power-off was decided, and
-        the lease was watched all the time.
-        """
+        """Read Node and lease again and report them; None: they are as when the power-off was decided."""
 
         async def compare(call: api.ApiCall) -> Ending | None:
             node, problem = await self._get(call)
@@ -300,8 +281,6 @@ class NodeEdge(Edge):
             return None if same else Ending("failed", outage_events.CHANGED)
 
         return await self._holding(order, bounds.now.api_try_seconds, compare)
-
-    # --- writing ---------------------------------------------------------------------------------
 
     async def _set_taint(self, order: outage_events.SetTaint, outlet: Outlet) -> Ending:
         async def compare_and_swap(call: api.ApiCall) -> Ending:
@@ -339,7 +318,7 @@ class NodeEdge(Edge):
         outlet: Outlet,
         change: Callable[[api.ApiNode], api.JsonObject | None],
     ) -> Ending:
-        """A change that depends only on the Node's identity."""
+        """Depends only on the Node's identity."""
 
         async def write(call: api.ApiCall) -> Ending:
             try:
@@ -354,7 +333,7 @@ class NodeEdge(Edge):
         return await self._holding(order, bounds.now.api_unhurried_seconds, write, (HOLD,))
 
     def _patch(self, change: Callable[[api.ApiNode], api.JsonObject | None]) -> NodePatch:
-        """Raises _AnotherNode for another Node of its name."""
+        """Raises _AnotherNode."""
 
         def of_this_node(node: api.ApiNode) -> api.JsonObject | None:
             if node.metadata.uid != self._uid:

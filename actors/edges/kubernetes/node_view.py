@@ -1,8 +1,8 @@
 """Every Node and every lease in the newest version seen.
 
-Two watches serve the whole cluster, beside the answers about single nodes. An older version never follows a
-newer one. A lease's silence counts from the moment when its last renewal was seen here, and only while this
-process could see one; never from the times in the lease.
+Two watches serve the whole cluster, beside the answers about single nodes. A lease's silence counts from the
+moment when its last renewal was seen here, and only while this process could see one; never from the times in
+the lease.
 """
 
 from __future__ import annotations
@@ -42,77 +42,67 @@ from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
 
-#: Kubernetes' own taint. A toleration may name its value.
 OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
-#: The cloud controller sets it on a node that is not Ready and whose instance is shut down.
+#: By the cloud controller, on a node that is not Ready and whose instance is shut down.
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
 ALIVE_ANNOTATION = "ebbtide.dev/declared-alive"
 NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
-#: Cluster API's note on the Node about its Machine.
 MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
     "cluster.x-k8s.io/machine",
     "cluster.x-k8s.io/cluster-namespace",
 )
 NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-#: A Node has some ten KiB, mostly names of images; a lease half of one.
+#: A Node has some ten KiB, a lease half of one.
 PART_NODES, PART_LEASES = 100, 500
-#: A thousand nodes renew a hundred leases a second. A write reads its lease again, so a quarter of a second
-#: does not matter.
+#: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
-#: A kubelet renews after this part of the lease's duration (``renewIntervalFraction``), plus at most 4 % at
-#: random and a busy server's delay. After so many intervals the sources are asked, twice 5 s apart. Later, in
-#: a cluster whose nodes are NotReady after 15 s, the proof would delay the cure.
+#: A kubelet renews after this part of the lease (``renewIntervalFraction``), plus at most 4 % and a busy
+#: server's delay. After so many intervals the sources are asked, twice 5 s apart. Later, where nodes are
+#: NotReady after 15 s, the proof would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
-#: A kubelet's default.
+#: Kubelets' defaults.
 LEASE_SECONDS = 40
 
-#: A kubelet's default.
 KUBELET_PORT = 10250
-#: A person's name for the record: an account or a mail address.
+#: An account or a mail address.
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
-#: A person knows no longer than this that a machine stays off, and can declare it again.
+#: A person can declare it again.
 DECLARED_SECONDS_MAX = 7 * 86400
 
 #: A literal of the program itself: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
 
 
-#: The end of a boot has some 300 characters.
+#: It has some 300 characters.
 LAST_BOOT_CHARACTERS_MAX = 1024
-#: An object's name or namespace, as one step of a path.
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-#: A boot's id has 36 characters.
 NOTED_BOOT_CHARACTERS_MAX = 64
-#: The year 2242: nanoseconds of later times do not fit a record.
+#: The year 2242: later nanoseconds do not fit a record.
 ALIVE_SECONDS_MAX = 2**33
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The annotation: which taint is ours, by which order, about which boot. A leader without the journal
-    needs it.
-    """
+    """The annotation, which a leader without the journal needs: which taint is ours, by which order."""
 
     order: str = ""
     effect: str = ""
     added: str = ""
-    #: Empty: a version wrote it that did not note the boot.
     boot: str = ""
 
 
 class Certificate(NamedTuple):
-    """By the node's own daemon, for this boot. ``safe``: all pods had ended, and nothing was mounted."""
+    """``safe``: all pods had ended, and nothing was mounted."""
 
     boot_id: str
     safe: bool
 
 
 class Declared(NamedTuple):
-    """A person declares that the machine of this boot, with this last heartbeat (``mark``), is off.
-
-    ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot count. A declaration that
-    the node lives has no ``mark``. ``at``: tells two declarations apart.
+    """A person declares that the machine of this boot is off since this heartbeat (``mark``), or that it
+    lives (without a mark). ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot
+    count. ``at``: tells two declarations apart.
     """
 
     node_uid: str = ""
@@ -136,15 +126,12 @@ class NodeView(NamedTuple):
     volumes_in_use: tuple[str, ...]
     status_mark: str
     labels: Mapping[str, str] = {}
-    #: The kubelet's: the node's internal addresses, and the port.
     addresses: tuple[str, ...] = ()
     port: int = KUBELET_PORT
-    #: What others note on the Node.
     cloud_off: bool = False
     certificate: Certificate | None = None
     declared: Declared | None = None
     alive: Declared | None = None
-    #: Namespace and name of its Machine of Cluster API.
     machine: tuple[str, str] | None = None
     last_boot: LastBootStated | None = None
     #: The boot that our taint is about; empty: no taint of ours, or an unknown boot.
@@ -152,8 +139,6 @@ class NodeView(NamedTuple):
 
 
 class LeaseView(NamedTuple):
-    """``seconds``: how long it lasts without a renewal."""
-
     name: str
     version: str
     mark: str
@@ -185,7 +170,7 @@ def read_note(node: ApiNode) -> OutageNote:
 
 
 def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
-    """The note has its effect and time; another controller's taint has another time."""
+    """Another controller's taint has another time."""
     said = (taint.get("effect"), taint.get("timeAdded"))
     return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
 
@@ -205,14 +190,13 @@ def read_certificate(node: ApiNode) -> Certificate | None:
 
 
 def read_declared(node: ApiNode) -> Declared | None:
-    """An unreadable one is reported, since its author waits. A person's reason goes on no record."""
+    """An unreadable one is reported, since its author waits."""
     return _read_statement(
         node.metadata.annotations.get(DECLARED_ANNOTATION, ""), "uid, boot, mark, by and seconds"
     )
 
 
 def read_alive(node: ApiNode) -> Declared | None:
-    """In the same way."""
     return _read_statement(node.metadata.annotations.get(ALIVE_ANNOTATION, ""), "uid, boot, by and seconds")
 
 
@@ -273,7 +257,6 @@ def project_node(node: ApiNode) -> NodeView:
         taint="ours" if ours else "other" if taints else "none",
         volumes_in_use=tuple(state.volumes_in_use),
         status_mark=mark if isinstance(mark, str) else "",
-        # A thousand nodes share few words.
         labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
         addresses=tuple(each.address for each in state.addresses if each.type == "InternalIP"),
         port=state.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT,
@@ -298,18 +281,16 @@ def lease_path(node: str) -> str:
 
 
 class ObservedNode:
-    """``news`` is set at each change and made anew: take it before the look."""
+    """Take ``news`` before the look: it is made anew at each change."""
 
     def __init__(self) -> None:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
-        #: When its last renewal was seen, or the lease itself.
         self.renewed_at = -math.inf
         #: Since when the cloud's taint is seen, and whether the node has spoken since: the taint names no
         #: boot, so one that outlives a start is about the boot before.
         self.cloud_off_at = math.inf
         self.spoke_under_it = False
-        #: Since when the present declaration that it lives stands.
         self.alive_since = math.inf
         self.news = trio.Event()
 
@@ -334,7 +315,7 @@ class NewestStore(Mirror[VersionedT]):
 
     def __init__(self, take: Callable[[str, VersionedT | None, VersionedT | None], None]) -> None:
         super().__init__("name", take)
-        #: Also of objects gone since the last list: an answer may be older than their end.
+        #: Also of objects gone since the last list.
         self._versions: dict[str, int] = {}
 
     def put(self, item: VersionedT) -> None:
@@ -354,9 +335,7 @@ class NewestStore(Mirror[VersionedT]):
             super().remove(self.kept[key])
 
     def _is_newer(self, name: str, version: str) -> bool:
-        """Versions of one kind are growing numbers (guaranteed since Kubernetes 1.35, and always so). Any
-        other version counts as newer.
-        """
+        """Versions are growing numbers. Any other version counts as newer."""
         number = int(version) if version.isdecimal() else self._versions.get(name, 0) + 1
         if number <= self._versions.get(name, -1):
             return False
@@ -365,8 +344,6 @@ class NewestStore(Mirror[VersionedT]):
 
 
 class ClusterView:
-    """One for all nodes; `run` fills it."""
-
     def __init__(self, tell: Tell = lambda level, line: None) -> None:
         self._observed: dict[str, ObservedNode] = {}
         self._watches = (
@@ -388,7 +365,6 @@ class ClusterView:
         return [each.node for each in self._observed.values() if each.node is not None]
 
     async def run(self, link: ApiClient) -> None:
-        """Until cancelled; never fails."""
         nodes = Watched(partial(listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
         leases = Watched(
             partial(listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES, GATHER_SECONDS
@@ -398,7 +374,6 @@ class ClusterView:
             nursery.start_soon(Watch(link, leases, self.leases, self._watches[1]).run)
 
     async def listed(self) -> None:
-        """Until both have been listed."""
         await self.nodes.listed.wait()
         await self.leases.listed.wait()
 
@@ -415,7 +390,7 @@ class ClusterView:
         return max(self.of(node).renewed_at, self.sees_since)
 
     def sees(self, since: float) -> None:
-        """Renewals are seen since ``since``; infinite: they are not."""
+        """Infinite: they are not."""
         self.sees_since = since
         for observed in self._observed.values():
             observed.change()

@@ -121,7 +121,7 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
                 assert (await holder(api_bed)).startswith("two_")
                 first.send_signal(signal.SIGCONT)
                 log = tmp_path / "one.log"
-                await until(lambda: "this replica waits" in log.read_text(), "the first one waits")
+                await until(lambda: "two_" in log.read_text(), "the first one waits")
                 assert "leads no longer" in log.read_text()
                 assert (await holder(api_bed)).startswith("two_")
                 first.kill()
