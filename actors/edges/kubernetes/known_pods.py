@@ -1,12 +1,8 @@
 """This node's pods, from the API server, the cache on disk and the static pods' manifests.
 
-The watch stores `KnownPod`s, and the writers look them up by UID. The watch replaces what the cache on disk
-had; manifests add static pods that the API never showed.
-
-The cache is one file, replaced as a whole, so that a start without the API server knows the pods' priorities.
-It outlives a reboot.
-
-Nothing here needs the client.
+The watch replaces what the cache had; manifests add static pods that the API never showed. The cache is one
+file, which outlives a reboot, so that a start without the API server knows the pods' priorities. Nothing here
+needs the client.
 """
 
 from __future__ import annotations
@@ -24,8 +20,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 from ebbtide.events.files import read_own, write_atomically
 
-#: What the core may have written to the API server. Here, so that the edge takes orders before the writers
-#: are loaded.
+#: Here, so that the edge takes orders before the writers are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
     d.AnnounceNode,
     d.AwaitStatuses,
@@ -40,15 +35,13 @@ API_ORDERS: tuple[type[Order], ...] = (
 
 #: Nothing of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
-#: Of an object that only its creator has written; the API server sets the second.
+#: Of an object that only its creator has written.
 CREATED_PHASES = ("", "Pending")
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a shutdown needs of a pod, as the API last showed it.
-
-    ``uid``: the runtime's; for a static pod the one that its mirror claims (`mirrored_uid`). ``api_uid``: the
-    object's own, for preconditions. ``static``: a mirror, even if its claim is false.
+    """``uid``: the runtime's; for a static pod the one that its mirror claims (`mirrored_uid`). ``api_uid``:
+    the object's own, for preconditions. ``static``: a mirror, even if its claim is false.
     """
 
     uid: str
@@ -68,9 +61,9 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     #: In the manifest's order, as are the containers.
     sidecars: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
-    #: By container, the exit code of those whose ``state`` is terminated.
+    #: Exit codes of terminated containers.
     ended: dict[str, int] = {}
-    #: By name, the runtime's ids of running containers and init containers.
+    #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
     #: The newest start of any container, RFC 3339.
     started_at: str = ""
@@ -78,14 +71,13 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 # A static pod is a file on this node. Its kubelet makes a mirror object, with annotations that name the pod.
-# Every user who may create pods can write these, so they are checked: a real pod goes before a mirror; a
-# mirror counts only for a static pod of the runtime with the mirror's namespace and name
-# (`cri_pods.known_pod_of`); and without the runtime a mirror with a kubelet's status counts first, since
-# writing a status takes another right.
+# Every user who may create pods can write these, so a real pod goes before a mirror; a mirror counts only for
+# a static pod of the runtime with its namespace and name (`cri_pods.known_pod_of`); and without the runtime a
+# mirror with a kubelet's status counts first, since writing a status takes another right.
 
 
 class Annotations(msgspec.Struct, gc=False):
-    """A kubelet's annotations on a mirror. ``mirror`` None: it is no mirror."""
+    """``mirror`` None: it is no mirror."""
 
     mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
     source: str = msgspec.field(default="", name="kubernetes.io/config.source")
@@ -117,7 +109,6 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     owner_references: list[Owner] | None = None
 
 
-#: Where a kubelet has a static pod from.
 STATIC_SOURCES = ("file", "http")
 
 
@@ -127,8 +118,8 @@ def controller_of(owners: Iterable[Owner] | None) -> Owner:
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
-    """The UID of the static pod that this object mirrors, if it looks like a kubelet's: with the pod's
-    source, owned by its Node, with the Node's name at the end of its own. Else empty.
+    """The UID of the static pod that this object mirrors, if it looks like a kubelet's: with a source, owned
+    by its Node, with the Node's name at its end. Else empty.
     """
     if annotations is None or annotations.source not in STATIC_SOURCES:
         return ""
@@ -138,7 +129,7 @@ def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Ow
 
 
 def by_runtime_uid(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
-    """By the runtime's UID, without false mirrors."""
+    """Without false mirrors."""
     found: dict[str, KnownPod] = {}
     for each in pods:
         before = found.get(each.uid)
@@ -148,49 +139,39 @@ def by_runtime_uid(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
 
 
 def _precedence(pod: KnownPod) -> tuple[bool, bool]:
-    """A pod before a mirror, and one with a kubelet's status before one that was only created."""
     return pod.uid == pod.api_uid, pod.phase not in CREATED_PHASES
 
 
 PodName = tuple[str, str]
 
-#: Its first answer may come, or the API server is on record as away, as refusing, or as unknown to us.
 NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
-#: Asked for within a quarter of a second, in which a kubelet removes fewer objects (50 calls a second, 100 at
-#: once).
+#: They are asked for at once. A kubelet may remove 100 objects at once, then 50 a second.
 LAST_ENDS_MAX = 256
 
 
 class PodStore:
-    """What the watch, its cache and the manifests have. ``version`` counts the API server's changes; 0: none
-    yet, so all is from before a restart.
-    """
+    """``version`` counts the API server's changes; 0: all is from before a restart."""
 
     def __init__(self) -> None:
         #: By the object's own UID.
         self._pods: dict[str, KnownPod] = {}
         self._by_uid: dict[str, KnownPod] = {}
         self._manifests: dict[PodName, KnownPod] = {}
-        #: By the runtime's UID, of pods that are gone, the newest last.
+        #: Of pods that are gone, the newest last.
         self._last_ends: dict[str, dict[str, int]] = {}
-        #: Where a watch goes on; empty before the first list.
         self.resource_version = ""
         self.version = 0
         #: Why no first list can be expected now.
         self.why_no_list = ""
-        #: False: the static pods' manifests are still to be read.
         self.manifests_known = True
         self._news = trio.Event()
 
     async def changed(self, since: int) -> None:
-        """Return once ``version`` has changed."""
         while self.version == since:
             await self._news.wait()
-
-    # --- what is asked ---------------------------------------------------------------------------
 
     @property
     def untold(self) -> str:
@@ -229,8 +210,6 @@ class PodStore:
         """What the API has shown, to be kept over a restart."""
         return list(self._pods.values())
 
-    # --- what is learned -------------------------------------------------------------------------
-
     def restore(self, pods: Iterable[KnownPod]) -> None:
         """What was known before a restart, unless the watch was faster."""
         if not self.resource_version:
@@ -260,7 +239,6 @@ class PodStore:
         self._tell()
 
     def set_manifests(self, pods: Iterable[KnownPod]) -> None:
-        """All static pods of this node."""
         self._manifests = {(each.namespace, each.name): each for each in pods}
         self.manifests_known = True
 
@@ -276,7 +254,7 @@ class PodStore:
 
 CACHE_FILE_NAME = "pods.json"
 CACHE_FILE_VERSION = 1
-#: 250 pods are 100 KiB. A larger file is not ours.
+#: 250 pods are 100 KiB.
 CACHE_BYTES_MAX = 16 * 1024 * 1024
 #: Pods mostly come and go together: one write for all.
 GATHER_SECONDS = 0.5
@@ -292,16 +270,13 @@ class _CacheFile(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PodCache:
-    """``pods.json`` in ``folder``, of one node's pods."""
-
     def __init__(self, folder: Path, node: str, tell: Tell) -> None:
         self.folder = folder
         self._path = folder / CACHE_FILE_NAME
         self._node = node
         self._tell = tell
         self._failed = False
-        #: One thread of its own. A thread that hangs on a disk outlives its task; it must not write after a
-        #: later write.
+        #: A thread that hangs on a disk outlives its task, and must not write after a later write.
         self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:
@@ -313,7 +288,7 @@ class PodCache:
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
 
     async def follow(self, store: PodStore) -> None:
-        """Write changes until cancelled, and then once more. Writes nothing before the first list."""
+        """Until cancelled, and then once more. Writes nothing before the first list."""
         written = store.version
         try:
             while True:
@@ -328,7 +303,6 @@ class PodCache:
                     await self._write(store)
 
     async def _write(self, store: PodStore) -> None:
-        """A hung disk delays only this task."""
         file = _CacheFile(
             version=CACHE_FILE_VERSION,
             node=self._node,

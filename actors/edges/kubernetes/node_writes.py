@@ -4,16 +4,13 @@ safe-to-detach certificate.
 A note on the Node lists our changes, so exactly these are taken back after any crash or reboot. Each change
 and its note are one request. A node that was cordoned before stays cordoned.
 
-No write overtakes another: the Node ends as ordered last. A sent request cannot be called back, and the
-server may carry it out later. So a later order takes over at once from one that waits or reads, but lets a
-write end first, and each write names the version that it was made from. After an unanswered write a Node that
-needs no change is written once more (`fence_patch`): the server then refuses what comes late.
+The Node ends as ordered last. A sent request cannot be called back, and the server may carry it out later. So
+a later order takes over at once from one that waits or reads, but lets a write end first, and each write
+names the version that it was made from. After an unanswered write a Node that needs no change is written once
+more (`fence_patch`): the server then refuses what comes late.
 
-Going down, the node is shown for as long as that is of use. Coming back, a node that is not restored would
-stay empty, so it is tried until it is done.
-
-Others act on the certificate while this machine is off. It names its boot, as ``status.nodeInfo.bootID``
-does: for another boot it is void.
+Going down, the node is shown for as long as that is of use. Coming back, restoring is tried until it is done:
+the node would stay empty. The certificate names its boot, and is void for another one.
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLa
 from ebbtide.events.values import BootEnding, BootEndReason
 
 CHANGED_ANNOTATION = "ebbtide.dev/changed"
-#: The API server's words for a write to an old version.
 MODIFIED_TEXT = b"the object has been modified"
 EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
@@ -46,7 +42,7 @@ TAINT: api.JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
-#: Longer only if spoilt: a certificate names at most 100 mounts.
+#: A certificate names at most 100 mounts.
 NOTE_CHARACTERS_MAX = 2**16
 
 NoteT = TypeVar("NoteT", bound=msgspec.Struct)
@@ -59,7 +55,7 @@ def no_link() -> tuple[str, str]:
 
 
 class ChangedNote(msgspec.Struct, omit_defaults=True):
-    """The annotation. ``conditions``: by type, the former condition; None where there was none."""
+    """``conditions``: by type, the former condition; None where there was none."""
 
     taint: bool = False
     unschedulable: bool = False
@@ -81,7 +77,6 @@ def read_annotation(
 
 
 def read_note(node: api.ApiNode) -> ChangedNote:
-    """Our changes, according to the Node."""
     return read_annotation(node, CHANGED_ANNOTATION, ChangedNote) or ChangedNote()
 
 
@@ -98,7 +93,7 @@ def _noted_patch(node: api.ApiNode, changed: ChangedNote, **fields: api.JsonObje
 
 
 def cordon_patch(node: api.ApiNode, *, taint: bool) -> api.JsonObject | None:
-    """A merge patch that taints the Node and makes it unschedulable; None if it is both."""
+    """None if the Node is both."""
     changed, spec = read_note(node), api.JsonObject()
     if taint and not is_tainted(node):
         spec["taints"] = [*node.spec.taints, TAINT]
@@ -110,7 +105,7 @@ def cordon_patch(node: api.ApiNode, *, taint: bool) -> api.JsonObject | None:
 
 
 def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """The reverse of `cordon_patch`. The taint's key is ours alone."""
+    """The taint's key is ours alone."""
     changed, spec = read_note(node), api.JsonObject()
     if is_tainted(node):
         spec["taints"] = [taint for taint in node.spec.taints if taint.get("key") != TAINT_KEY] or None
@@ -125,8 +120,8 @@ def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
 def conditions_patch(
     node: api.ApiNode, kinds: tuple[str, ...], ready: api.JsonObject | None
 ) -> api.JsonObject | None:
-    """A strategic patch of the status: these conditions True, our former ones False, and ``ready``. Leaves a
-    condition that another component holds at True.
+    """Conditions of ours True, our former ones False, and ``ready``. Leaves what another component holds at
+    True.
     """
     changed, now = read_note(node), node.status.conditions
     found = {kind: api.find_condition(now, kind) for kind in kinds}
@@ -152,9 +147,7 @@ def conditions_patch(
 
 
 def restore_conditions_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """The reverse of `conditions_patch`: each condition as before, unless another component has written it
-    since.
-    """
+    """Each condition as before, unless another component has written it since."""
     changed, now = read_note(node), node.status.conditions
     if not changed.conditions:
         return None
@@ -200,7 +193,7 @@ def _is_set(conditions: list[api.JsonObject], kind: str, status: str, reason: st
 
 
 class NodePatch(NamedTuple):
-    """One request, to the Node or its status. ``change`` makes the body; None: no change needed."""
+    """``part``: the path below the Node. ``change`` makes the body; None: no change needed."""
 
     part: str
     content_type: str
@@ -208,9 +201,7 @@ class NodePatch(NamedTuple):
 
 
 class NodeHold:
-    """One order's time with the Node, and its caller: a write ends before another order takes over. ``kind``
-    decides which orders overtake it.
-    """
+    """One order's time with the Node, and its caller: a write ends before another order takes over."""
 
     def __init__(self, writer: NodeWriter, caller: api.ApiCaller, kind: str) -> None:
         self.kind = kind
@@ -228,7 +219,6 @@ class NodeHold:
             self.scope.cancel()
 
     async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
-        """Raises Unanswered."""
         if method == "GET":
             return await self._caller.call(method, path, **fields)
         writer, before = self._writer, self._writer.in_doubt
@@ -242,15 +232,15 @@ class NodeHold:
             self._is_writing = False
             if self._is_unwanted:
                 self.scope.cancel()
-        # A write that was taken makes all writes from the same or an older version fail. A refusal because
-        # the Node has changed does the same.
+        # A write that was taken makes all writes from the same or an older version fail; so does a refusal
+        # because the Node has changed.
         is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
         writer.in_doubt = not is_over and (before or api.is_doubtful(answer))
         return answer
 
 
 class NodeWriter:
-    """All writes of this process to a Node. ``note``: our annotation."""
+    """``note``: our annotation."""
 
     def __init__(self, caller: api.ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
         self._caller, self._path, self._note = caller, api.node_path(node), note
@@ -260,8 +250,8 @@ class NodeWriter:
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
-        """Hold the Node for the block, after the earlier holders of the kinds that this overtakes. Overtaken
-        itself, the block is cancelled.
+        """Hold the Node for the block, after the earlier holders that this overtakes. Overtaken itself, the
+        block is cancelled.
         """
         earlier = [each for each in self._holds if each.kind in overtakes]
         for each in earlier:
@@ -292,8 +282,7 @@ class NodeWriter:
             except (ValueError, RecursionError) as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
-            # While an earlier write is in doubt, a reading without need for change proves nothing. The fence
-            # makes a new version, so that write fails.
+            # While an earlier write is in doubt, the fence makes a new version, so that write fails.
             if body is None and not self.in_doubt:
                 return ""
             body = body or fence_patch(node, self._note)
@@ -302,19 +291,14 @@ class NodeWriter:
                 return "" if answer.ok else f"the node cannot be changed: {api.answer_text(answer)}"
 
 
-# Taint, ``unschedulable``, then conditions: deletes wait for the taint. A newer announcement overtakes an
-# older one, and a restore also overtakes the certificate.
+# A newer announcement overtakes an older one, and a restore also overtakes the certificate.
 
-#: Few shutdowns take longer than a minute.
 ANNOUNCE_SECONDS_MAX = 60.0
-#: After a cancel or a boot, when the API server may come late. A try costs one call.
+#: After a cancel or a boot, when the API server may come late.
 RESTORE_SECONDS_MAX = 24 * 3600.0
 RESTORE_AGAIN_SECONDS = 5.0
-#: After that it waits until the API server answers anew.
 LAST_BOOT_SECONDS_MAX = 3600.0
-#: A node may be minutes from joining its cluster.
 LAST_BOOT_AGAIN_SECONDS = 30.0
-#: NodeRestriction's words to a node's own identity.
 NO_TAINTS_TEXT = "not allowed to modify taints"
 
 ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD, LAST_BOOT_HOLD = "announcement", "certificate", "last-boot"
@@ -328,12 +312,9 @@ RESTORE_PATCHES = (
 
 
 class NodeEffects:
-    """``link`` gives the journal's id and the trace of its last shutdown before this boot; empty: none."""
-
     def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell, link: JournalLink) -> None:
         self._writes, self._context, self._tell, self._link = writes, context, tell, link
         self._tainted = trio.Event()
-        #: Lines that the operator has read.
         self._told: set[str] = set()
 
     async def wait_tainted(self) -> None:
@@ -349,15 +330,12 @@ class NodeEffects:
             return await (self._restore(order, hold) if order.ready else self._show(order, hold))
         return Ending("cancelled", "a later announcement has overtaken it")
 
-    # --- going down ------------------------------------------------------------------------------
-
     async def _show(self, order: AnnounceNode, hold: NodeHold) -> Ending:
         call = api.ApiCall(hold, ANNOUNCE_SECONDS_MAX, self._context(order.key))
         ready = {"reason": order.reason, "message": order.message} if order.unready else None
         problems = []
         try:
             if order.cordon:
-                # Afterwards the taint is set, or cannot be. Raises Unanswered.
                 problem = await self._writes.change(
                     call, NodePatch("", api.MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
                 )
@@ -382,11 +360,8 @@ class NodeEffects:
                 self._tell(WARNING, line)
         return Ending("failed", found) if found else Ending()
 
-    # --- as it was -------------------------------------------------------------------------------
-
     async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
-        # Try all, also after a failure: a node that stays cordoned gets no pods, which is worse than an old
-        # condition.
+        # A node that stays cordoned gets no pods, which is worse than an old condition.
         def failed(why: str) -> None:
             self._tell(WARNING, f"the node is not shown as it was yet, {why}")
 
@@ -459,7 +434,7 @@ async def change_until_done(
         await trio.sleep(again_seconds)
 
 
-#: Pods and mounts by name; the rest is a number. All annotations of an object share 256 KiB.
+#: The rest is a number. All annotations of an object share 256 KiB.
 NAMED_MAX = 50
 NAME_CHARACTERS_MAX = 256
 
@@ -469,9 +444,7 @@ HexId = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z")]
 
 
 class LastBootNote(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The annotation about the boot ``boot_id`` that ended. ``alive_at``: RFC 3339. ``said_by``: the boot of
-    the writer. Far fewer than 9999 waves exist.
-    """
+    """``boot_id``: of the boot that ended; ``said_by``: of the writer. ``alive_at``: RFC 3339."""
 
     boot_id: BootId
     said_by: BootId
@@ -486,7 +459,6 @@ class LastBootNote(msgspec.Struct, rename="camel", omit_defaults=True):
 def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:
     alive = order.alive_wall_ns // NS_PER_SECOND
     note = LastBootNote(
-        # As ``status.nodeInfo.bootID`` has it.
         boot_id=str(uuid.UUID(order.boot_id)),
         ending=order.ending,
         why=order.why,
@@ -500,9 +472,8 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
-    """The annotation. ``safe`` is always written. ``at``: RFC 3339. ``ended``: a count. The obstacles:
-    ``running`` pods, ``mounted`` volumes, ``restarts``: the kubelet may have started pods again; ``more``:
-    the number of obstacles without a name.
+    """``safe`` and ``ended`` are always written. The obstacles: ``running`` pods, ``mounted`` volumes,
+    ``restarts``: the kubelet may have started pods again; ``more``: the number without a name.
     """
 
     safe: bool | None = None

@@ -1,9 +1,8 @@
 """The controller's own request rate, with urgent requests first.
 
-A hundred nodes that die at once begin a hundred journals, and the API server has lost a part of its machines
-too. First come a Node and its lease (read again, tainted, freed), then the journals, without which nothing
-may be done, then the rest; each in the order of arrival. Every fourth request is the oldest of all, so that
-none waits for ever.
+A hundred nodes that die at once begin a hundred journals. First come a Node and its lease, then the journals,
+without which nothing may be done, then the rest; each in the order of arrival. Every fourth request is the
+oldest of all.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH
 
-#: The documentation promises 20 with a hundred outages: with the burst no ten seconds have more. A node's
-#: kubelet may ask 50 times a second.
+#: The documentation promises 20 with a hundred outages: with the burst no ten seconds have more.
 REQUESTS_PER_SECOND = 19
 INTERVAL_SECONDS = 1 / REQUESTS_PER_SECOND
 #: After a calm. One outage begins with fewer, so it is not delayed.
 BURST = 10
-#: One in so many is the oldest.
 FIRST_EVERY = 4
-#: The part of a call's time that may pass before it is sent: with less left the answer would come too late.
+#: The part of a call's time that may pass before it is sent.
 WAIT_FRACTION = 0.5
 
 NODE, JOURNAL, OTHER = range(3)
@@ -43,8 +40,6 @@ def rank_of(method: str, path: str) -> int:
 
 
 class _Turn:
-    """``news``: it may be next."""
-
     def __init__(self, rank: int, number: int) -> None:
         self.rank, self.number = rank, number
         self.news = trio.Event()
@@ -57,9 +52,7 @@ class Waiting(NamedTuple):
 
 
 class PacedCaller:
-    """`ApiCaller`: calls of another one at the controller's rate. It has no task of its own.
-
-    A call that could not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps
+    """A call that could not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps
     its place.
     """
 
@@ -77,7 +70,6 @@ class PacedCaller:
         return Waiting(*map(len, self._turns))
 
     async def call(self, method: str, path: str, *, seconds_max: float, **fields: Any) -> Answer:
-        """Raises Unanswered."""
         began = trio.current_time()
         with trio.move_on_after(seconds_max * WAIT_FRACTION) as waiting:
             await self._turn(rank_of(method, path))

@@ -1,11 +1,10 @@
 """The fields of a pod object that daemon and controller read, and what the daemon stores of them.
 
-A pod object can be 1.5 MiB, most of it annotations, and a node may have 250. Decoding skips every field that
-is not named here: no environment, no image, no annotation but a mirror's.
+A pod object can be 1.5 MiB, most of it annotations. Decoding skips every field that is not named here: no
+environment, no image, no annotation but a mirror's.
 
-Manifests serve a node whose API server has never shown the mirrors of its static pods. A control plane's own
-API server is a static pod: with it gone and no cache, the manifests still say which running pods are
-critical.
+Manifests serve a node whose API server has never shown the mirrors of its static pods, such as a control
+plane without its own API server.
 """
 
 from __future__ import annotations
@@ -29,15 +28,13 @@ from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
 from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, Int64
 
-#: Volumes of this node only: no other node waits for their unmount.
+#: No other node waits for their unmount.
 LOCAL_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
 )
-#: Effects in a toleration of a NoSchedule taint; empty: all effects.
 TOLERATED_EFFECTS = ("", "NoSchedule")
 
-# Names and nesting of a pod object (core/v1). The API server leaves out what is empty; manifests may say
-# null.
+# Names and nesting of core/v1. Manifests may say null.
 
 
 class Toleration(msgspec.Struct, rename="camel", gc=False):

@@ -1,16 +1,14 @@
 """What a shutdown writes to Pods: the delete, Ready=False, and the final status.
 
-Mode api ends a pod by deleting its object, once. The grace is at least 1: with 0 the object would go while
-the containers run. The UID is a precondition, since a new pod may have the same name. ``DisruptionTarget``
-comes first, so that a Job does not count the pod as its own failure; without it the pod is deleted all the
-same. The order's end decides what may have become of the pod's hooks. ``done``: the pod is gone, or the
-kubelet ends it. ``failed``: the server refused the delete, or it was never sent. ``timed-out``: it was sent,
-and the server may have taken it.
+Mode api ends a pod by deleting its object, once. The UID is a precondition, since a new pod may have the same
+name. ``DisruptionTarget`` comes first, so that a Job does not count the pod as its own failure. The order's
+end decides what may have become of the pod's hooks. ``done``: the pod is gone, or the kubelet ends it.
+``failed``: the server refused the delete, or it was never sent. ``timed-out``: the server may have taken it.
 
 Without its kubelet a pod gets the status that the kubelet would have written; else it looks Running for as
-long as its node is away (kubernetes#109531, #110755). It is written once. An object that is final keeps its
-status, one that is gone needs none, and one that has started again after a reboot must never get it. A status
-that was not delivered waits in the journal for the next boot, and a file keeps how the pod was known.
+long as its node is away (kubernetes#109531, #110755). A pod that has started again after a reboot must never
+get it. A status that was not delivered waits in the journal for the next boot, and a file keeps how the pod
+was known.
 
 Mode observe only waits until the API server has every pod's final status.
 """
@@ -42,7 +40,6 @@ from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.units import span_s
 
-#: The part of the time left that the mark may take.
 MARK_SHARE = 3
 #: A delete sent with less time may stay unanswered, and then its pod gets no hooks.
 TURN_SECONDS_MIN = 0.05
@@ -57,9 +54,9 @@ class PodDeletes:
         self._parts, self._lookup = parts, parts.lookup
         self._tainted = tainted
         self._slots, self._open = api.CallSlots(), 0
-        #: Here and below by the API's UID.
+        #: By the API's UID.
         self._marked: set[str] = set()
-        #: Pods with a delete that was taken. The watch cannot show whether a later one was.
+        #: The watch cannot show whether a later delete was taken.
         self._taken: set[str] = set()
 
     async def delete(self, order: DeletePod, outlet: Outlet) -> Ending:
@@ -89,14 +86,12 @@ class PodDeletes:
                 waiting.deadline = float("inf")
                 known = self._lookup.find(order.uid)
                 uid = known.api_uid if known is not None else order.uid
-                # Before the delete, since the object may be gone afterwards. In the same turn, since a turn
-                # of its own would delay the delete.
+                # The object may be gone afterwards, and a turn of its own would delay the delete.
                 if await self._mark(order, uid, self._call(order, until)):
                     return Ending()
                 call = self._call(order, until)
                 try:
-                    # The kubelet counts whole seconds from the delete on. The time that has passed is no
-                    # longer the pod's.
+                    # The kubelet counts whole seconds from the delete on.
                     left_seconds = order.grace_seconds - round(trio.current_time() - began)
                     body = api.delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
                     answer = await call.until_answered(
@@ -137,9 +132,8 @@ class PodDeletes:
         return api.is_gone(answer)
 
 
-# With the kubelet stopped, only this sets Ready=False before the final status; until then new connections go
-# to a process that no longer listens. No task waits for it, so each pod gets one second. A final status under
-# way replaces it.
+# With the kubelet stopped, only this ends new connections to the pod. No task waits for it, so each pod gets
+# one second.
 
 WITHDRAWN_CONDITIONS = ("Ready", "ContainersReady")
 WITHDRAWN_REASON, WITHDRAWN_MESSAGE = "NodeShutdown", "node is shutting down"
@@ -178,11 +172,9 @@ async def withdraw(
     return Ending()
 
 
-#: After a boot the API server may come late. Later than this the cluster has helped itself.
+#: Later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
-#: After a boot the whole cluster may be starting, and no task waits.
 LATER_AGAIN_SECONDS = 5.0
-#: The kubelet or a controller wrote in between.
 CONFLICTS_MAX = 5
 #: From so many on, one list costs the server less than single reads.
 LIST_FROM = 4
@@ -212,7 +204,7 @@ class StatusDelivery:
     async def deliver(self, order: DeliverStatuses, outlet: Outlet) -> Ending:
         """In a shutdown one try. A status of an earlier boot is tried until it is taken or stale."""
         if not order.unchanged_only:
-            # How the pods are known now is kept for the next boot, in case this fails.
+            # For the next boot, in case this fails.
             async with trio.open_nursery() as nursery:
                 uids = [each[0] for each in order.statuses]
                 nursery.start_soon(self._late.keep, uids, self._lookup.find)
@@ -239,7 +231,7 @@ class StatusDelivery:
         # Before the first write: a later withdrawal would overwrite the final status.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
         self.final |= begun
-        # One call for many objects, by the API's UID. The rest is read one by one.
+        # By the API's UID; the rest is read one by one.
         read: dict[str, api.ApiPod] = {}
         if len(order.statuses) >= LIST_FROM:
             with suppress(api.Unanswered, api.ListDenied):
@@ -259,7 +251,7 @@ class StatusDelivery:
             try:
                 result = await _write_status(order, status, known, before, call, ahead)
                 if result.what == DELIVERED and order.remove and not known.static:
-                    # Its containers have ended, so a grace of 0 leaves none behind.
+                    # Its containers have ended.
                     body = api.delete_options(known.api_uid, 0)
                     answer = await call.until_answered(
                         "DELETE", api.pod_path(known.namespace, known.name), body
@@ -316,8 +308,7 @@ async def _write_status(
         if order.unchanged_only and (why := _stale_reason(pod, then)):
             return DeliveryResult(STALE, why)
         body = final_status(pod, *status[1:])
-        # Names the version: the patch replaces conditions and containers whole, so no write in between may be
-        # lost.
+        # With the version: the patch replaces conditions and containers whole.
         answer = await call.until_answered("PATCH", f"{path}/status", body, api.STRATEGIC_PATCH)
         if answer.ok or api.is_gone(answer):
             return DeliveryResult(DELIVERED)
@@ -342,21 +333,18 @@ def _stale_reason(pod: api.ApiPod, then: KnownThen | None) -> str:
 
 
 # Phase, reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers without
-# a known end become terminated as in the kubelet's ``TerminatePod``: exit code 137, reason
-# ``ContainerStatusUnknown``; in a pod that succeeded, 0. A patch replaces ``containerStatuses`` whole, so
-# other fields are passed on.
+# a known end end as in the kubelet's ``TerminatePod``; in a pod that succeeded, with 0.
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"
 UNKNOWN_EXIT_CODE = 137
-#: A kubelet's reasons for Ready=False in a final phase.
 UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 STAT = Path("/proc/stat")
 
 
 def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.JsonObject:
-    """The body of a strategic merge patch of ``pods/status``, for this object in this version."""
+    """A strategic merge patch of ``pods/status``, for this version."""
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
     tracked = {"observedGeneration": pod.metadata.generation} if pod.status.observed_generation else {}
@@ -404,13 +392,13 @@ def _terminated(container: api.JsonObject, phase: str, *, first: bool) -> api.Js
 
 
 def _object_at(parent: api.JsonObject, name: str) -> api.JsonObject:
-    """Empty for any other type: these objects were not checked."""
+    """Empty for any other type."""
     found = parent.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def newest_start(pod: api.ApiPod) -> str:
-    """The newest start of any container, also an ended one, RFC 3339; empty if none has run."""
+    """RFC 3339; empty if none has run."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     states = [_object_at(each, "state") for each in statuses]
     spans = [_object_at(state, "running") or _object_at(state, "terminated") for state in states]
@@ -418,9 +406,7 @@ def newest_start(pod: api.ApiPod) -> str:
 
 
 def started_this_boot(started_at: str) -> bool:
-    """Did it start since the machine came up? An unknown time counts as yes: a missing status does less harm
-    than one for a pod that runs.
-    """
+    """An unknown time counts as yes: a missing status does less harm than one for a pod that runs."""
     if not started_at:
         return False
     try:
@@ -434,14 +420,13 @@ def started_this_boot(started_at: str) -> bool:
         return True
 
 
-# After a reboot the watch shows a pod as it is then: the kubelet may have started it again. So the first try
-# also keeps how the pod is known when its status is due. A later try writes only to a pod in that version.
+# The kubelet may start the pods again after a reboot. So a late status is only written to a pod in the
+# version that it had when the status was due.
 
 
 LATE_FILE_NAME = "late.json"
 LATE_FILE_VERSION = 1
 LATE_PODS_MAX = 1024
-#: A larger file is not ours.
 LATE_BYTES_MAX = 1024 * 1024
 
 
@@ -458,13 +443,13 @@ class _LateFile(msgspec.Struct, rename="camel"):
 
 
 class LateStatuses:
-    """``late.json`` in ``folder``, which outlives a reboot; None: in memory only."""
+    """``folder`` None: in memory only."""
 
     def __init__(self, folder: Path | None, tell: Tell) -> None:
         self._path = None if folder is None else folder / LATE_FILE_NAME
         self._tell = tell
         self._pods: dict[str, KnownThen] | None = {} if folder is None else None
-        #: A thread on a hung disk outlives its task. So there is one, apart from the threads that all share.
+        #: A thread on a hung disk outlives its task.
         self._threads = trio.CapacityLimiter(1)
 
     async def known(self) -> Mapping[str, KnownThen]:
@@ -482,12 +467,11 @@ class LateStatuses:
             found = await trio.to_thread.run_sync(
                 read, self._path, abandon_on_cancel=True, limiter=self._threads
             )
-            # Another task may have read it meanwhile.
             self._pods = found if self._pods is None else self._pods
         return self._pods
 
     async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
-        """Keep how these pods are known now, and forget unknown ones. Bounded; raises nothing."""
+        """Bounded; raises nothing."""
         now, path = {uid: find(uid) for uid in uids}, self._path
         with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())
@@ -516,14 +500,13 @@ class LateStatuses:
             (self._pods or {}).pop(uid, None)
 
 
-# The watch usually knows first, and costs nothing. Else one list for all pods is asked for, less often where
-# the server is slow. A static pod counts by its mirror.
+# The watch usually knows first. Else one list of all pods is asked for, less often where the server is slow.
 
 
 #: Only memory is read, and the release waits.
 STATUS_POLL_SECONDS = 0.02
 STATUS_LIST_SECONDS = 0.1
-#: Lists take at most a quarter of the time: the server has to take the statuses as well.
+#: The server has to take the statuses as well.
 REST_PER_LIST = 3
 
 
@@ -533,7 +516,6 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
     missing, why, next_list, ended = order.uids, "", 0.0, Ending()
 
     def is_final(uid: str) -> bool:
-        """By the watch, which may be behind."""
         pod = parts.lookup.find(uid)
         return pod is not None and pod.phase in FINAL_PHASES
 
@@ -547,7 +529,6 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
         if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
             try:
                 seen = await api.list_known_pods(call, parts.node)
-                # An object that is gone needs no status.
                 missing = tuple(uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES)
                 why = ""
             except api.Unanswered as error:

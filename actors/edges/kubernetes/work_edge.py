@@ -1,7 +1,7 @@
 """The edge of one node's pods and attachments: lists them on order, and then reports changes.
 
 It reads `WorkView` and asks the API server for nothing. It reports only what was listed, and pods of the
-owners that came since: an earlier pod is no successor. Several changes in a row are reported once.
+owners that came since. Several changes in a row are reported once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,8 @@ def elsewhere(pod: PodView) -> outage_events.ElsewhereRead:
 
 
 class WorkEdge(Edge):
-    """``view`` is shared by all nodes. ``effect``: of the configured taint.
-
-    ``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
-    that are no longer needed: an outage may be open for weeks, and a healthy workload has new pods all the
-    time.
+    """``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
+    that are no longer needed: an outage may be open for weeks.
     """
 
     def __init__(
@@ -78,9 +75,7 @@ class WorkEdge(Edge):
         self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
     def observe(self, records: Sequence[Record]) -> None:
-        """End the reports on a pod or attachment that is over, and on an owner whose pods all are; after
-        `OutageClosed` on all, until the next `ListWork`.
-        """
+        """`OutageClosed` ends all reports, until the next `ListWork`."""
         for event in (record.event for record in records):
             if isinstance(event, outage_events.PodRecovered):
                 self._drop_pod(event.uid, event.by)
@@ -116,11 +111,9 @@ class WorkEdge(Edge):
         if self._changes.node:
             self._view.follow(self._changes, self._node, self._before)
 
-    # --- the list --------------------------------------------------------------------------------
-
     async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:
         outage = self._outages
-        # However long it takes: without the API server nothing can be done.
+        # Without the API server nothing can be done.
         await self._view.current()
         async with self._telling:
             if outage != self._outages:
@@ -130,10 +123,9 @@ class WorkEdge(Edge):
         return Ending()
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
-        """List the present state. Later reports are changes against it."""
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # A controller does not count a pod that is Terminating or has ended, and makes another at once; only
-        # one of the same name has to wait. Pods that became so in this outage are waited for.
+        # A controller replaces a pod that is Terminating or has ended at once, but for one of the same name.
+        # Pods that became so in this outage are waited for.
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
@@ -189,13 +181,10 @@ class WorkEdge(Edge):
         )
 
     def _siblings(self, owner: str) -> list[PodView]:
-        """Pods that were not listed as lost, on any node."""
         return [each for each in self._view.siblings(owner) if each.uid not in self._lost]
 
     def _is_new(self, pod: PodView) -> bool:
         return pod.uid not in self._lost and pod.uid not in self._before.get(pod.owner_uid, (pod.uid,))
-
-    # --- what changes ----------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
         """Report changes of what was listed, until cancelled."""
@@ -203,7 +192,6 @@ class WorkEdge(Edge):
             while True:
                 with trio.move_on_at(self._silent_at()):
                     await self._changes.news.wait()
-                # One at a time, since each report is a change against the one before.
                 async with self._telling:
                     facts = self._look()
                     if facts:
@@ -272,18 +260,15 @@ class WorkEdge(Edge):
         )
 
     def _heard_at(self, uid: str) -> float:
-        """Since when the attacher's silence counts: its answer would have been seen."""
         return max(self._unheard[uid], self._view.hears_since)
 
     def _silent_at(self) -> float:
-        """When the next silent attacher is due."""
         now = trio.current_time()
         ends = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
         return min((end for end in ends if end > now), default=math.inf)
 
 
 def _gone(last: outage_events.ElsewhereRead) -> outage_events.ElsewhereRead:
-    """It no longer counts as a replacement."""
     return outage_events.ElsewhereRead(
         uid=last.uid, namespace=last.namespace, name=last.name, owner_uid=last.owner_uid
     )

@@ -1,11 +1,7 @@
 """All pods, VolumeAttachments and PersistentVolumes of the cluster, in the fields that an outage needs.
 
-Three watches serve every outage. A pod's object has some eight KiB and there may be tens of thousands, so a
-few hundred bytes of each are kept, equal words once, with indexes by node and owner: an outage's question
-costs as much as its node has pods, and these have siblings.
-
-Only the watches write here, in the server's order. So no older state can follow a newer one, and deleted
-objects leave nothing.
+Three watches serve every outage. There may be tens of thousands of pods, so a few hundred bytes of each are
+kept, equal words once, with indexes by node and owner. Only the watches write here, in the server's order.
 """
 
 from __future__ import annotations
@@ -34,19 +30,17 @@ ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
 VOLUMES_PATH = "/api/v1/persistentvolumes"
 #: In one part of a list: 2 MiB of pods, one of the others.
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
-#: A kubelet's name for a CSI driver's volume, before driver and handle with ``^`` between them.
+#: Before driver and handle in a kubelet's name for a volume.
 CSI_VOLUME = "kubernetes.io/csi/"
-#: Equal words are kept once. Emptied when full; shared words stay shared.
+#: Emptied when full.
 SHARED_MAX = 50_000
 
-# --- words ----------------------------------------------------------------------------------------
-# Other texts may be anything: an image's name, a driver's or plugin's own text.
+# Other texts may be anything.
 
 #: A reason by Kubernetes' conventions: one word in CamelCase.
 REASON = re.compile("(?=.*[a-z])[A-Z][A-Za-z]{1,39}")
 #: These reasons say little: any other goes first.
 CREATING = ("ContainerCreating", "PodInitializing")
-#: The scheduler's texts about nodes.
 SCHEDULER_TEXTS = (
     # Of 1.34, then of earlier versions.
     "didn't match PersistentVolume's node affinity",
@@ -73,7 +67,7 @@ SCHEDULER_TEXTS = (
     "Too many pods",
 )
 
-#: gRPC's codes in the order of their numbers, as attachers quote them.
+#: gRPC's codes by number.
 GRPC_CODES = (
     "OK",
     "Canceled",
@@ -94,8 +88,6 @@ GRPC_CODES = (
     "Unauthenticated",
 )
 _GRPC_TEXT = re.compile(r"\bcode = (\w+)")
-
-# --- the objects, as far as they are read -----------------------------------------------------------
 
 
 class _AttachmentSource(msgspec.Struct, rename="camel", gc=False):
@@ -148,13 +140,10 @@ class VolumeObject(msgspec.Struct, gc=False):
     status: _VolumePhase = msgspec.field(default_factory=_VolumePhase)
 
 
-# --- what is kept of them ---------------------------------------------------------------------------
-
-
 class PodView(msgspec.Struct, kw_only=True, gc=False):
-    """``node`` may be empty. ``ended``: it succeeded or failed. ``over``: it ended, is not being deleted, and
-    its owner does not need its name. ``waiting``: why it is not Ready, in known words. ``claims``:
-    ``namespace/name`` of its PersistentVolumeClaims until it has ended.
+    """``ended``: it succeeded or failed. ``over``: it ended, is not being deleted, and its owner does not
+    need its name. ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name``, until it
+    has ended.
     """
 
     uid: str
@@ -187,8 +176,8 @@ class VolumeView(msgspec.Struct, kw_only=True, gc=False):
 
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
-    """``error``: what its detach waits for, in known words. ``unheard``: its attacher was asked to detach it
-    and has not answered. A new attachment of the same volume has the same name.
+    """``error``: what its detach waits for. ``unheard``: its attacher was asked to detach it and has not
+    answered.
     """
 
     uid: str
@@ -202,8 +191,8 @@ class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
 
 
 def tolerated_effects(tolerations: Iterable[Toleration]) -> tuple[Effect, ...]:
-    """The effects with which the out-of-service taint is tolerated for good. The first matching toleration
-    counts, as for the taint eviction controller; a limited one only delays the delete.
+    """The first matching toleration counts, as for the taint eviction controller; a limited one only delays
+    the delete.
     """
     ours = []
     for each in tolerations:
@@ -247,7 +236,7 @@ def project_volume(volume: VolumeObject) -> VolumeView:
 
 
 def waiting_text(pod: PodObject) -> str:
-    """Why the pod is not Ready, in known words of its object."""
+    """In known words."""
     status = pod.status
     conditions = {each.type: each for each in status.conditions or ()}
     if pod.metadata.deletion_timestamp is not None:
@@ -274,7 +263,7 @@ def _known_reason(reason: str | None) -> str:
 
 
 def refusal_text(error: _VolumeError) -> str:
-    """The gRPC code of a driver's answer: the rest is its own text."""
+    """Without the rest of its text."""
     number, said = error.error_code or 0, _GRPC_TEXT.search(error.message or "")
     code = GRPC_CODES[number] if 0 < number < len(GRPC_CODES) else said[1] if said else ""
     known = re.sub("(?<=[a-z])(?=[A-Z])", "_", code).upper() if code in GRPC_CODES else ""
@@ -285,12 +274,9 @@ HashableT = TypeVar("HashableT", bound=Hashable)
 
 
 class Changes:
-    """Changed pods and attachments of one follower, by UID, in the order of their first change since
-    `take`.
-    """
+    """Changes of what one follower follows, in their order."""
 
     def __init__(self) -> None:
-        #: What it follows.
         self.node = ""
         self.owners: tuple[str, ...] = ()
         self._pods: dict[str, None] = {}
@@ -306,7 +292,7 @@ class Changes:
         self.news.set()
 
     def take(self) -> tuple[list[str], list[str]]:
-        """Take all, and wake the follower: there may be another time to wait for."""
+        """Wakes the follower: there may be another time to wait for."""
         taken, news = ([*self._pods], [*self._attachments]), self.news
         self._pods, self._attachments, self.news = {}, {}, trio.Event()
         news.set()
@@ -314,8 +300,6 @@ class Changes:
 
 
 class _Group:
-    """The pods of a node or an owner, and their followers."""
-
     __slots__ = ("followers", "pods")
 
     def __init__(self) -> None:
@@ -324,8 +308,6 @@ class _Group:
 
 
 class WorkView:
-    """One for all nodes; `run` fills it."""
-
     def __init__(self, tell: Tell = lambda level, line: None) -> None:
         self.pods = Mirror[PodView]("uid", self._take_pod)
         self.attachments = Mirror[AttachmentView]("uid", self._take_attachment)
@@ -341,7 +323,6 @@ class WorkView:
         self._turned = trio.Event()
 
     async def run(self, link: ApiClient) -> None:
-        """Until cancelled; never fails."""
         pods = Watched(partial(listed_path, PODS_PATH), PodObject, self.project_pod, PART_PODS)
         attachments = Watched(
             partial(listed_path, ATTACHMENTS_PATH),
@@ -356,8 +337,6 @@ class WorkView:
             nursery.start_soon(Watch(link, attachments, self.attachments, sees_attachments).run)
             nursery.start_soon(Watch(link, volumes, self.volumes, sees_volumes).run)
 
-    # --- what is asked -------------------------------------------------------------------------------
-
     async def current(self) -> None:
         """Until all is as the API server has it."""
         while not self.sees:
@@ -369,7 +348,7 @@ class WorkView:
 
     @property
     def hears_since(self) -> float:
-        """Since when an attacher's answers can be seen; infinite: they cannot."""
+        """Infinite: an attacher's answers cannot be seen."""
         return self._watches[1].since
 
     def pods_of(self, node: str) -> list[PodView]:
@@ -386,19 +365,16 @@ class WorkView:
         return sorted(found, key=lambda each: (each.name, each.uid))
 
     def volumes_of(self, pod: PodView) -> tuple[str, ...]:
-        """The PersistentVolumes of its bound claims."""
         return tuple(self._volume_of[claim] for claim in pod.claims if claim in self._volume_of)
 
     def unique_name(self, volume: str) -> str:
-        """The kubelet's name for that PersistentVolume; empty: unknown."""
+        """Empty: unknown."""
         found = self.volumes.kept.get(volume)
         return found.unique_name if found is not None else ""
 
     def _pods_in(self, group: _Group | None) -> list[PodView]:
         found = (self.pods.kept[uid] for uid in (group.pods if group is not None else ()))
         return sorted(found, key=lambda pod: (pod.namespace, pod.name, pod.uid))
-
-    # --- who follows -----------------------------------------------------------------------------------
 
     def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
         """Report changes of that node's pods and attachments, and of those owners' pods."""
@@ -409,7 +385,6 @@ class WorkView:
             group.followers = (*group.followers, changes)
 
     def forget(self, changes: Changes) -> None:
-        """Report no more changes."""
         for groups, name in self._followed(changes):
             group = groups[name]
             group.followers = tuple(each for each in group.followers if each is not changes)
@@ -421,15 +396,11 @@ class WorkView:
         return nodes + [(self._owners, uid) for uid in changes.owners]
 
     def turned(self) -> None:
-        """A watch began or ceased to see."""
         self._turned.set()
         self._turned = trio.Event()
         for group in self._nodes.values():
             for changes in group.followers:
-                # Look again.
                 changes.news.set()
-
-    # --- what is learned -------------------------------------------------------------------------------
 
     def project_pod(self, pod: PodObject) -> PodView:
         share, meta, status = self._share, pod.metadata, pod.status

@@ -1,10 +1,8 @@
 """EC2: the API reports the state of a node's instance, found by the Node's providerID.
 
-`Ec2` serves all nodes of a pool. Readings that begin at the same moment share one request, because AWS limits
-the number of requests.
-
-Requests are signed here (AWS Signature Version 4) because the vendor's library conflicts with the API
-server's client. Credentials come from the vendor's usual places.
+Readings that begin at the same moment share one request. Requests are signed here (AWS Signature Version 4),
+because the vendor's library conflicts with the API server's client. Credentials come from the vendor's usual
+places.
 """
 
 from __future__ import annotations
@@ -28,15 +26,13 @@ from ebbtide.actors.edges.http_request import Answer, Service
 from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, Said, Unread
 from ebbtide.events.outage_events import Source, Verdict
 
-#: A request: each instance takes some 7 KiB of an answer of at most 512 KiB.
+#: An instance takes some 7 KiB of an answer of at most 512 KiB.
 INSTANCES_MAX = 50
 EC2_VERSION, STS_VERSION = "2016-11-15", "2011-06-15"
-#: Credentials are renewed this long before their end, so that a running request can still use them.
 RENEW_SECONDS = 300
-#: A token or a file of credentials.
 FILE_BYTES_MAX = 64 * 1024
 
-#: ``aws:///eu-west-1a/i-0123456789abcdef0``, as the cloud provider writes it; the zone may be missing.
+#: ``aws:///eu-west-1a/i-0123456789abcdef0``; the zone may be missing.
 _PROVIDER_ID = re.compile(r"aws://[^/]*/(?P<zone>[a-z0-9-]*)/(?P<id>i-[0-9a-f]{8,17})")
 
 _VERDICTS: dict[str, Verdict] = {"stopped": "off", "terminated": "off", "running": "on", "pending": "on"}
@@ -46,14 +42,11 @@ _CODE = re.compile("[A-Z][A-Za-z]{1,60}")
 #: A hibernated instance is "stopped", and returns with all its processes under the same boot id.
 _HIBERNATES = "Hibernate"
 
-#: Terminated long ago, never there, of another account, or started a moment ago: the API does not say which.
+#: Terminated long ago, of another account, or started a moment ago.
 NO_SUCH = "there is no such instance in this region and account"
 HIBERNATED = "the instance hibernates: it returns with all its processes"
 STATE_UNKNOWN = "the instance is in an unknown state"
 NO_USE = "its answer is unusable"
-
-
-# --- credentials ----------------------------------------------------------------------------------
 
 
 class Keys(NamedTuple):
@@ -66,7 +59,7 @@ class Keys(NamedTuple):
 
 
 class _PodKeys(msgspec.Struct, rename="pascal"):
-    """The answer of EKS' agent for pod identities."""
+    """EKS' agent for pod identities."""
 
     access_key_id: str
     secret_access_key: str
@@ -76,8 +69,8 @@ class _PodKeys(msgspec.Struct, rename="pascal"):
 
 class Credentials:
     """The first that exists: the configured file; the environment's keys; the service account's token with
-    its role (IRSA), exchanged at the security token service; EKS' agent for pod identities. The instance's
-    profile is not used: it belongs to the machine, not to the pod.
+    its role (IRSA); EKS' agent for pod identities. The instance's profile belongs to the machine, not to the
+    pod.
     """
 
     def __init__(
@@ -111,7 +104,7 @@ class Credentials:
         return self._kept
 
     def _read_file(self, path: Path) -> Keys:
-        """Each time, because the file may be renewed. Raises Unread, which quotes none of it."""
+        """Each time, because the file may be renewed."""
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read_string(_text_of(path))
@@ -172,8 +165,6 @@ def _text_of(path: Path) -> str:
         raise Unread(f"{path}: not a text file") from None
 
 
-# --- requests -------------------------------------------------------------------------------------
-
 FORM = (("Content-Type", "application/x-www-form-urlencoded; charset=utf-8"),)
 
 
@@ -191,7 +182,7 @@ def _service(url: str, certificate: str | None = None) -> Service:
 def signed(
     service: str, region: str, keys: Keys, authority: str, body: bytes, now: datetime
 ) -> tuple[tuple[str, str], ...]:
-    """The headers of a POST of a form to ``/``, by AWS Signature Version 4."""
+    """Of a POST of a form to ``/``."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": FORM[0][1], "host": authority, "x-amz-date": stamp}
     if keys.token:
@@ -213,7 +204,7 @@ def signed(
 def _element(answer: Answer) -> ElementTree.Element:
     """Raises Unread, which quotes only an error's code."""
     try:
-        # The services send no document type; entities in one could grow without an end.
+        # Entities in a document type could grow without an end.
         if b"<!DOCTYPE" in answer.body:
             raise Unread(NO_USE)
         found = ElementTree.fromstring(answer.body)
@@ -231,9 +222,6 @@ def _word(element: ElementTree.Element | None, path: str) -> str:
     return element.findtext("/".join(f"{{*}}{name}" for name in path.split("/"))) or ""
 
 
-# --- EC2 ------------------------------------------------------------------------------------------
-
-
 class Instance(NamedTuple):
     zone: str
     state: str
@@ -247,7 +235,6 @@ def parse_provider_id(provider_id: str) -> tuple[str, str] | None:
 
 
 def judge(instance: Instance) -> tuple[Verdict, str]:
-    """The verdict, and why it is unknown."""
     if instance.state == "stopped" and _HIBERNATES in instance.reason:
         return "unknown", HIBERNATED
     if instance.state in _VERDICTS:
@@ -256,7 +243,7 @@ def judge(instance: Instance) -> tuple[Verdict, str]:
 
 
 class Ec2:
-    """One region. ``endpoint`` replaces AWS' own; ``certificate``: a PEM file of its authorities."""
+    """``endpoint`` replaces AWS' own; ``certificate``: a PEM file of its authorities."""
 
     def __init__(
         self,
@@ -293,7 +280,7 @@ class Ec2:
 
 
 class Ec2Source:
-    """A node's instance. ``name``: the region."""
+    """``name``: the region."""
 
     source: Source = "cloud"
 
@@ -302,7 +289,7 @@ class Ec2Source:
         self.name = ec2.region
 
     async def read(self, machine: Machine) -> Said | None:
-        """None: the Node is not an instance of EC2. Raises Unread."""
+        """None: not an instance of EC2. Raises Unread."""
         named = parse_provider_id(machine.provider_id)
         if named is None:
             return None

@@ -1,10 +1,8 @@
 """IPMI v2.0 over lanplus: a management controller reports a machine's power, or switches it off.
 
-One `ipmitool` process and one session read both the system's GUID and the chassis' power, so both come from
-the same controller. ipmitool reads the password from its file.
-
-Vendors store the sixteen bytes of a GUID in three orders. The order is configured, never guessed: if the GUID
-fits the Node's systemUUID only in another order, the error names that order.
+One `ipmitool` process and one session read the system's GUID and the chassis' power, so both come from the
+same controller. Vendors store the bytes of a GUID in three orders. The order is configured, never guessed: if
+the GUID fits the Node's systemUUID only in another order, the error names that order.
 """
 
 from __future__ import annotations
@@ -24,14 +22,13 @@ from ebbtide.events.units import size_text
 PORT = 623
 #: IPMI v2.0's limit.
 PASSWORD_BYTES_MAX = 20
-#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1 for older controllers. The other
-#: suites omit something: with 0 any host may answer.
+#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1 for older controllers.
 CipherSuite = Literal[3, 17]
 Privilege = Literal["user", "operator", "administrator"]
-#: The GUID's bytes as a UUID. smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi:
-#: from the last byte to the first.
+#: smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi: from the last byte to the
+#: first.
 GuidOrder = Literal["smbios", "rfc", "ipmi"]
-#: A request is repeated after 1 s, then after 2 s: a silent controller takes some 6 s.
+#: A silent controller takes some 6 s.
 RETRY_SECONDS, RETRIES = 1, 2
 
 #: Get System GUID. The output of ``mc guid`` differs between versions of ipmitool.
@@ -40,7 +37,7 @@ POWER_COMMAND = "chassis power status"
 POWER_OFF_COMMAND = "chassis power off"
 ANSWER = re.compile(r"\s*(?P<guid>(?:[0-9a-f]{2}\s+){16})Chassis Power is (?P<power>on|off)\s*")
 VERDICTS: dict[str, Verdict] = {"on": "on", "off": "off"}
-#: ipmitool's messages in our words; the first match counts.
+#: The first match counts.
 REASONS = {
     "Address lookup for": "its host has no address",
     "Get Auth Capabilities error": "it does not answer",
@@ -58,8 +55,6 @@ REASONS = {
 
 
 class Ipmi:
-    """The controller of one machine."""
-
     source: Source = "ipmi"
 
     def __init__(
@@ -112,7 +107,7 @@ class Ipmi:
         return identity, verdict
 
     async def _run(self, *commands: str) -> str:
-        """ipmitool's output for these commands in one session. Raises Unread."""
+        """In one session. Raises Unread."""
         username = await read_secret(self._username_file)
         if len((await read_secret(self._password_file)).encode()) > PASSWORD_BYTES_MAX:
             raise Unread(

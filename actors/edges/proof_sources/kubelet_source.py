@@ -1,9 +1,7 @@
 """The node's kubelet as a source: if it answers, the node runs. It can only contradict a proof.
 
-A TLS handshake with its port is enough. It needs no rights, whereas the kubelet's health through the API
-server needs ``nodes/proxy``, the right to run any command in any pod. The certificate is not verified: a
-false answer only delays the cure by minutes. No answer proves nothing; a firewall may refuse for a machine
-that is off.
+A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false answer
+only delays the cure by minutes. No answer proves nothing; a firewall may refuse for a machine that is off.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 person's declaration that the machine is off, and one that it runs, which contradicts all of them.
 
 A statement becomes a fact when it appears (`StatementsEdge`), and at each reading of the sources
-(`StatementSource`). Both use the same view of the Nodes. The write that may follow compares the whole Node,
-so it notices a statement that was removed meanwhile.
+(`StatementSource`). The write that may follow notices a statement that was removed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from ebbtide.actors.interfaces import Clock, Edge, Effect, Outlet
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import EvidenceRead, Source
 
-#: Why an existing statement does not count.
 SPOKE = "the node has given a sign of life since the taint was set"
 NOT_SAFE = "pods or mounts were left when it was written"
 OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
 TAKEN_BACK, OVER = "it was taken back", "its time is over"
-#: How long a declaration that the node lives counts by default.
+#: By default.
 ALIVE_SECONDS = 3600
-#: The core believes a contradiction for ten minutes, so one that stays on the Node is reported again in time.
+#: The core believes a contradiction for ten minutes.
 AGAIN_SECONDS = 300.0
 
 
@@ -74,7 +72,7 @@ def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
     return Said("on", "nodeUID", node.uid, said.boot_id)
 
 
-#: In the order of the reports: a contradiction first, or a proof would be accepted and voided at once.
+#: A contradiction first, or a proof would be accepted and voided at once.
 _READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
     "peer": _alive,
     "cloud-taint": _cloud_taint,
@@ -87,7 +85,7 @@ CONTRADICT: tuple[Source, ...] = ("peer",)
 
 
 class StatementSource:
-    """One kind of statement on one Node. ``name``: the person who made it."""
+    """``name``: the person who made it."""
 
     def __init__(self, source: Source, view: ClusterView, node: str, node_uid: str) -> None:
         self.source = source
@@ -105,7 +103,7 @@ class StatementSource:
         return self.said()
 
     def said(self) -> Said | None:
-        """None: the Node has no such statement, or is another Node."""
+        """None: no such statement, or another Node."""
         observed = self._view.of(self._node)
         if observed.node is None or observed.node.uid != self._uid:
             return None
@@ -113,9 +111,7 @@ class StatementSource:
 
 
 class StatementsEdge(Edge):
-    """Reports each statement when it changes, and a contradiction periodically. A removed statement becomes
-    ``unknown``, a removed contradiction ``off``.
-    """
+    """A removed statement becomes ``unknown``, a removed contradiction ``off``."""
 
     def __init__(
         self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
@@ -125,7 +121,6 @@ class StatementsEdge(Edge):
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
-        """The statements of now, then the changes, until cancelled."""
         await self._view.listed()
         again_at = math.inf
         while True:

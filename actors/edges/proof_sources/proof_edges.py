@@ -1,7 +1,4 @@
-"""The edges of one node that use its sources: read them all, and switch the machine off.
-
-All sources are read at once, each within its own time: one that hangs delays no other.
-"""
+"""The edges of one node that use its sources: read them all at once, and switch the machine off."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ NO_CONTROLLER = "no management controller is configured for this node"
 
 
 class SourcesEdge(Edge):
-    """``machine`` returns the Node as it was last read; None: it is not known, and no source is asked."""
+    """``machine`` None: the Node is not known, and no source is asked."""
 
     def __init__(
         self, sources: Sequence[ProofSource], machine: Callable[[], Machine | None], clock: Clock
@@ -51,13 +48,13 @@ class SourcesEdge(Edge):
             await outlet.put(fact)
 
 
-#: Reads Node and lease again, reports them, and says why the order must not be carried out; None: it may be.
+#: Says why the order must not be carried out; None: it may be.
 Check = Callable[[PowerOff, Outlet], Awaitable[Ending | None]]
 
 
 class PowerEdge(Edge):
-    """Asks the ``switches`` in order until one takes the command. Node and lease are read again before each
-    command, as for the taint: a machine that gave a sign of life since the decision stays on.
+    """Asks the ``switches`` in order until one takes the command. Node and lease are read again before each:
+    a machine that gave a sign of life stays on.
     """
 
     def __init__(self, switches: Sequence[PowerSwitch], check: Check) -> None:
@@ -70,7 +67,7 @@ class PowerEdge(Edge):
             if (refused := await self._check(order, outlet)) is not None:
                 if not failed:
                     return refused
-                # An earlier switch may have worked although it failed: this refusal alone would deny that.
+                # An earlier switch may have worked although it failed.
                 failed.append(refused.reason)
                 break
             try:

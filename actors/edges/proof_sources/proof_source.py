@@ -1,7 +1,4 @@
-"""What a source of proof is, and what sources share.
-
-A source reports a machine's power and the machine's identity. The ProofActor decides what the report proves.
-"""
+"""What sources of proof share. The ProofActor decides what a report proves."""
 
 from __future__ import annotations
 
@@ -18,14 +15,13 @@ from ebbtide.actors.interfaces import error_text
 from ebbtide.events.outage_events import IdentityKind, Source, Verdict
 from ebbtide.events.units import size_text
 
-#: A user name, a password.
 SECRET_BYTES_MAX = 4 * 1024
 #: SMBIOS: not set, and not present. Many machines have them.
 NO_UUIDS = (str(UUID(int=0)), str(UUID(int=2**128 - 1)))
 
 
 class Machine(NamedTuple):
-    """The machine as its Node describes it; UUIDs in lower case."""
+    """As its Node describes it; UUIDs in lower case."""
 
     node: str
     node_uid: str
@@ -35,9 +31,7 @@ class Machine(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A source's report: the fields of `EvidenceRead`. ``error``: why the verdict is ``unknown``, without a
-    quotation.
-    """
+    """The fields of `EvidenceRead`. ``error``: why the verdict is ``unknown``, without a quotation."""
 
     verdict: Verdict
     identity_kind: IdentityKind = "none"
@@ -50,11 +44,11 @@ class Said(NamedTuple):
 
 
 class Unread(OSError):
-    """The source gives no usable answer. One line for the record."""
+    """One line for the record."""
 
 
 class ProofSource(Protocol):
-    """``name`` distinguishes sources of one kind: a host, a region, an author."""
+    """``name``: a host, a region, an author."""
 
     @property
     def source(self) -> Source: ...
@@ -63,8 +57,8 @@ class ProofSource(Protocol):
     def name(self) -> str: ...
 
     async def read(self, machine: Machine) -> Said | None:
-        """None: the source has no statement about this machine. Raises OSError and ValueError, whose texts
-        hold no secret.
+        """None: no statement about this machine. Raises OSError and ValueError, whose texts hold no
+        secret.
         """
 
 
@@ -79,15 +73,14 @@ class PowerSwitch(Protocol):
     def name(self) -> str: ...
 
     async def power_off(self, system_uuid: str) -> None:
-        """Returns when the controller took the command, or the machine was off. Whether it is off, the next
-        readings show. Never switches a machine with another UUID. Raises Unread and RequestFailed.
+        """Returns when the controller took the command, or the machine was off. Never switches a machine with
+        another UUID. Raises Unread and RequestFailed.
         """
 
 
 async def read_secret(path: Path) -> str:
-    """One line of text, read each time because Secrets are renewed. Raises Unread, without a quotation."""
+    """Each time, because Secrets are renewed. Raises Unread, without a quotation."""
     try:
-        # Abandoned with a disk that hangs.
         data = await trio.to_thread.run_sync(read_file, path, SECRET_BYTES_MAX, abandon_on_cancel=True)
         text = data.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
@@ -101,9 +94,7 @@ async def read_secret(path: Path) -> str:
     return text
 
 
-# --- one request for many nodes --------------------------------------------------------------------
-
-#: Readings that begin within this time share a request. A reading of a thousand nodes takes less.
+#: Readings that begin within this time share a request.
 GATHER_SECONDS = 0.05
 AnswerT = TypeVar("AnswerT")
 
@@ -117,9 +108,9 @@ class _Batch(Generic[AnswerT]):
 
 
 class Gathering(Generic[AnswerT]):
-    """Asks about many nodes in one request of at most ``most``. ``ask`` may raise OSError and ValueError.
-    A request begins after all readings that share it began; a later reading starts a new request.
-    ``every_seconds``: the least time between two requests.
+    """Asks about many nodes in one request of at most ``most``. ``ask`` may raise OSError and ValueError. A
+    request begins after all readings that share it began. ``every_seconds``: the least time between two
+    requests.
     """
 
     def __init__(
@@ -130,9 +121,7 @@ class Gathering(Generic[AnswerT]):
         self._next_at = -math.inf
 
     async def about(self, wanted: str) -> AnswerT:
-        """The answer about all nodes. The first caller asks; if it is cancelled, the others fail. Raises
-        Unread.
-        """
+        """About all nodes. The first caller asks; if it is cancelled, the others fail. Raises Unread."""
         batch = self._open
         if batch is not None and len(batch.wanted) < self._most:
             batch.wanted.append(wanted)

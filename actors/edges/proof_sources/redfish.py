@@ -1,10 +1,10 @@
 """Redfish: a management controller reports a machine's power, or switches it off.
 
-The system is configured by its path, or found among the controller's systems by its UUID. Each reading checks
-the UUID. Only a `PowerState` of exactly ``Off`` or ``On`` counts.
+The system is configured by its path, or found by its UUID. Each reading checks the UUID. Only a `PowerState`
+of exactly ``Off`` or ``On`` counts.
 
-Firmware and kubelet may write the same UUID with the first three fields in another byte order (SMBIOS keeps
-them little-endian, RFC 9562 does not). A UUID in the other order counts only if that is configured.
+Firmware and kubelet may write the same UUID with the first three fields in another byte order. The other
+order counts only if that is configured.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ from ebbtide.events.units import span_s
 SYSTEMS = "/redfish/v1/Systems"
 RESET = "#ComputerSystem.Reset"
 FORCE_OFF = "ForceOff"
-#: A search by UUID takes a request a system, all within one reading's time.
+#: A search takes a request a system, all within one reading.
 SYSTEMS_MAX = 32
-#: Before a refused password is sent again: controllers lock an account, or an address, after a few within a
-#: minute.
+#: Controllers lock an account, or an address, after a few refused passwords within a minute.
 REFUSED_AGAIN_SECONDS = 60.0
 
-#: How a system's UUID relates to the Node's: the same text, or the first three fields' bytes turned.
+#: The Node's text, or the first three fields' bytes turned.
 UuidOrder = Literal["as-written", "swapped"]
 VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
-#: Redfish's other power states.
 BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
 UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 #: A resource's path on the same server.
@@ -51,7 +49,6 @@ class _Link(msgspec.Struct):
 
 class _Systems(msgspec.Struct):
     members: list[_Link] = msgspec.field(name="Members")
-    #: The address of more members.
     next_page: object = msgspec.field(name="Members@odata.nextLink", default=None)
 
 
@@ -71,8 +68,6 @@ class _System(msgspec.Struct, rename="pascal"):
 
 
 class Redfish:
-    """One controller, of any number of machines."""
-
     source: Source = "redfish"
 
     def __init__(
@@ -123,12 +118,10 @@ class Redfish:
         await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
 
     async def _system(self, system_uuid: str) -> _System:
-        """The configured system, or the system with this UUID."""
         if self._path:
             return await self._get(self._path, _System)
         if not system_uuid:
             raise Unread("the Node has no systemUUID to find its system by: name the system's path")
-        # Kept only while the system is found there.
         if path := self._found.pop(system_uuid, ""):
             system = await self._get(path, _System)
             if self._identity(system, system_uuid) == system_uuid:
@@ -157,8 +150,8 @@ class Redfish:
         return system
 
     def _identity(self, system: _System, system_uuid: str) -> str:
-        """The UUID in the Node's byte order; empty: the system has none. Raises Unread if it fits the Node
-        only in the order that is not configured.
+        """In the Node's byte order; empty: the system has none. Raises Unread if only the order that is not
+        configured fits.
         """
         written = (system.uuid or "").lower()
         if not UUID_TEXT.fullmatch(written) or written in NO_UUIDS:
@@ -198,7 +191,7 @@ class Redfish:
         raise Unread(": ".join(filter(None, (str(status), reasons.get(status, "")))))
 
     async def _authorization(self) -> str:
-        """Basic authentication: a killed process would leave a session behind, and controllers have few."""
+        """A session would outlive a killed process, and controllers have few."""
         username, password = [await read_secret(path) for path in (self._username_file, self._password_file)]
         if ":" in username:
             raise Unread(f"{self._username_file}: a user name cannot have a colon")

@@ -1,15 +1,13 @@
 """Other remediators: medik8s' Fence Agents Remediation and Self Node Remediation, and Cluster API.
 
-medik8s' remediators keep one object a node, with the node's name. (Their taints precede their action, so they
-prove nothing.) FAR reports that its fence agent succeeded: the machine was switched off, or off and on again,
-so its earlier boot is over. SNR reports that its watchdog's time is over, so the machine must have restarted.
+medik8s' remediators keep one object a node. FAR reports that its fence agent succeeded: the machine was
+switched off, or off and on again. SNR reports that its watchdog's time is over, so the machine must have
+restarted. Cluster API counts for one thing: the infrastructure object of the node's Machine existed and was
+deleted, which its provider allows when the machine is gone.
 
-Cluster API counts for one thing: the infrastructure object of the node's Machine existed and was deleted. The
-provider removes the finalizer when the machine is gone, and Cluster API itself then deletes the Node.
-
-None of them names the boot, an object may be older than the present outage, and a person can remove a
-finalizer while the machine runs. So a report counts only if it appeared after the node's last sign of life
-while this process watched.
+None of them names the boot, an object may be older than the outage, and a person can remove a finalizer while
+the machine runs. So a report counts only if it appeared after the node's last sign of life while this process
+watched.
 """
 
 from __future__ import annotations
@@ -40,19 +38,15 @@ from ebbtide.events.outage_events import IdentityKind, Source
 
 #: Set when the object has another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
-#: One object a node in trouble: more than any storm has.
 OBJECTS_MAX = 1000
-#: One list is about all nodes.
 NODES_MAX = 5000
 
-#: A hundred nodes that are out are read twenty times a second; they share a list.
+#: Nodes share a list.
 LIST_EVERY_SECONDS = 1.0
-#: A Machine takes a request of its own. This is a fifth of the requests that the controller allows itself:
-#: of a hundred nodes that are out each is read every 25 s, and a proof counts for 60 s.
+#: A fifth of the requests that the controller allows itself: of a hundred nodes each is read every 25 s, and
+#: a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
-#: A node that was not read for so long is back, or gone.
 FORGOTTEN_SECONDS = 300.0
-#: Until the controller looks again for a kind that is not installed.
 NOT_INSTALLED_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -61,7 +55,7 @@ EARLIER = "it reported this before we began to watch: it may be about an earlier
 
 
 class Remediation(NamedTuple):
-    """``done``: the machine was fenced, or is gone. Without an identity it is about the Node of its name."""
+    """``done``: fenced, or gone. Without an identity it is about the Node of its name."""
 
     uid: str
     node: str
@@ -72,13 +66,11 @@ class Remediation(NamedTuple):
 
 
 class Remediator(Protocol):
-    """One remediator, for all nodes."""
-
     @property
     def name(self) -> str: ...
 
     async def of(self, node: str) -> list[Remediation] | None:
-        """None: not installed, or no statement about this node now. Raises Unread."""
+        """None: no statement about this node now. Raises Unread."""
 
 
 class _Spec(msgspec.Struct):
@@ -109,7 +101,7 @@ def _fenced(status: _Status) -> bool:
     return found is not None and found.get("status") == "True"
 
 
-#: By the name on record: the path of the objects, and whether one reports that it is done.
+#: The path of the objects, and whether one reports that it is done.
 KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
     "fence-agents-remediation": (
         "/apis/fence-agents-remediation.medik8s.io/v1alpha1/fenceagentsremediations",
@@ -127,7 +119,7 @@ class _Details(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """The API server's Status. It names a missing object, but not one of a missing kind."""
+    """It names a missing object, but not one of a missing kind."""
 
     details: _Details = msgspec.field(default_factory=_Details)
 
@@ -158,8 +150,6 @@ async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: st
 
 
 class Remediations:
-    """All objects of one kind, listed for all nodes at once."""
-
     def __init__(self, caller: ApiCaller, name: str) -> None:
         self.name = name
         self._path, self._is_done = KINDS[name]
@@ -193,12 +183,11 @@ class Remediations:
 
 CLUSTER_API = "cluster-api"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
-#: `MachineInfrastructureDeletedReason` of core/v1beta2: the machine's object existed and is gone. A
-#: provider's `Deleted` in the same condition does not count: some write it while the machine still runs.
+#: Of core/v1beta2. A provider's `Deleted` in the same condition does not count: some write it while the
+#: machine runs.
 OBJECT_DELETED = "ObjectDeleted"
 NOTED = "the Machine in the Node's annotations"
 OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
-#: A managed cluster has the annotations and not the Machines; an older Cluster API has another version.
 ELSEWHERE = f"{NOTED} is not here: this cluster has no Cluster API of 1.11 or newer (clusterApi.kubeconfig)"
 
 
@@ -209,15 +198,12 @@ def _is_gone(status: _Status) -> bool:
 
 
 class Machines:
-    """Cluster API's, here or in the management cluster. Only the Node's Machine is read: a management cluster
-    has the Machines of all its clusters.
-    """
+    """Cluster API's, here or in the management cluster, which has the Machines of all its clusters."""
 
     name = CLUSTER_API
 
     def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
-        #: By node, when its Machine was last read.
         self._read_at: dict[str, float] = {}
         self._missing_until = -math.inf
 
@@ -244,9 +230,7 @@ class Machines:
         return [said]
 
     def _is_turn(self, node: str) -> bool:
-        """`MACHINES_PER_SECOND` in all: the more nodes there are, the longer is the time between two reads of
-        each.
-        """
+        """The more nodes there are, the longer is the time between two reads of each."""
         now = trio.current_time()
         self._read_at = {each: at for each, at in self._read_at.items() if now - at < FORGOTTEN_SECONDS}
         if now < self._read_at.get(node, -math.inf) + len(self._read_at) / MACHINES_PER_SECOND:
@@ -256,7 +240,7 @@ class Machines:
 
 
 class RemediatorSource:
-    """One remediator about one node. ``name``: the remediator's."""
+    """``name``: the remediator's."""
 
     source: Source = "remediator"
 
@@ -268,7 +252,7 @@ class RemediatorSource:
         self._earlier: frozenset[str] = frozenset()
 
     async def read(self, machine: Machine) -> Said | None:
-        """None: not installed, or no object for this node. Raises Unread."""
+        """None: no object for this node. Raises Unread."""
         # Read first: a sign of life during the request restarts the watch at the next reading.
         life = self._sign_of_life(machine)
         found = await self._remediations.of(self._node)
