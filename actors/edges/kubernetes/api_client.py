@@ -203,9 +203,7 @@ class ApiSession:
                 descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
                 try:
                     os.write(descriptor, access.certificate + b"\n" + access.key)
-                    self._rest.ssl_context.load_cert_chain(
-                        f"/proc/self/fd/{descriptor}", password=_no_password
-                    )
+                    self._rest.ssl_context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=lambda: "")
                 finally:
                     os.close(descriptor)
         except (ssl.SSLError, OSError) as error:
@@ -276,10 +274,6 @@ class ApiSession:
         """On asyncio. End the streams: their readers open new ones."""
         for response in list(self._streams):
             response.close()
-
-
-def _no_password() -> NoReturn:
-    raise OSError("the key asks for a password")
 
 
 #: etcd takes objects of 1.5 MiB; JSON may double it.

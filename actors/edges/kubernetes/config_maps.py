@@ -303,7 +303,27 @@ class ConfigMapStorage:
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """Raises Fenced, OSError."""
         number, first = self._next, self._first
-        made = self._object(number, segment, offset, data)
+        made: api.JsonObject = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": self._name(number),
+                "labels": {
+                    NODE_LABEL: self._node_uid,
+                    SEGMENT_LABEL: segment.partition("-")[0],
+                    NUMBER_LABEL: f"{number:010d}",
+                    **({REST_LABEL: "true"} if self.at_rest else {}),
+                },
+                "annotations": {
+                    OFFSET_ANNOTATION: str(offset),
+                    FIRST_ANNOTATION: str(first),
+                    WRITER_ANNOTATION: self._writer,
+                    **({NODE_ANNOTATION: self._node} if self._node else {}),
+                },
+            },
+            "immutable": True,
+            "binaryData": {segment: base64.b64encode(data).decode()},
+        }
         while True:
             answer = await self._ask("POST", self._path, made)
             if answer.ok:
@@ -357,29 +377,6 @@ class ConfigMapStorage:
             if not answer.ok and answer.code != api.HTTP_NOT_FOUND:
                 raise OSError(errno.EIO, f"the API server does not remove {name}: {api.answer_text(answer)}")
             del self._index[number]
-
-    def _object(self, number: int, segment: str, offset: int, data: bytes) -> api.JsonObject:
-        return {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": self._name(number),
-                "labels": {
-                    NODE_LABEL: self._node_uid,
-                    SEGMENT_LABEL: segment.partition("-")[0],
-                    NUMBER_LABEL: f"{number:010d}",
-                    **({REST_LABEL: "true"} if self.at_rest else {}),
-                },
-                "annotations": {
-                    OFFSET_ANNOTATION: str(offset),
-                    FIRST_ANNOTATION: str(self._first),
-                    WRITER_ANNOTATION: self._writer,
-                    **({NODE_ANNOTATION: self._node} if self._node else {}),
-                },
-            },
-            "immutable": True,
-            "binaryData": {segment: base64.b64encode(data).decode()},
-        }
 
     def _name(self, number: int) -> str:
         return f"{PREFIX}-{self._node_uid}-{number:010d}"

@@ -190,7 +190,9 @@ class WorkEdge(Edge):
         """Report changes of what was listed, until cancelled."""
         try:
             while True:
-                with trio.move_on_at(self._silent_at()):
+                now = trio.current_time()
+                silent_at = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
+                with trio.move_on_at(min((at for at in silent_at if at > now), default=math.inf)):
                     await self._changes.news.wait()
                 async with self._telling:
                     facts = self._look()
@@ -261,11 +263,6 @@ class WorkEdge(Edge):
 
     def _heard_at(self, uid: str) -> float:
         return max(self._unheard[uid], self._view.hears_since)
-
-    def _silent_at(self) -> float:
-        now = trio.current_time()
-        ends = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
-        return min((end for end in ends if end > now), default=math.inf)
 
 
 def _gone(last: outage_events.ElsewhereRead) -> outage_events.ElsewhereRead:

@@ -8,11 +8,11 @@ A statement becomes a fact when it appears (`StatementsEdge`), and at each readi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, NodeView, ObservedNode
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, ObservedNode
 from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Outlet
 from ebbtide.events.base import Order
@@ -28,58 +28,12 @@ ALIVE_SECONDS = 3600
 AGAIN_SECONDS = 300.0
 
 
-def _cloud_taint(node: NodeView, observed: ObservedNode) -> Said | None:
-    if not node.cloud_off:
-        return None
-    if observed.spoke_under_it:
-        return Said("unknown", error=SPOKE)
-    return Said("off", "nodeUID", node.uid)
-
-
-def _certificate(node: NodeView, observed: ObservedNode) -> Said | None:
-    said = node.certificate
-    if said is None:
-        return None
-    if not said.safe:
-        return Said("unknown", boot_id=said.boot_id, error=NOT_SAFE)
-    return Said("off", "nodeUID", node.uid, boot_id=said.boot_id)
-
-
-def _declared(node: NodeView, observed: ObservedNode) -> Said | None:
-    said = node.declared
-    if said is None:
-        return None
-    if said.problem:
-        return Said("unknown", error=said.problem)
-    return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds, said.at)
-
-
 def _ends_at(said: Declared, observed: ObservedNode) -> float:
     return observed.alive_since + (said.seconds or ALIVE_SECONDS)
 
 
-def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
-    """It can only contradict. ``off`` ends the contradiction and proves nothing."""
-    said = node.alive
-    if said is None:
-        return None
-    if said.problem or said.node_uid != node.uid:
-        return Said("unknown", error=said.problem or OTHER_NODE)
-    if said.boot_id not in ("", node.boot_id):
-        return Said("unknown", error=OTHER_BOOT)
-    if _ends_at(said, observed) <= trio.current_time():
-        return Said("off", error=OVER)
-    return Said("on", "nodeUID", node.uid, said.boot_id)
-
-
 #: A contradiction first, or a proof would be accepted and voided at once.
-_READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
-    "peer": _alive,
-    "cloud-taint": _cloud_taint,
-    "certificate": _certificate,
-    "declared": _declared,
-}
-STATED: tuple[Source, ...] = tuple(_READ)
+STATED: tuple[Source, ...] = ("peer", "cloud-taint", "certificate", "declared")
 #: Read whatever the pool believes: they can only delay the cure.
 CONTRADICT: tuple[Source, ...] = ("peer",)
 
@@ -104,10 +58,32 @@ class StatementSource:
 
     def said(self) -> Said | None:
         """None: no such statement, or another Node."""
-        observed = self._view.of(self._node)
-        if observed.node is None or observed.node.uid != self._uid:
+        observed, source = self._view.of(self._node), self.source
+        node = observed.node
+        if node is None or node.uid != self._uid:
             return None
-        return _READ[self.source](observed.node, observed)
+        if source == "cloud-taint" and node.cloud_off:
+            return (
+                Said("unknown", error=SPOKE) if observed.spoke_under_it else Said("off", "nodeUID", node.uid)
+            )
+        if source == "certificate" and (made := node.certificate) is not None:
+            if not made.safe:
+                return Said("unknown", boot_id=made.boot_id, error=NOT_SAFE)
+            return Said("off", "nodeUID", node.uid, boot_id=made.boot_id)
+        if source == "declared" and (said := node.declared) is not None:
+            if said.problem:
+                return Said("unknown", error=said.problem)
+            return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds, said.at)
+        if source == "peer" and (said := node.alive) is not None:
+            # It can only contradict. ``off`` ends the contradiction and proves nothing.
+            if said.problem or said.node_uid != node.uid:
+                return Said("unknown", error=said.problem or OTHER_NODE)
+            if said.boot_id not in ("", node.boot_id):
+                return Said("unknown", error=OTHER_BOOT)
+            if _ends_at(said, observed) <= trio.current_time():
+                return Said("off", error=OVER)
+            return Said("on", "nodeUID", node.uid, said.boot_id)
+        return None
 
 
 class StatementsEdge(Edge):
@@ -144,12 +120,8 @@ class StatementsEdge(Edge):
             if all(said.verdict != "on" for said in found.values()):
                 again_at = math.inf
             self._told = found
-            with trio.move_on_at(min(again_at, self._ends_at())):
+            observed = self._view.of(self._node)
+            alive = observed.node.alive if observed.node is not None else None
+            ends_at = _ends_at(alive, observed) if alive is not None else math.inf
+            with trio.move_on_at(min(again_at, ends_at if ends_at > trio.current_time() else math.inf)):
                 await news.wait()
-
-    def _ends_at(self) -> float:
-        """When the declaration that the node lives ends; infinity: there is none."""
-        observed = self._view.of(self._node)
-        said = observed.node.alive if observed.node is not None else None
-        ends_at = _ends_at(said, observed) if said is not None else 0.0
-        return ends_at if ends_at > trio.current_time() else math.inf

@@ -22,7 +22,6 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_NOT_FOUND,
-    Answer,
     ApiCaller,
     JsonObject,
     NodeInfo,
@@ -124,22 +123,19 @@ class _Refusal(msgspec.Struct):
     details: _Details = msgspec.field(default_factory=_Details)
 
 
-def _is_installed(not_found: Answer) -> bool:
-    try:
-        return bool(msgspec.json.decode(not_found.body, type=_Refusal).details.name)
-    except (ValueError, RecursionError):
-        return False
-
-
 async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
     """None: the kind is not installed. Raises Unread: ``what`` cannot be ``asked``."""
     try:
         answer = await caller.call("GET", path, seconds_max=bounds.now.source_seconds / 2)
     except Unanswered as error:
         raise Unread(f"the API server: {error}") from None
-    if answer.code == HTTP_NOT_FOUND and not _is_installed(answer):
-        return None
     if answer.code == HTTP_NOT_FOUND:
+        try:
+            is_installed = bool(msgspec.json.decode(answer.body, type=_Refusal).details.name)
+        except (ValueError, RecursionError):
+            is_installed = False
+        if not is_installed:
+            return None
         raise Unread(f"{what} is not there")
     if not answer.ok:
         raise Unread(f"{what} cannot be {asked}: {answer_text(answer)}")
@@ -191,12 +187,6 @@ OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
 ELSEWHERE = f"{NOTED} is not here: this cluster has no Cluster API of 1.11 or newer (clusterApi.kubeconfig)"
 
 
-def _is_gone(status: _Status) -> bool:
-    """``ObjectDoesNotExist`` is about a machine that never existed."""
-    found = find_condition(status.conditions, "InfrastructureReady") or {}
-    return (found.get("status"), found.get("reason")) == ("False", OBJECT_DELETED)
-
-
 class Machines:
     """Cluster API's, here or in the management cluster, which has the Machines of all its clusters."""
 
@@ -225,7 +215,9 @@ class Machines:
         provider_id, info = machine.spec.provider_id, machine.status.node_info
         if not provider_id or provider_id != found.provider_id:
             raise Unread(OTHER_PROVIDER_ID)
-        done = _is_gone(machine.status)
+        # ``ObjectDoesNotExist`` is about a machine that never existed.
+        ready = find_condition(machine.status.conditions, "InfrastructureReady") or {}
+        done = (ready.get("status"), ready.get("reason")) == ("False", OBJECT_DELETED)
         said = Remediation(machine.metadata.uid, node, done, "providerID", provider_id, info.boot_id)
         return [said]
 
