@@ -46,7 +46,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
     cordon_patch,
     fence_patch,
 )
-from ebbtide.actors.edges.kubernetes.pod_writes import final_status, newest_start, started_this_boot
+from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
@@ -258,7 +258,6 @@ def _write_node(node: ApiNode) -> None:
 def _write_pod(pod: ApiPod) -> None:
     for phase in ("Succeeded", "Failed"):
         msgspec.json.encode(final_status(pod, phase, "Terminated", "node is shutting down"))
-    started_this_boot(newest_start(pod))
 
 
 def api_object_lines() -> Iterator[bytes]:

@@ -334,9 +334,8 @@ BegunAnswer = tuple[ApiSession, Any]
 
 USER_AGENT = "ebbtide"
 UNAUTHORIZED = 401
-#: How soon a rotated token or certificate is noticed; the second after a failure.
+#: How soon a rotated token, a certificate or another server is noticed.
 FILES_SECONDS = 5.0
-DOUBT_SECONDS = 0.2
 #: Calls under way keep their connections, and none takes longer.
 OLD_SESSION_SECONDS = 30.0
 #: A list of a node's pods has some megabytes. An answer is in memory twice for a moment.
@@ -356,8 +355,6 @@ class ApiClient:
         self._loop: trio_asyncio.BaseTrioEventLoop | None = None
         self._nursery: trio.Nursery | None = None
         self._session: ApiSession | None = None
-        #: A call failed: the files may name another server now.
-        self._doubt = trio.Event()
         self._unusable = "it is not connected yet"
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -369,10 +366,7 @@ class ApiClient:
             task_status.started()
             try:
                 while True:
-                    await trio.sleep(DOUBT_SECONDS)
-                    with trio.move_on_after(FILES_SECONDS):
-                        await self._doubt.wait()
-                    self._doubt = trio.Event()
+                    await trio.sleep(FILES_SECONDS)
                     await self._renew()
             finally:
                 self._loop = None
@@ -439,7 +433,7 @@ class ApiClient:
                         if self._credentials.access is not used:
                             answer = await self._send(method, path, headers, body)
                     return answer
-                raise self._silent(f"{method} {_without_query(path)}", seconds_max)
+                raise _silent(method, path, seconds_max)
             except api.Unanswered as error:
                 error.sent = sending.begun
                 raise
@@ -482,7 +476,7 @@ class ApiClient:
             if done in (UNAUTHORIZED, api.HTTP_FORBIDDEN, api.HTTP_NOT_FOUND):
                 return await self.call("GET", path, seconds_max=seconds_max)
             return api.Answer(done)
-        raise self._silent(f"GET {_without_query(path)}", seconds_max)
+        raise _silent("GET", path, seconds_max)
 
     @asynccontextmanager
     async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
@@ -493,7 +487,7 @@ class ApiClient:
                 self._request("GET", path, _request_headers(api.JSON, ""), None), "GET", path
             )
         if begun is None:
-            raise self._silent(f"GET {_without_query(path)}", seconds_max)
+            raise _silent("GET", path, seconds_max)
         session, response = begun
         with session.holding(response):
             if response.status == UNAUTHORIZED:
@@ -504,10 +498,6 @@ class ApiClient:
                 _retry_after(response.headers),
             )
 
-    def _silent(self, what: str, seconds: float) -> api.Unanswered:
-        self._doubt.set()
-        return api.Unanswered(f"{what}: no answer in {span_s(seconds)}")
-
     async def _run(self, work: Coroutine[Any, Any, Any], method: str, path: str) -> Any:
         if self._loop is None:
             work.close()
@@ -516,7 +506,6 @@ class ApiClient:
             return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
             # The client also cancels tasks that wait for a connection when it closes.
-            self._doubt.set()
             kind = api.AnswerTooLong if isinstance(error, api.AnswerTooLong) else api.Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
@@ -526,6 +515,10 @@ def _request_headers(content_type: str, traceparent: str, accept: str = api.JSON
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})
+
+
+def _silent(method: str, path: str, seconds: float) -> api.Unanswered:
+    return api.Unanswered(f"{method} {_without_query(path)}: no answer in {span_s(seconds)}")
 
 
 def _without_query(path: str) -> str:

@@ -65,8 +65,6 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     ended: dict[str, int] = {}
     #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
-    #: The newest start of any container, RFC 3339.
-    started_at: str = ""
     deleting: bool = False
 
 

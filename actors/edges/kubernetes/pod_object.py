@@ -72,7 +72,6 @@ class _Condition(msgspec.Struct, gc=False):
 
 class _Phase(msgspec.Struct, rename="camel", gc=False):
     exit_code: Int64 = 0
-    started_at: str | None = None
     reason: str | None = None
 
 
@@ -86,7 +85,6 @@ class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
     identity: str = msgspec.field(default="", name="containerID")
     state: _State | None = None
-    last_state: _State | None = None
 
 
 class _Status(msgspec.Struct, rename="camel", gc=False):
@@ -112,8 +110,6 @@ def project_pod(pod: PodObject) -> KnownPod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
     statuses = status.containers
-    states = [state for each in statuses for state in (each.state, each.last_state) if state]
-    phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
     return KnownPod(
         uid=mirrored_uid(metadata.name, annotations, metadata.owner_references) or metadata.uid,
         api_uid=metadata.uid,
@@ -150,8 +146,6 @@ def project_pod(pod: PodObject) -> KnownPod:
             and each.state
             and each.state.running
         },
-        # The API's times are all UTC and of one length, so text compares as time does.
-        started_at=max((phase.started_at or "" for phase in phases), default=""),
         deleting=metadata.deletion_timestamp is not None,
     )
 

@@ -20,7 +20,6 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -284,7 +283,7 @@ async def _write_status(
     order: DeliverStatuses,
     status: FinalStatus,
     known: KnownPod,
-    then: KnownThen | None,
+    then: str | None,
     call: api.ApiCall,
     pod: api.ApiPod | None,
 ) -> DeliveryResult:
@@ -305,8 +304,11 @@ async def _write_status(
             return DeliveryResult(DELIVERED, "is another one by now")
         if pod.status.phase in FINAL_PHASES:
             return DeliveryResult(DELIVERED, f"was {pod.status.phase} already")
-        if order.unchanged_only and (why := _stale_reason(pod, then)):
-            return DeliveryResult(STALE, why)
+        # Of an earlier boot: it would end a pod that runs again.
+        if order.unchanged_only and then is None:
+            return DeliveryResult(STALE, "is not known from when its status was due")
+        if order.unchanged_only and pod.metadata.resource_version != then:
+            return DeliveryResult(STALE, "has changed since")
         body = final_status(pod, *status[1:])
         # With the version: the patch replaces conditions and containers whole.
         answer = await call.until_answered("PATCH", f"{path}/status", body, api.STRATEGIC_PATCH)
@@ -320,18 +322,6 @@ async def _write_status(
     raise StatusRefused("it changes as fast as it is read")
 
 
-def _stale_reason(pod: api.ApiPod, then: KnownThen | None) -> str:
-    """Why a status of an earlier boot must not be written: it would end a pod that runs again."""
-    if then is None:
-        return "is not known from when its status was due"
-    if pod.metadata.resource_version != then.resource_version:
-        return "has changed since"
-    newest = newest_start(pod)
-    if started_this_boot(newest) or (then.started_at and newest > then.started_at):
-        return "has been started again"
-    return ""
-
-
 # Phase, reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers without
 # a known end end as in the kubelet's ``TerminatePod``; in a pod that succeeded, with 0.
 
@@ -340,7 +330,6 @@ UNKNOWN_MESSAGE = "The container could not be located when the pod was terminate
 UNKNOWN_EXIT_CODE = 137
 UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 UNREADY_CONDITIONS = ("Ready", "ContainersReady")
-STAT = Path("/proc/stat")
 
 
 def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.JsonObject:
@@ -397,29 +386,6 @@ def _object_at(parent: api.JsonObject, name: str) -> api.JsonObject:
     return found if isinstance(found, dict) else {}
 
 
-def newest_start(pod: api.ApiPod) -> str:
-    """RFC 3339; empty if none has run."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    states = [_object_at(each, "state") for each in statuses]
-    spans = [_object_at(state, "running") or _object_at(state, "terminated") for state in states]
-    return max((str(span.get("startedAt") or "") for span in spans), default="")
-
-
-def started_this_boot(started_at: str) -> bool:
-    """An unknown time counts as yes: a missing status does less harm than one for a pod that runs."""
-    if not started_at:
-        return False
-    try:
-        # When the machine came up (proc(5), btime).
-        found = [line.split()[1] for line in STAT.read_text().splitlines() if line.startswith("btime ")]
-        return (
-            datetime.fromisoformat(started_at).timestamp()
-            >= datetime.fromtimestamp(int(found[0]), UTC).timestamp()
-        )
-    except (OSError, ValueError):
-        return True
-
-
 # The kubelet may start the pods again after a reboot. So a late status is only written to a pod in the
 # version that it had when the status was due.
 
@@ -430,16 +396,10 @@ LATE_PODS_MAX = 1024
 LATE_BYTES_MAX = 1024 * 1024
 
 
-class KnownThen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """``started_at``: the newest start of any container, RFC 3339."""
-
-    resource_version: str
-    started_at: str = ""
-
-
 class _LateFile(msgspec.Struct, rename="camel"):
     version: int
-    pods: dict[str, KnownThen] = {}
+    #: By the runtime's UID, the version in which the API server had the pod.
+    pods: dict[str, str] = {}
 
 
 class LateStatuses:
@@ -448,14 +408,14 @@ class LateStatuses:
     def __init__(self, folder: Path | None, tell: Tell) -> None:
         self._path = None if folder is None else folder / LATE_FILE_NAME
         self._tell = tell
-        self._pods: dict[str, KnownThen] | None = {} if folder is None else None
+        self._pods: dict[str, str] | None = {} if folder is None else None
         #: A thread on a hung disk outlives its task.
         self._threads = trio.CapacityLimiter(1)
 
-    async def known(self) -> Mapping[str, KnownThen]:
+    async def known(self) -> Mapping[str, str]:
         """By the runtime's UID, of this boot and earlier ones."""
 
-        def read(path: Path) -> dict[str, KnownThen]:
+        def read(path: Path) -> dict[str, str]:
             try:
                 found = msgspec.json.decode(read_own(path, LATE_BYTES_MAX), type=_LateFile)
             except (OSError, ValueError, RecursionError):
@@ -478,7 +438,7 @@ class LateStatuses:
             for uid, pod in now.items():
                 pods.pop(uid, None)
                 if pod is not None and pod.resource_version:
-                    pods[uid] = KnownThen(pod.resource_version, pod.started_at)
+                    pods[uid] = pod.resource_version
             self._pods = dict(list(pods.items())[-LATE_PODS_MAX:])
             if path is None:
                 return

@@ -16,7 +16,7 @@ from ebbtide.actors.edges.kubernetes import pod_writes as late
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.api_writes import Writes
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
-from ebbtide.actors.edges.kubernetes.pod_writes import KnownThen, LateStatuses
+from ebbtide.actors.edges.kubernetes.pod_writes import LateStatuses
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import Order
@@ -34,7 +34,7 @@ def found(uid: str) -> KnownPod:
 async def is_kept(folder: Path, *uids: str) -> bool:
     """As the next boot reads it."""
     known = await LateStatuses(folder, lambda level, line: None).known()
-    return dict(known) == {uid: KnownThen(f"v-{uid}") for uid in uids}
+    return dict(known) == {uid: f"v-{uid}" for uid in uids}
 
 
 async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
