@@ -33,7 +33,6 @@ from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CERTIFICATE_ANNOTATION,
     LAST_BOOT_ANNOTATION,
-    NOTE_CHARACTERS_MAX,
     CertificateNote,
     LastBootNote,
     read_annotation,
@@ -99,7 +98,7 @@ class Certificate(NamedTuple):
     safe: bool
 
 
-class Declared(NamedTuple):
+class Declared(msgspec.Struct, frozen=True, rename={"node_uid": "uid", "boot_id": "boot"}):
     """A person declares that the machine of this boot is off since this heartbeat (``mark``), or that it
     lives (without a mark). ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot
     count. ``at``: tells two declarations apart.
@@ -175,45 +174,23 @@ def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
     return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
 
 
-class _DeclaredText(msgspec.Struct):
-    uid: str = ""
-    boot: str = ""
-    mark: str = ""
-    by: str = ""
-    seconds: int = 0
-    at: str = ""
-
-
 def read_certificate(node: ApiNode) -> Certificate | None:
     said = read_annotation(node, CERTIFICATE_ANNOTATION, CertificateNote)
     return None if said is None else Certificate(said.boot_id, bool(said.safe and not said.restarts))
 
 
-def read_declared(node: ApiNode) -> Declared | None:
+def read_declared(node: ApiNode, annotation: str = DECLARED_ANNOTATION) -> Declared | None:
     """An unreadable one is reported, since its author waits."""
-    return _read_statement(
-        node.metadata.annotations.get(DECLARED_ANNOTATION, ""), "uid, boot, mark, by and seconds"
-    )
-
-
-def read_alive(node: ApiNode) -> Declared | None:
-    return _read_statement(node.metadata.annotations.get(ALIVE_ANNOTATION, ""), "uid, boot, by and seconds")
-
-
-def _read_statement(text: str, fields: str) -> Declared | None:
-    if not text:
+    if annotation not in node.metadata.annotations:
         return None
-    try:
-        if len(text) > NOTE_CHARACTERS_MAX:
-            return Declared(problem="the annotation is too long")
-        said = msgspec.json.decode(text, type=_DeclaredText)
-    except (ValueError, RecursionError):
-        return Declared(problem=f"the annotation is no JSON object with {fields}")
+    said = read_annotation(node, annotation, Declared)
+    if said is None:
+        return Declared(problem="the annotation is no JSON object with uid, boot, mark, by and seconds")
     if not PERSON.fullmatch(said.by):
         return Declared(problem="it does not say by whom, in letters, digits and ._@+-, 64 at most")
     if not 0 <= said.seconds <= DECLARED_SECONDS_MAX:
         return Declared(by=said.by, problem=f"seconds must be from 0 to {DECLARED_SECONDS_MAX}")
-    return Declared(said.uid, said.boot, said.mark, said.by, said.seconds, at=said.at)
+    return msgspec.structs.replace(said, problem="")
 
 
 def read_last_boot(node: ApiNode) -> LastBootStated | None:
@@ -263,7 +240,7 @@ def project_node(node: ApiNode) -> NodeView:
         cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
         certificate=read_certificate(node),
         declared=read_declared(node),
-        alive=read_alive(node),
+        alive=read_declared(node, ALIVE_ANNOTATION),
         machine=read_machine(node),
         last_boot=read_last_boot(node),
         taint_boot=note.boot if ours else "",
