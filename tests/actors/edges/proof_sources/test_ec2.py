@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.http_request import RequestFailed
 from ebbtide.actors.edges.proof_sources.ec2 import (
     HIBERNATED,
     NO_SUCH,
@@ -140,7 +139,7 @@ async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: U
         with pytest.raises(Unread) as refused:
             await source(aws, environment).read(node)
         assert str(refused.value) == said
-    with pytest.raises(RequestFailed, match="its certificate is not accepted"):
+    with pytest.raises(Unread, match="its certificate is not accepted"):
         await Ec2(REGION, Credentials(REGION, environment=of_keys(keys)), aws.url).find("i-00000000")
 
 
