@@ -45,7 +45,8 @@ LIST_EVERY_SECONDS = 1.0
 #: A fifth of the requests that the controller allows itself: of a hundred nodes each is read every 25 s, and
 #: a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
-FORGOTTEN_SECONDS = 300.0
+#: So that a few nodes are read at each of their readings.
+TURNS_AHEAD_SECONDS = 5.0
 NOT_INSTALLED_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -194,7 +195,8 @@ class Machines:
 
     def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
-        self._read_at: dict[str, float] = {}
+        self._turns: dict[str, float] = {}
+        self._last_turn_at = -math.inf
         self._missing_until = -math.inf
 
     async def of(self, node: str) -> list[Remediation] | None:
@@ -222,13 +224,18 @@ class Machines:
         return [said]
 
     def _is_turn(self, node: str) -> bool:
-        """The more nodes there are, the longer is the time between two reads of each."""
+        """`MACHINES_PER_SECOND` in all. A node's turn comes after the turns of all others."""
         now = trio.current_time()
-        self._read_at = {each: at for each, at in self._read_at.items() if now - at < FORGOTTEN_SECONDS}
-        if now < self._read_at.get(node, -math.inf) + len(self._read_at) / MACHINES_PER_SECOND:
+        if node not in self._turns:
+            self._turns[node] = self._following(now)
+        if now < self._turns[node] - TURNS_AHEAD_SECONDS:
             return False
-        self._read_at[node] = now
+        self._turns[node] = self._following(now)
         return True
+
+    def _following(self, now: float) -> float:
+        self._last_turn_at = max(now, self._last_turn_at + 1 / MACHINES_PER_SECOND)
+        return self._last_turn_at
 
 
 class RemediatorSource:
