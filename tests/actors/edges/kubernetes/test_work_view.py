@@ -25,7 +25,7 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     project_volume,
 )
 from ebbtide.actors.hang import ATTACHER_SECONDS
-from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
+from ebbtide.actors.interfaces import Ending
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Fact, Record
 from ebbtide.replay.sim.scenario import Draws
@@ -410,28 +410,6 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
         ]
 
 
-async def test_a_watch_that_is_refused_is_said(autojump_clock: MockClock) -> None:
-    """Once each, and that it is over: a list waits for it, and nobody else would say why."""
-    server, lines = Server(), list[tuple[int, str]]()
-    server.reachable = False
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(WorkView(lambda level, line: lines.append((level, line))).run, server)
-        await trio.sleep(2.5)
-        assert lines == []
-        await trio.sleep(60)
-        kinds = ("persistentvolumes", "pods", "volumeattachments")
-        said = [(WARNING, f"Kubernetes API: {each} are not seen: nobody is there") for each in kinds]
-        assert sorted(lines) == said
-        lines.clear()
-        server.reachable = True
-        await trio.sleep(60)
-        assert sorted(lines) == [(NOTICE, f"Kubernetes API: {each} are seen again") for each in kinds]
-        nursery.cancel_scope.cancel()
-
-
-# --- attachers ------------------------------------------------------------------------------------
-
-
 # --- whatever happens -----------------------------------------------------------------------------
 
 
@@ -573,6 +551,3 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
                     assert {each.uid for each in hand.view.siblings(owner)} == {
                         uid for uid, each in pods.items() if each.owner_uid == owner
                     }
-
-
-# --- how much it is -------------------------------------------------------------------------------

@@ -1,29 +1,40 @@
-"""Other remediators in virtual time: how often their objects are asked for, and where there are none."""
+"""Other remediators in virtual time: how often their objects are asked for, and what they prove."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof_sources.proof_source import Unread
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode
+from ebbtide.actors.edges.kubernetes.node_view import (
+    MACHINE_ANNOTATION,
+    MACHINE_NAMESPACE_ANNOTATION,
+    ClusterView,
+    NodeView,
+    project_node,
+)
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
 from ebbtide.actors.edges.proof_sources.remediators import (
+    EARLIER,
     ELSEWHERE,
     KINDS,
     LIST_EVERY_SECONDS,
     MACHINES_PER_SECOND,
+    NODE_NAME_ANNOTATION,
     NOT_INSTALLED_SECONDS,
     NOTED,
+    OTHER_PROVIDER_ID,
     TURNS_AHEAD_SECONDS,
     Machines,
     Remediations,
     Remediator,
+    RemediatorSource,
 )
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
@@ -147,3 +158,99 @@ async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_cloc
     with pytest.raises(Unread, match="is not there"):
         await machines.of("a")
     assert await machines.of("b") is not None
+
+
+# --- what they prove ------------------------------------------------------------------------------
+
+MACHINE = Machine("worker", "u", "boot-1", "", "test://worker")
+
+
+class Management:
+    """Of one Node, which says what its Machine is called; ``body`` is the Machine."""
+
+    def __init__(self, name: str = "machine-1", **spec: Any) -> None:
+        self.body = {"metadata": {"uid": "m"}, "spec": {"providerID": "test://worker", **spec}}
+        self.server = Scripted(lambda asked: (0.01, Answer(200, msgspec.json.encode(self.body))))
+        self.view = ClusterView()
+        self._name, self._version = name, 0
+        self.says_life("1")
+
+    def says_life(self, mark: str) -> None:
+        """A status of the kubelet's."""
+        self._version += 1
+        noted = {MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: self._name}
+        meta = {"name": "worker", "uid": "u", "resourceVersion": str(self._version), "annotations": noted}
+        ready = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": mark}
+        node = {"metadata": meta, "spec": {"providerID": "test://worker"}, "status": {"conditions": [ready]}}
+        self.view.nodes.put(project_node(msgspec.convert(node, ApiNode)))
+
+    def says(self, reason: str) -> None:
+        condition = {"type": "InfrastructureReady", "status": "False", "reason": reason}
+        self.body["status"] = {"nodeInfo": {"bootID": "boot-1"}, "conditions": [condition]}
+
+    def source(self) -> RemediatorSource:
+        return RemediatorSource(Machines(self.server, self.view), self.view, "worker")
+
+
+async def read(source: RemediatorSource) -> Said | None:
+    """Once it is the node's turn again."""
+    await trio.sleep(60)
+    return await source.read(MACHINE)
+
+
+async def test_only_what_is_said_while_we_look_on_counts(autojump_clock: MockClock) -> None:
+    """A Machine's word from before the first look or the last sign of life may be of an earlier boot."""
+    made = Management()
+    source = made.source()
+    for reason in ("NotReady", "InstanceStopped", "ObjectDoesNotExist", "Deleted", "InternalError"):
+        made.says(reason)
+        assert await read(source) == Said("unknown", error="it has not fenced the machine yet")
+    made.says("ObjectDeleted")
+    for _ in range(2):
+        assert await read(source) == Said("off", "providerID", "test://worker", "boot-1")
+    assert await read(made.source()) == Said("unknown", error=EARLIER)
+    made.says_life("2")
+    assert await read(source) == Said("unknown", error=EARLIER)
+
+
+@pytest.mark.parametrize("provider_id", ["test://another", ""])
+async def test_a_machine_that_is_another_nodes(provider_id: str, autojump_clock: MockClock) -> None:
+    """A kubelet writes its Node's annotations, and not the Machine."""
+    made = Management(providerID=provider_id)
+    made.says("ObjectDeleted")
+    with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
+        await read(made.source())
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+async def test_what_is_no_objects_name_is_not_asked_for(name: str, autojump_clock: MockClock) -> None:
+    """Whoever may annotate the Node chooses no path."""
+    made = Management(name)
+    assert await read(made.source()) is None
+    assert made.server.asked == []
+
+
+async def test_a_fence_agent_that_has_succeeded(autojump_clock: MockClock) -> None:
+    """While we looked on. Not one that has not yet, nor another node's, nor one that is being deleted."""
+    objects: list[dict[str, Any]] = []
+    server = Scripted(lambda asked: (0.01, Answer(200, msgspec.json.encode({"items": objects}))))
+    source = RemediatorSource(Remediations(server, FAR), Management().view, "worker")
+    assert await read(source) is None
+
+    def says(node: str, status: str, **meta: str) -> None:
+        condition = {"type": "FenceAgentActionSucceeded", "status": status}
+        objects[:] = [{"metadata": {"uid": node, **meta}, "status": {"conditions": [condition]}}]
+
+    says("other", "True", name="other")
+    assert await read(source) is None
+    for status in ("Unknown", "False"):
+        says("m", status, name="worker")
+        assert await read(source) == Said("unknown", error="it has not fenced the machine yet")
+    says("m", "True", name="worker")
+    for _ in range(2):
+        assert await read(source) == Said("off", "nodeUID", "u")
+    # It may have another name than its node.
+    objects[0]["metadata"] |= {"name": "x", "annotations": {NODE_NAME_ANNOTATION: "worker"}}
+    assert await read(source) == Said("off", "nodeUID", "u")
+    says("m", "True", name="worker", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert await read(source) is None
