@@ -359,7 +359,7 @@ async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bo
 
 
 class ApiHealth:
-    """Reports changes as `ApiRead`, also to ``store``."""
+    """The writers' caller, which learns how calls went. Reports changes as `ApiRead`, also to ``store``."""
 
     def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet, store: PodStore) -> None:
         self._caller, self._node, self._outlet, self._store = caller, node, outlet, store
@@ -376,11 +376,20 @@ class ApiHealth:
         if self._said is not None and not self._said.reachable:
             self._news.set()
 
-    def unheard(self, error: str, since: float) -> None:
-        """A write that began at ``since`` got no answer."""
-        if self._doubt is None:
-            self._doubt = error, since
-            self._news.set()
+    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
+        """Raises Unanswered."""
+        began = trio.current_time()
+        try:
+            answer = await self._caller.call(method, path, **fields)
+        except api.Unanswered as error:
+            if self._doubt is None:
+                self._doubt = str(error), began
+                self._news.set()
+            raise
+        # An overloaded or failing server is there, but of no use.
+        if answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
+            self.heard()
+        return answer
 
     async def follow(self) -> None:
         """Check unanswered writes, until cancelled. The watch notices silence after some ten seconds, too
@@ -416,23 +425,3 @@ class ApiHealth:
         if fact != self._said:
             self._said = fact
             await self._outlet.put(fact)
-
-
-class HeardCaller:
-    """The writers' caller: reports to the server's health."""
-
-    def __init__(self, caller: api.ApiCaller, health: ApiHealth) -> None:
-        self._caller, self._health = caller, health
-
-    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
-        """Raises Unanswered."""
-        began = trio.current_time()
-        try:
-            answer = await self._caller.call(method, path, **fields)
-        except api.Unanswered as error:
-            self._health.unheard(str(error), began)
-            raise
-        # An overloaded or failing server is there, but of no use.
-        if answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
-            self._health.heard()
-        return answer

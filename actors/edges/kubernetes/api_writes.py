@@ -15,7 +15,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, HeardCaller, Watch, pods_of
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import (
     PodCache,
     PodStore,
@@ -47,14 +47,14 @@ async def connect(
 ) -> None:
     """Until cancelled. ``kubeconfig`` None: the pod's own access. Raises ClientMissing, and any bug."""
     client = ApiClient(kubeconfig, tell)
-    caller = HeardCaller(client, health := ApiHealth(client, node, outlet, store))
+    health = ApiHealth(client, node, outlet, store)
     async with trio.open_nursery() as nursery:
         # Before the watch, which would begin with a failure and a pause.
         await nursery.start(client.run)
         nursery.start_soon(health.follow)
         nursery.start_soon(Watch(client, pods_of(node), store, health).run)
         nursery.start_soon(cache.follow, store)
-        task_status.started(Writes(caller, store, node, context, tell, cache.folder, link))
+        task_status.started(Writes(health, store, node, context, tell, cache.folder, link))
 
 
 class Writes:

@@ -18,7 +18,6 @@ from ebbtide.actors.edges.kubernetes.api_client import LINE_BYTES_MAX, LineStrea
 from ebbtide.actors.edges.kubernetes.api_watch import (
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
-    HeardCaller,
     Watch,
     pods_of,
 )
@@ -129,15 +128,15 @@ class Moody:
 
 
 @asynccontextmanager
-async def writing(server: Moody) -> AsyncIterator[tuple[HeardCaller, Outbox]]:
+async def writing(server: Moody) -> AsyncIterator[tuple[ApiHealth, Outbox]]:
     """A writer's caller, and what is said of the server's health; at first that it answers."""
     outbox = Outbox()
-    heard = HeardCaller(server, health := ApiHealth(server, "node-1", outbox, PodStore()))
+    health = ApiHealth(server, "node-1", outbox, PodStore())
     await health.answered()
     server.asked.clear()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(health.follow)
-        yield heard, outbox
+        yield health, outbox
         nursery.cancel_scope.cancel()
 
 
