@@ -430,36 +430,29 @@ def pods_path(node: str, **fields: object) -> str:
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
-    try:
-        return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
-    except AnswerTooLong:
-        # Parts come from etcd; the server's cache gives only whole lists.
-        parts = await list_in_parts(
-            lambda path: _ask_for_list(call, path),
-            partial(pods_path, node),
-            _part_decoder,
-            _known_of_object,
-            LARGE_PART_PODS,
-        )
-        return by_runtime_uid(parts[0])
+    return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
-    """Raises AnswerTooLong, Unanswered, ListDenied."""
-    # From the server's cache (``resourceVersion=0``): an old answer can only miss a final phase.
-    answer = await _ask_for_list(call, pods_path(node, resourceVersion=0))
+    """Raises Unanswered, ListDenied."""
+
+    async def ask(path: str) -> Answer:
+        answer = await call.once("GET", path)
+        if not answer.ok:
+            kind = Unanswered if answer.code >= 429 or answer.code == HTTP_GONE else ListDenied
+            raise kind(f"the list of pods: {answer_text(answer)}")
+        return answer
+
     try:
+        # From the server's cache (``resourceVersion=0``): an old answer can only miss a final phase.
+        answer = await ask(pods_path(node, resourceVersion=0))
         return _part_decoder.decode(answer.body).items or []
+    except AnswerTooLong:
+        # Parts come from etcd; the server's cache gives only whole lists.
+        path = partial(pods_path, node)
+        return (await list_in_parts(ask, path, _part_decoder, lambda pod: pod, LARGE_PART_PODS))[0]
     except (ValueError, RecursionError) as error:
         raise Unanswered(f"the list of pods cannot be read: {error}") from None
-
-
-async def _ask_for_list(call: ApiCall, path: str) -> Answer:
-    answer = await call.once("GET", path)
-    if not answer.ok:
-        kind = Unanswered if answer.code >= 429 or answer.code == HTTP_GONE else ListDenied
-        raise kind(f"the list of pods: {answer_text(answer)}")
-    return answer
 
 
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
