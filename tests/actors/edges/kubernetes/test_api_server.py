@@ -7,7 +7,7 @@ they are is proved in virtual time.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import api_watch as watch
 from ebbtide.actors.edges.kubernetes import leadership
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_writes import Writes, event_name
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
@@ -55,6 +56,7 @@ from tests.waiting import WATCHDOG_SECONDS, until
 pytestmark = [pytest.mark.node, pytest.mark.gate]
 
 SPACE = "ebbtide-gate"
+NOTE = "ebbtide.dev/out-of-service"
 MAPS = f"/api/v1/namespaces/{SPACE}/configmaps"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -260,7 +262,6 @@ async def test_the_out_of_service_taint_and_back(rights: Path, kubelet: Kubelet)
     """What changes between the last reading and the write is refused (409), and nothing is written. Decided
     anew it is one write with its note; others' taints stay, also on the way back.
     """
-    note = "ebbtide.dev/out-of-service"
     async with asking(rights, kubelet) as hand:
         order = hand.taint()
         hand.caller.before["PATCH"] = kubelet.report
@@ -282,14 +283,73 @@ async def test_the_out_of_service_taint_and_back(rights: Path, kubelet: Kubelet)
             "value": "nodeshutdown",
             "effect": "NoExecute",
         }
-        said = json.loads((await kubelet.annotations())[note])
+        said = json.loads((await kubelet.annotations())[NOTE])
         assert said == {"order": order.key, "effect": "NoExecute", "added": added, "boot": "boot-1"}
         assert await hand.do(hand.quarantine()) == Ending()
         assert await hand.do(hand.untaint()) == Ending()
         assert hand.last().taint == "none"
         assert await kubelet.taints() == [OTHERS]
-        assert note not in await kubelet.annotations()
+        assert NOTE not in await kubelet.annotations()
         assert hand.caller.patches == 4
+
+
+async def is_untouched(kubelet: Kubelet) -> bool:
+    return await kubelet.taints() == [OTHERS] and NOTE not in await kubelet.annotations()
+
+
+async def test_an_answer_that_is_lost(rights: Path, kubelet: Kubelet) -> None:
+    """What was carried out is done, by its note, and is not written twice."""
+    async with asking(rights, kubelet) as hand:
+
+        async def lose(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            assert (await send()).ok
+            raise Unanswered("the connection ended before the answer came")
+
+        hand.caller.instead = lose
+        assert await hand.do(hand.taint()) == Ending()
+        assert hand.caller.patches == 1
+        assert len(await kubelet.taints()) == 2
+        hand.caller.instead = lose
+        assert await hand.do(hand.untaint()) == Ending()
+        assert await is_untouched(kubelet)
+
+
+async def test_a_write_that_comes_late_is_refused(
+    rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the Node was read for the next decision, what is still under way changes nothing any more."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(api_unhurried_seconds=0.3))
+    async with asking(rights, kubelet) as hand:
+        late: list[Callable[[], Awaitable[Answer]]] = []
+
+        async def hold_back(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            late.append(send)
+            await trio.sleep(0.3)
+            raise Unanswered("silence")
+
+        hand.caller.instead = hold_back
+        assert (await hand.do(hand.taint())).result == "timed-out"
+        assert await hand.read() == Ending()
+        assert hand.last().taint == "none"
+        assert (await late[0]()).code == 409
+        assert await kubelet.taints() == [OTHERS]
+
+
+async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kubelet) -> None:
+    """Ordered while the quarantine is on its way: nothing of ours is left, whichever comes last."""
+    async with asking(rights, kubelet) as hand, trio.open_nursery() as nursery:
+        sent = trio.Event()
+
+        async def slowly(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            sent.set()
+            await trio.sleep(0.2)
+            return await send()
+
+        hand.caller.instead = slowly
+        nursery.start_soon(hand.do, hand.quarantine())
+        await sent.wait()
+        assert await hand.do(hand.untaint()) == Ending()
+        assert await is_untouched(kubelet)
 
 
 # --- what a leader keeps --------------------------------------------------------------------------

@@ -281,7 +281,11 @@ async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: Mock
     """A status of the boot before is still delivered when the API server comes minutes later."""
     pod = b'{"metadata": {"uid": "a", "resourceVersion": "1"}, "status": {"phase": "Running"}}'
     rows = (("a", "Failed", "Terminated", "m"),)
-    hand = Hand(answers(None), "a")
+    hand = Hand(answers(Answer(200, pod)), "a")
+    unknown = await hand.do(d.DeliverStatuses(key="k", statuses=rows, unchanged_only=True))
+    assert "default/a is not known from when its status was due" in unknown.reason
+    assert hand.server.methods() == ["GET"]
+    hand.server.behaviour = answers(None)
     assert (await hand.do(d.DeliverStatuses(key="k", statuses=rows))).result == "failed"
     back = trio.current_time() + 300
 

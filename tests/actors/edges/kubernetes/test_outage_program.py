@@ -7,11 +7,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
 from ebbtide.outage.program import LEASE
@@ -20,6 +22,7 @@ from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.work_hands import WORK_RULES
+from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
 from tests.waiting import until
 
@@ -132,6 +135,57 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
             place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
             tags = [raw.tag for raw in (await read(place))[0]]
         assert tags.count("OutageBegan") == tags.count("OutOfService") == 1
+    finally:
+        await kubelet.remove()
+        await others.remove()
+
+
+async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
+    """A controller runs, and a person declares, lists and looks: what it does is what they are told."""
+    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    # It is not missed in all this time.
+    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
+    await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
+
+    async def ask(*arguments: str) -> Ran:
+        # As the administrator: which rights are enough, other tests say.
+        words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
+        return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+    try:
+        async with replica(rights, tmp_path, "one"):
+            await kubelet.unheard()
+            said = await ask("declare", "declared", "--off", "--by", "ann", "--reason", "no power", "--yes")
+            assert said.code == 0, said.err
+            print(said.err, said.out, sep="")
+            await tainted(kubelet, 2)
+            with trio.fail_after(20):
+                while "recovering" not in (listed := await ask("ls", "--namespace", ACCOUNT)).out:
+                    assert listed.code == 0, listed.err
+                    if " out " in listed.out:
+                        break
+            print(listed.out, listed.err, sep="")
+            row = listed.out.splitlines()[1].split()
+            assert row[0] == "declared"
+            assert "declared ann" in listed.out
+            looked = await ask("status", "declared", "--namespace", ACCOUNT)
+            print(looked.out, looked.err, sep="")
+            told = dict(line.split(maxsplit=1) for line in looked.out.partition("\n\n")[0].splitlines())
+            assert "out-of-service taint: ours" in told["now"]
+            assert told["proved"].split()[:3] == ["by", "declared", "ann,"]
+            assert "stands" in told["taint"]
+            explained = await ask("explain", "declared", "--namespace", ACCOUNT)
+            print(explained.out)
+            assert explained.out.startswith("cause  declared is out of service, and nothing of it hangs")
+            await kubelet.report(boot="boot-2")
+            await tainted(kubelet, 1)
+            with trio.fail_after(20):
+                while "no outage is open" not in (await ask("ls", "--namespace", ACCOUNT)).err:
+                    pass
+            assert "recovered" in (await ask("ls", "--all", "--namespace", ACCOUNT)).out
     finally:
         await kubelet.remove()
         await others.remove()

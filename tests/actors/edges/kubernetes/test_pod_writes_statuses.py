@@ -103,17 +103,6 @@ async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> 
     assert phase == ("Running" if changed else "Failed")
 
 
-async def test_nothing_is_known_from_then(bed: Bed, tmp_path: Path) -> None:
-    """A pod that was not kept never gets a status of the boot before."""
-    (made,) = await running(bed, pod("one", NODE))
-    made = await bed.api.get(f"{PODS}/one")
-    async with writing(bed, [known(made)], NODE_CLIENT, folder=tmp_path) as hand:
-        ended = await hand.do(statuses(made, unchanged_only=True))
-    assert ended.result == "cancelled"
-    assert "default/one is not known from" in ended.reason
-    assert (await bed.api.get(f"{PODS}/one"))["status"]["phase"] == "Running"
-
-
 # --- deletes -------------------------------------------------------------------------------------
 
 
