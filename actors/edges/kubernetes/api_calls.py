@@ -430,7 +430,20 @@ def pods_path(node: str, **fields: object) -> str:
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
-    return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
+
+    def known(pod: ApiPod) -> KnownPod:
+        meta = pod.metadata
+        return KnownPod(
+            uid=mirrored_uid(meta.name, meta.annotations, meta.owner_references) or meta.uid,
+            api_uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            resource_version=meta.resource_version,
+            phase=pod.status.phase,
+            static=meta.annotations is not None and meta.annotations.mirror is not None,
+        )
+
+    return by_runtime_uid(map(known, await list_pod_objects(call, node)))
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
@@ -503,19 +516,6 @@ async def take_parts(
         more = part.metadata.more
         if not more:
             return part.metadata.resource_version
-
-
-def _known_of_object(pod: ApiPod) -> KnownPod:
-    meta = pod.metadata
-    return KnownPod(
-        uid=mirrored_uid(meta.name, meta.annotations, meta.owner_references) or meta.uid,
-        api_uid=meta.uid,
-        namespace=meta.namespace,
-        name=meta.name,
-        resource_version=meta.resource_version,
-        phase=pod.status.phase,
-        static=meta.annotations is not None and meta.annotations.mirror is not None,
-    )
 
 
 async def find_pods(

@@ -253,7 +253,10 @@ class RemediatorSource:
     async def read(self, machine: Machine) -> Said | None:
         """None: no object for this node. Raises Unread."""
         # Read first: a sign of life during the request restarts the watch at the next reading.
-        life = self._sign_of_life(machine)
+        observed = self._view.of(self._node)
+        lease = observed.lease.mark if observed.lease is not None else ""
+        status = observed.node.status_mark if observed.node is not None else ""
+        life = machine.node_uid, machine.boot_id, lease, status
         found = await self._remediations.of(self._node)
         if found is None:
             return None
@@ -266,9 +269,3 @@ class RemediatorSource:
         if done:
             return Said("unknown", error=EARLIER)
         return Said("unknown", error="it has not fenced the machine yet") if found else None
-
-    def _sign_of_life(self, machine: Machine) -> tuple[str, ...]:
-        observed = self._view.of(self._node)
-        lease = observed.lease.mark if observed.lease is not None else ""
-        status = observed.node.status_mark if observed.node is not None else ""
-        return machine.node_uid, machine.boot_id, lease, status
