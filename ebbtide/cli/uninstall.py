@@ -166,7 +166,6 @@ async def restore_node(kubeconfig: Path | None, name: str) -> Step:
     """``kubeconfig`` None: as our own pod."""
     from ebbtide.actors.edges.kubernetes.api_calls import (
         HTTP_NOT_FOUND,
-        MERGE_PATCH,
         ApiCall,
         Unanswered,
         node_path,
@@ -191,7 +190,7 @@ async def restore_node(kubeconfig: Path | None, name: str) -> Step:
             call, writer = ApiCall(link, API_SECONDS_MAX, ""), NodeWriter(link, name)
             if (await call.until_answered("GET", node_path(name))).code == HTTP_NOT_FOUND:
                 return Step("nothing", "Node", name, "there is no such Node")
-            patches = (*RESTORE_PATCHES, NodePatch("", MERGE_PATCH, without_last_boot))
+            patches = (*RESTORE_PATCHES, NodePatch(without_last_boot))
             # All of them, also after an error: a Node with only an old condition accepts pods.
             problems = [problem for patch in patches if (problem := await writer.change(call, patch))]
         except Unanswered as error:

@@ -340,7 +340,7 @@ class NodeEdge(Edge):
                 raise _AnotherNode
             return change(node)
 
-        return NodePatch("", api.MERGE_PATCH, of_this_node)
+        return NodePatch(of_this_node)
 
     async def _tell_if_known(self, outlet: Outlet) -> None:
         """Report what an order has found, before its outcome."""

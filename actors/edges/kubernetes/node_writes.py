@@ -28,7 +28,7 @@ from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 from ebbtide.events.values import BootEnding, BootEndReason
 
@@ -193,11 +193,10 @@ def _is_set(conditions: list[api.JsonObject], kind: str, status: str, reason: st
 
 
 class NodePatch(NamedTuple):
-    """``part``: the path below the Node. ``change`` makes the body; None: no change needed."""
+    """``change`` makes the body; None: no change needed. ``part``: the path below the Node."""
 
-    part: str
-    content_type: str
     change: Callable[[api.ApiNode], api.JsonObject | None]
+    part: str = ""
 
 
 class NodeHold:
@@ -286,7 +285,8 @@ class NodeWriter:
             if body is None and not self.in_doubt:
                 return ""
             body = body or fence_patch(node, self._note)
-            answer = await call.until_answered("PATCH", self._path + patch.part, body, patch.content_type)
+            kind = api.STRATEGIC_PATCH if patch.part else api.MERGE_PATCH
+            answer = await call.until_answered("PATCH", self._path + patch.part, body, kind)
             if answer.code != api.HTTP_CONFLICT:
                 return "" if answer.ok else f"the node cannot be changed: {api.answer_text(answer)}"
 
@@ -305,9 +305,9 @@ ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD, LAST_BOOT_HOLD = "announcement", "certifica
 
 
 RESTORE_PATCHES = (
-    NodePatch("", api.MERGE_PATCH, uncordon_patch),
-    NodePatch("/status", api.STRATEGIC_PATCH, restore_conditions_patch),
-    NodePatch("", api.MERGE_PATCH, tidy_patch),
+    NodePatch(uncordon_patch),
+    NodePatch(restore_conditions_patch, "/status"),
+    NodePatch(tidy_patch),
 )
 
 
@@ -327,7 +327,11 @@ class NodeEffects:
             self._tainted = trio.Event()
         overtakes = (ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD) if order.ready else (ANNOUNCEMENT_HOLD,)
         async with self._writes.hold(ANNOUNCEMENT_HOLD, overtakes) as hold:
-            return await (self._restore(order, hold) if order.ready else self._show(order, hold))
+            if not order.ready:
+                return await self._show(order, hold)
+            # A node that stays cordoned gets no pods, which is worse than an old condition.
+            what = "the node is not shown as it was yet"
+            return await self._until_done(order, hold, RESTORE_PATCHES, what, RESTORE_SECONDS_MAX)
         return Ending("cancelled", "a later announcement has overtaken it")
 
     async def _show(self, order: AnnounceNode, hold: NodeHold) -> Ending:
@@ -336,19 +340,15 @@ class NodeEffects:
         problems = []
         try:
             if order.cordon:
-                problem = await self._writes.change(
-                    call, NodePatch("", api.MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
-                )
+                taint = NodePatch(lambda node: cordon_patch(node, taint=True))
+                problem = await self._writes.change(call, taint)
                 self._tainted.set()
                 if NO_TAINTS_TEXT in problem:
-                    rest = NodePatch("", api.MERGE_PATCH, lambda node: cordon_patch(node, taint=False))
-                    problem = (
-                        await self._writes.change(call, rest) or f"no taint ({problem}); the rest is done"
-                    )
+                    rest = NodePatch(lambda node: cordon_patch(node, taint=False))
+                    failed = await self._writes.change(call, rest)
+                    problem = failed or f"no taint ({problem}); the rest is done"
                 problems.append(problem)
-            show = NodePatch(
-                "/status", api.STRATEGIC_PATCH, lambda node: conditions_patch(node, order.conditions, ready)
-            )
+            show = NodePatch(lambda node: conditions_patch(node, order.conditions, ready), "/status")
             problems.append(await self._writes.change(call, show))
         except api.Unanswered as error:
             return api.unanswered_ending(error)
@@ -360,20 +360,10 @@ class NodeEffects:
                 self._tell(WARNING, line)
         return Ending("failed", found) if found else Ending()
 
-    async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
-        # A node that stays cordoned gets no pods, which is worse than an old condition.
-        def failed(why: str) -> None:
-            self._tell(WARNING, f"the node is not shown as it was yet, {why}")
-
-        context = self._context(order.key)
-        return await change_until_done(
-            self._writes, hold, RESTORE_PATCHES, context, failed, RESTORE_SECONDS_MAX
-        )
-
     async def publish_certificate(self, order: PublishCertificate, outlet: Outlet) -> Ending:
         """A later certificate overtakes this one, and so does a restore."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
-        patch = NodePatch("", api.MERGE_PATCH, lambda node: certificate_patch(node, text))
+        patch = NodePatch(lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
         async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
             call = api.ApiCall(hold, until - trio.current_time(), self._context(order.key))
@@ -394,44 +384,38 @@ class NodeEffects:
             found = node.metadata.annotations.get(LAST_BOOT_ANNOTATION)
             return None if found == text else _annotations_patch(node, {LAST_BOOT_ANNOTATION: text})
 
-        def failed(why: str) -> None:
-            self._tell(WARNING, f"how the last boot ended is not on the Node yet, {why}")
-
         async with self._writes.hold(LAST_BOOT_HOLD, (LAST_BOOT_HOLD,)) as hold:
-            patches = (NodePatch("", api.MERGE_PATCH, patch),)
-            context = self._context(order.key)
-            return await change_until_done(
-                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
-            )
+            what = "how the last boot ended is not on the Node yet"
+            bound, pause = LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
+            return await self._until_done(order, hold, (NodePatch(patch),), what, bound, pause)
         return Ending("cancelled", "the end of a later boot has overtaken it")
 
-
-async def change_until_done(
-    writes: NodeWriter,
-    hold: NodeHold,
-    patches: Sequence[NodePatch],
-    traceparent: str,
-    failed: Callable[[str], None],
-    seconds_max: float,
-    again_seconds: float = RESTORE_AGAIN_SECONDS,
-) -> Ending:
-    """Try all patches until they succeed. ``failed`` takes the first reason."""
-    until, said = trio.current_time() + seconds_max, False
-    while True:
-        call = api.ApiCall(hold, bounds.now.api_unhurried_seconds, traceparent)
-        try:
-            problems = [await writes.change(call, patch) for patch in patches]
-            problem = "; ".join(filter(None, problems))
-        except api.Unanswered as error:
-            problem = str(error)
-        if not problem:
-            return Ending()
-        if not said:
-            failed(f"which is tried again: {problem}")
-        said = True
-        if trio.current_time() >= until:
-            return Ending("timed-out", problem)
-        await trio.sleep(again_seconds)
+    async def _until_done(
+        self,
+        order: Order,
+        hold: NodeHold,
+        patches: Sequence[NodePatch],
+        what: str,
+        seconds_max: float,
+        again_seconds: float = RESTORE_AGAIN_SECONDS,
+    ) -> Ending:
+        """Try all patches until they succeed. ``what`` and the first problem are logged."""
+        until, is_told = trio.current_time() + seconds_max, False
+        while True:
+            call = api.ApiCall(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
+            try:
+                problems = [await self._writes.change(call, patch) for patch in patches]
+                problem = "; ".join(filter(None, problems))
+            except api.Unanswered as error:
+                problem = str(error)
+            if not problem:
+                return Ending()
+            if not is_told:
+                self._tell(WARNING, f"{what}, which is tried again: {problem}")
+            is_told = True
+            if trio.current_time() >= until:
+                return Ending("timed-out", problem)
+            await trio.sleep(again_seconds)
 
 
 #: The rest is a number. All annotations of an object share 256 KiB.
