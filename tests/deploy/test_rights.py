@@ -34,6 +34,7 @@ pytestmark = pytest.mark.node
 
 DRY = "dryRun=All"
 NODE = "/api/v1/nodes/node-1"
+NODE_DRY, STATUS_DRY = f"{NODE}?{DRY}", f"{NODE}/status?{DRY}"
 #: A kubelet's own bounds for images and their names, and more than a node has of the rest.
 IMAGES, NAMES, VOLUMES, CONTAINERS = 50, 5, 250, 100
 OWN = "/api/v1/namespaces/ebbtide/pods"
@@ -46,6 +47,7 @@ DISRUPTED = {
     }
 }
 DRAINED = {"status": {"conditions": [{"type": "Drained", "status": "True", "reason": "NodeShutdown"}]}}
+NOTED = {"metadata": {"annotations": {"ebbtide.dev/changed": "{}"}}}
 DELETE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 5, "dryRun": ["All"]}
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 MAY_I = {
@@ -96,29 +98,13 @@ NEEDED: dict[str, tuple[str, str, Any]] = {
     "get-pod": ("GET", OURS, None),
     "delete-pod": ("DELETE", OURS, DELETE),
     "pod-status": ("PATCH", f"{OURS}/status?{DRY}", DISRUPTED),
-    "get-node": ("GET", "/api/v1/nodes/node-1", None),
-    "cordon": ("PATCH", f"/api/v1/nodes/node-1?{DRY}", {"spec": {"unschedulable": True}}),
-    "note": (
-        "PATCH",
-        f"/api/v1/nodes/node-1?{DRY}",
-        {"metadata": {"annotations": {"ebbtide.dev/changed": "{}"}}},
-    ),
-    "note-in-status": (
-        "PATCH",
-        f"/api/v1/nodes/node-1/status?{DRY}",
-        {"metadata": {"annotations": {"ebbtide.dev/changed": "{}"}}, **DRAINED},
-    ),
-    "node-status": ("PATCH", f"/api/v1/nodes/node-1/status?{DRY}", DRAINED),
-    "event": (
-        "POST",
-        f"/api/v1/namespaces/default/events?{DRY}",
-        ON_NODE,
-    ),
-    "event-elsewhere": (
-        "POST",
-        f"/api/v1/namespaces/kube-system/events?{DRY}",
-        ON_WORKLOAD,
-    ),
+    "get-node": ("GET", NODE, None),
+    "cordon": ("PATCH", NODE_DRY, {"spec": {"unschedulable": True}}),
+    "note": ("PATCH", NODE_DRY, NOTED),
+    "note-in-status": ("PATCH", STATUS_DRY, NOTED | DRAINED),
+    "node-status": ("PATCH", STATUS_DRY, DRAINED),
+    "event": ("POST", f"/api/v1/namespaces/default/events?{DRY}", ON_NODE),
+    "event-elsewhere": ("POST", f"/api/v1/namespaces/kube-system/events?{DRY}", ON_WORKLOAD),
     "who-am-i": ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW),
     "may-i": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", MAY_I),
 }
@@ -152,13 +138,13 @@ class Abuse(NamedTuple):
     body: Any = None
 
 
-def of_node(said: str, name: str = "node-1", **changed: Any) -> Abuse:
-    return Abuse(said, "PATCH", f"/api/v1/nodes/{name}?{DRY}", changed)
+def of_node(said: str, name: str = "node-1", part: str = "", **changed: Any) -> Abuse:
+    return Abuse(said, "PATCH", f"/api/v1/nodes/{name}{part}?{DRY}", changed)
 
 
-def of_node_status(name: str = "node-1", **changed: Any) -> Abuse:
+def of_node_status(**changed: Any) -> Abuse:
     said = "of a node's conditions" if "conditions" in changed else "only conditions are"
-    return Abuse(said, "PATCH", f"/api/v1/nodes/{name}/status?{DRY}", {"status": changed})
+    return of_node(said, part="/status", status=changed)
 
 
 def of_pod_status(said: str, pod: str = OURS, **status: Any) -> Abuse:
@@ -184,22 +170,14 @@ ABUSES: dict[str, Abuse] = {
     "delete another node's pod": Abuse("only pods of node-1", "DELETE", THEIRS, DELETE),
     "another node's pod": Abuse("only pods of node-1", "PATCH", f"{THEIRS}/status?{DRY}", DISRUPTED),
     "another node": of_node("only the node node-1", "node-2", spec={"unschedulable": True}),
-    "another node's status": of_node_status("node-2", conditions=DRAINED["status"]["conditions"])._replace(
-        said="only the node node-1"
-    ),
+    "another node's status": of_node("only the node node-1", "node-2", "/status", **DRAINED),
     "labels": of_node("labels of a node", metadata={"labels": {"node-role.kubernetes.io/x": ""}}),
-    "labels through the status": Abuse(
-        "labels of a node",
-        "PATCH",
-        f"/api/v1/nodes/node-1/status?{DRY}",
-        {"metadata": {"labels": {"node-role.kubernetes.io/x": ""}}},
+    "labels through the status": of_node(
+        "labels of a node", part="/status", metadata={"labels": {"node-role.kubernetes.io/x": ""}}
     ),
     "annotations": of_node("annotations of others", metadata={"annotations": {"example.com/role": "none"}}),
-    "annotations through the status": Abuse(
-        "annotations of others",
-        "PATCH",
-        f"/api/v1/nodes/node-1/status?{DRY}",
-        {"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": "3600"}}},
+    "annotations through the status": of_node(
+        "annotations of others", part="/status", metadata={"annotations": {"example.com/role": "none"}}
     ),
     "no annotations": of_node(
         "annotations of others", metadata={"annotations": {"node.alpha.kubernetes.io/ttl": None}}
