@@ -25,6 +25,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes import objects
+from tests.actors.edges.kubernetes.write_fake import Scripted
 from tests.actors.edges.process.process_bed import Outbox
 
 HOUR = 3600.0
@@ -113,52 +114,30 @@ def pod(uid: str, version: str = "10") -> dict[str, Any]:
     return {"metadata": {"name": uid, "namespace": "default", "uid": uid, "resourceVersion": version}}
 
 
-class Moody:
-    """An API server of which each call takes that many seconds; it answers only what is in time."""
-
-    def __init__(self) -> None:
-        self.takes_seconds, self.asked = 0.0, list[str]()
-
-    async def call(self, method: str, path: str, *, seconds_max: float, **_: object) -> Answer:
-        self.asked.append(f"{method} {path}")
-        await trio.sleep(min(self.takes_seconds, seconds_max))
-        if self.takes_seconds > seconds_max:
-            raise Unanswered(f"no answer in {seconds_max:g} s")
-        return Answer(200, b"{}")
-
-
-@asynccontextmanager
-async def writing(server: Moody) -> AsyncIterator[tuple[ApiHealth, Outbox]]:
-    """A writer's caller, and what is said of the server's health; at first that it answers."""
-    outbox = Outbox()
-    health = ApiHealth(server, "node-1", outbox, PodStore())
-    await health.answered()
-    server.asked.clear()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(health.follow)
-        yield health, outbox
-        nursery.cancel_scope.cancel()
-
-
 async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
     """The server is asked whether it is there; when it is not, that is on record as soon as of any silence,
     and once. The next answer takes it back.
     """
-    server = Moody()
-    async with writing(server) as (heard, outbox):
-        server.takes_seconds = HOUR
+    takes_seconds = 0.0
+    server, outbox = Scripted(lambda asked: (takes_seconds, Answer(200, b"{}"))), Outbox()
+    health = ApiHealth(server, "node-1", outbox, PodStore())
+    await health.answered()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(health.follow)
+        takes_seconds = HOUR
         began = trio.current_time()
         for _ in range(2):
             with pytest.raises(Unanswered):
-                await heard.call("DELETE", "/pod", seconds_max=1.5)
+                await health.call("DELETE", "/pod", seconds_max=1.5)
         (away,) = await outbox.wait_for(ApiRead, reachable=False)
         assert trio.current_time() - began == pytest.approx(1.5 + bounds.now.api_liveness_seconds)
-        assert away.error == "no answer in 1.5 s"
+        assert away.error == "silence"
         await trio.sleep(60)
-        server.takes_seconds = 0
-        await heard.call("PATCH", "/pod", seconds_max=1)
+        takes_seconds = 0
+        await health.call("PATCH", "/pod", seconds_max=1)
         await outbox.wait_for(ApiRead, 2, reachable=True)
         assert [read.reachable for read in outbox.of(ApiRead)] == [True, False, True]
+        nursery.cancel_scope.cancel()
 
 
 lines = st.one_of(

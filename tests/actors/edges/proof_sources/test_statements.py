@@ -144,6 +144,12 @@ def told(box: Outbox) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def evidence(source: Any, name: str, verdict: Any, **fields: Any) -> EvidenceRead:
+    """About this boot of this Node."""
+    ours = {"begun_ns": 7, "identity_kind": "nodeUID", "identity": "u", "boot_id": "b1"}
+    return EvidenceRead(source=source, name=name, verdict=verdict, **ours, **fields)
+
+
 async def asked(view: ClusterView, source: Any) -> Said | None:
     return await StatementSource(source, view, "n", "u").read(Machine("n", "u", "b1", "", ""))
 
@@ -152,33 +158,11 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
     """With whose it is, of which boot, and what its author knew; again only when it has changed."""
     certificate = {CERTIFICATE_ANNOTATION: {"safe": True, "bootId": "b1"}}
     async with telling(projected(certificate)) as (view, box):
-        assert box.facts == [
-            EvidenceRead(
-                source="certificate",
-                name="",
-                verdict="off",
-                begun_ns=7,
-                identity_kind="nodeUID",
-                identity="u",
-                boot_id="b1",
-            )
-        ]
+        assert box.facts == [evidence("certificate", "", "off")]
         box.facts.clear()
         view.nodes.put(projected({**certificate, DECLARED_ANNOTATION: DECLARED}, version="2"))
         await wait_all_tasks_blocked()
-        assert box.facts == [
-            EvidenceRead(
-                source="declared",
-                name="ann@example.test",
-                verdict="off",
-                begun_ns=7,
-                identity_kind="nodeUID",
-                identity="u",
-                boot_id="b1",
-                mark="l1",
-                valid_seconds=600,
-            )
-        ]
+        assert box.facts == [evidence("declared", "ann@example.test", "off", mark="l1", valid_seconds=600)]
         box.facts.clear()
         # Another person, and a certificate that is revoked.
         revoked = {CERTIFICATE_ANNOTATION: {"safe": False, "bootId": "b1"}}
@@ -253,17 +237,7 @@ def alive(version: str = "1", boot: str = "b1", **fields: Any) -> NodeView:
 async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojump_clock: MockClock) -> None:
     """By name; said again before a contradiction would be forgotten, whether a source is asked or not."""
     async with telling(alive(seconds=0)) as (view, box):
-        assert box.facts == [
-            EvidenceRead(
-                source="peer",
-                name="db-2",
-                verdict="on",
-                begun_ns=7,
-                identity_kind="nodeUID",
-                identity="u",
-                boot_id="b1",
-            )
-        ]
+        assert box.facts == [evidence("peer", "db-2", "on")]
         box.facts.clear()
         await trio.sleep(2 * AGAIN_SECONDS + 1)
         assert told(box) == [("peer", "db-2", "on", "")] * 2
