@@ -19,7 +19,7 @@ import trio
 from ebbtide.actors.edges.kubernetes import api_watch as watch
 from ebbtide.actors.edges.kubernetes import leadership
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.api_writes import Writes, event_name
+from ebbtide.actors.edges.kubernetes.api_writes import event_name
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
@@ -39,12 +39,10 @@ from tests.actors.edges.kubernetes.write_rig import (
     NODE,
     RULES,
     TRACE,
-    TRACEPARENT,
     Hand,
     delete,
     known,
     of_kind,
-    store_of,
 )
 from tests.events.making import Told, step, write_steps
 from tests.node.bed import Bed
@@ -110,11 +108,7 @@ async def pods(api_bed: Bed, no_pods: None) -> list[Object]:
 async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
     """The daemon's writers; another one is another process."""
     async with linked(rights) as link:
-        told: list[str] = []
-        writes = Writes(
-            link, store_of(known_pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line)
-        )
-        yield Hand(writes, told)
+        yield Hand(link, known_pods)
 
 
 # --- pods -----------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     Unanswered,
     for_each,
 )
-from ebbtide.actors.edges.kubernetes.api_writes import Writes, event_name
+from ebbtide.actors.edges.kubernetes.api_writes import event_name
 from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
+from tests.actors.edges.kubernetes import write_rig
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
-from tests.actors.edges.kubernetes.write_rig import TRACE, TRACEPARENT, known, store_of
-from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.kubernetes.write_rig import TRACE, known
 from tests.actors.edges.process.test_hooks import CANARY
 
 OK = Answer(200, b"{}")
@@ -43,24 +43,10 @@ def delete(uid: str = "a", **fields: Any) -> d.DeletePod:
     )
 
 
-class Hand:
+class Hand(write_rig.Hand):
     def __init__(self, behaviour: Behaviour, *uids: str) -> None:
-        self.server, self.outbox = Scripted(behaviour), Outbox()
-        self.lookup = store_of(map(seen, uids))
-        self.told: list[str] = []
-        self.writes = Writes(
-            self.server,
-            self.lookup,
-            "node-1",
-            lambda key: TRACEPARENT,
-            lambda level, line: self.told.append(line),
-        )
-
-    async def do(self, order: Order) -> Ending:
-        effect: Any = self.writes.effects[type(order)]
-        ended = await effect(order, self.outbox)
-        assert isinstance(ended, Ending)
-        return ended
+        self.server = Scripted(behaviour)
+        super().__init__(self.server, map(seen, uids))
 
 
 EACH: list[Order] = [

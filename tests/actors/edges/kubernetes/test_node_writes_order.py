@@ -10,8 +10,6 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.api_writes import Writes
-from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.kubernetes.node_writes import (
     LAST_BOOT_ANNOTATION,
 )
@@ -20,7 +18,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 from tests.actors.edges.kubernetes.write_fake import status
-from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.kubernetes.write_rig import Hand
 
 DOWN = AnnounceNode(key="down", ready=False, unready=False, cordon=True, conditions=("DrainInProgress",))
 UP = AnnounceNode(key="up", ready=True)
@@ -87,24 +85,6 @@ class Server:
         return not any(spec) and not self.node["annotations"]
 
 
-class Hand:
-    def __init__(self, server: Server) -> None:
-        self.told: list[str] = []
-        self.writes = Writes(
-            server,
-            PodStore(),
-            "node-1",
-            tell=lambda level, line: self.told.append(line),
-            link=lambda: ("4a", "4b"),
-        )
-
-    async def do(self, order: Order) -> Ending:
-        effect: Any = self.writes.effects[type(order)]
-        ended = await effect(order, Outbox())
-        assert isinstance(ended, Ending)
-        return ended
-
-
 @pytest.mark.parametrize("late_seconds", [0.0, 0.1, 0.5, 4.0, 8.0, 12.0])
 @pytest.mark.parametrize("after_seconds", [0.005, 0.015, 0.2, 1.0])
 @pytest.mark.parametrize("orders", [(DOWN,), (CERTIFIED,), (DOWN, CERTIFIED)], ids=range(3))
@@ -114,7 +94,7 @@ async def test_taken_back_is_taken_back(
     """However late the server carries out what a shutdown has sent: a cancel leaves the Node untouched."""
     async with trio.open_nursery() as nursery:
         server = Server(nursery, late_seconds)
-        hand = Hand(server)
+        hand = Hand(server, link=lambda: ("4a", "4b"))
         for order in orders:
             nursery.start_soon(hand.do, order)
         await trio.sleep(after_seconds)
@@ -130,7 +110,7 @@ async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) ->
     async with trio.open_nursery() as nursery:
         server = Server(nursery)
         server.refusals = [status(429, "later", 1.0)]
-        hand = Hand(server)
+        hand = Hand(server, link=lambda: ("4a", "4b"))
         ended: list[Ending] = []
 
         async def publish() -> None:
@@ -174,7 +154,7 @@ async def test_the_last_boots_end_stays_beside_all_else(autojump_clock: MockCloc
     """Announcements and certificates come and go; said twice it is written once; a later one replaces it."""
     async with trio.open_nursery() as nursery:
         server = Server(nursery)
-        hand = Hand(server)
+        hand = Hand(server, link=lambda: ("4a", "4b"))
         for order in (DOWN, CUT, CERTIFIED, UP, CUT):
             assert await hand.do(order) == Ending()
         assert msgspec.json.decode(server.node["annotations"].pop(LAST_BOOT_ANNOTATION)) == CUT_SAID

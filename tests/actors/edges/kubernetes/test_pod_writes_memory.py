@@ -14,16 +14,14 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import pod_writes as late
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.actors.edges.kubernetes.api_writes import Writes
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.kubernetes.pod_writes import LateStatuses
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
 from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
-from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.kubernetes.write_rig import Hand
 from tests.waiting import WATCHDOG_SECONDS, until
 
 
@@ -84,17 +82,6 @@ def refuse(asked: Asked) -> tuple[float, Answer]:
     return 0.1, status(403, "no")
 
 
-async def do(writes: Writes, order: Order) -> Ending:
-    ending = writes.effects[type(order)](order, Outbox())
-    return ending if isinstance(ending, Ending) else await ending
-
-
-def writes_on(server: Scripted, *pods: KnownPod) -> Writes:
-    store = PodStore()
-    store.replace(pods, "1")
-    return Writes(server, store, "node-1")
-
-
 def withdrawn(server: Scripted) -> list[str]:
     """The pods of which only the conditions were written."""
     return [
@@ -107,20 +94,20 @@ def withdrawn(server: Scripted) -> list[str]:
 async def test_one_that_gets_its_final_status(autojump_clock: MockClock) -> None:
     """From the beginning of its delivery on, and after it; the others are withdrawn."""
     server = Scripted(behave)
-    writes = writes_on(server, known("a"), known("b"))
+    hand = Hand(server, [known("a"), known("b")])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(do, writes, DeliverStatuses(key="d", statuses=ROWS))
+        nursery.start_soon(hand.do, DeliverStatuses(key="d", statuses=ROWS))
         await trio.sleep(0.1)
-        assert await do(writes, WITHDRAW) == Ending()
-    assert await do(writes, WITHDRAW) == Ending()
+        assert await hand.do(WITHDRAW) == Ending()
+    assert await hand.do(WITHDRAW) == Ending()
     assert withdrawn(server) == ["b", "b"]
 
 
 async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> None:
     """It still has to leave its Services."""
     server = Scripted(refuse)
-    writes = writes_on(server, known("a"), known("b"))
-    assert (await do(writes, DeliverStatuses(key="d", statuses=ROWS))).result == "failed"
+    hand = Hand(server, [known("a"), known("b")])
+    assert (await hand.do(DeliverStatuses(key="d", statuses=ROWS))).result == "failed"
     server.behaviour = behave
-    assert await do(writes, WITHDRAW) == Ending()
+    assert await hand.do(WITHDRAW) == Ending()
     assert sorted(withdrawn(server)) == ["a", "b"]

@@ -11,9 +11,11 @@ from typing import Any
 
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_writes import Writes
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
+from ebbtide.actors.edges.kubernetes.node_writes import JournalLink, no_link
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeletePod
@@ -67,14 +69,30 @@ def known(made: Object, **fields: Any) -> KnownPod:
 
 
 class Hand:
-    """The writers, and what they said beside their endings."""
+    """The writers, with a watch that knows these pods, and what they said beside their endings."""
 
-    def __init__(self, writes: Writes, told: list[str]) -> None:
-        self.writes, self.told, self.outbox = writes, told, Outbox()
+    def __init__(
+        self,
+        caller: ApiCaller,
+        pods: Iterable[KnownPod] = (),
+        folder: Path | None = None,
+        link: JournalLink = no_link,
+    ) -> None:
+        self.outbox, self.told = Outbox(), list[str]()
+        self.writes = Writes(
+            caller,
+            store_of(pods),
+            NODE,
+            lambda key: TRACEPARENT,
+            lambda level, line: self.told.append(line),
+            folder,
+            link,
+        )
 
     async def do(self, order: Order) -> Ending:
         effect: Any = self.writes.effects[type(order)]
-        ended: Ending = await effect(order, self.outbox)
+        ended = await effect(order, self.outbox)
+        assert isinstance(ended, Ending)
         return ended
 
 
@@ -102,14 +120,10 @@ async def writing(
     kubeconfig = bed.secrets.kubeconfig(
         client, server or bed.server, f"write-{client.user.replace(':', '-')}"
     )
-    told: list[str] = []
     link = ApiClient(kubeconfig)
-    writes = Writes(
-        link, store_of(pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line), folder
-    )
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
-        yield Hand(writes, told)
+        yield Hand(link, pods, folder)
         nursery.cancel_scope.cancel()
 
 
