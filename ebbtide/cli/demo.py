@@ -49,11 +49,10 @@ def demo(journal: Path | None, output: str) -> int:
 
     if journal is not None:
         refuse_existing(journal, "--journal")
-        # Where nothing can be written there is no demo to show.
         journal.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=journal, prefix=".demo-"):
             pass
-    # What to type: the name alone, or the path that was typed where the shell has no other.
+    # For the commands on the last page: the name, or the typed path where the shell does not find the name.
     typed = Path(sys.argv[0])
     program = str(typed) if typed.name == "ebbtide" and not shutil.which("ebbtide") else "ebbtide"
     folder = make_demo_folder(journal.absolute() if journal is not None else None)
@@ -82,7 +81,7 @@ def demo(journal: Path | None, output: str) -> int:
 
 
 def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
-    """The pods as they come and go: in a live view below the lines, or line by line."""
+    """With a live view, or line by line."""
     from ebbtide.cli.common.guard import ReaderGone
     from ebbtide.events.record.format import visible
 
@@ -90,10 +89,10 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
         try:
             print(visible(line), file=sys.stderr if quiet else sys.stdout, flush=True)
         except BrokenPipeError as error:
-            # Inside the demo's nursery: named here, it comes out of the groups as what it is.
+            # Nurseries raise groups: this type is found in them.
             raise ReaderGone from error
 
-    # Before the rest is loaded, which takes longer than all that came before.
+    # Before the slow imports.
     say(f"Twelve pods from {folder.pods} come up as local processes.")
     import trio
 

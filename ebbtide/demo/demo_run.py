@@ -1,7 +1,6 @@
 """The demo: pods come up, the power goes off, a late pod comes, the lock is released.
 
-It is the real daemon with the real process edge and the real journal; only logind is its own. Manifests,
-configuration and journal stand in a folder of its own.
+The daemon, the process edge and the journal are the real ones; only logind is embedded.
 """
 
 from __future__ import annotations
@@ -34,17 +33,15 @@ from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.modes import process_token
 from ebbtide.options import RunOptions
 
-#: Time to read who is there, before the power goes off.
+#: Time to read, before the power goes off.
 PAUSE_SECONDS = 1.5
-#: A machine on which twelve small programs are not up by then has other worries.
 UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05
-#: When the late pod comes: the number of the wave that has just begun.
+#: The late pod comes when this wave begins.
 LATE_WAVE = 1
-#: An interrupted demo takes its pods with it: looks until none is left.
 KILL_ROUNDS_MAX = 20
 
-#: What ends a demo early, and how soon the daemon's own handlers of it are there.
+#: These end a demo early.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LISTEN_SECONDS = 0.001
 
@@ -53,10 +50,7 @@ DrawFunction = Callable[[DaemonStatus, int], None]
 
 
 class DemoResult(NamedTuple):
-    """How it went; ``whole``: the lock was released, nothing interrupted it. ``ended_by``: what did.
-
-    ``shutdown`` None: the demo ended before it began.
-    """
+    """``whole``: the lock was released. ``ended_by``: a signal. ``shutdown`` None: none began."""
 
     shutdown: ShutdownRecord | None
     trace_id: str
@@ -67,10 +61,7 @@ class DemoResult(NamedTuple):
 async def run_demo(
     folder: DemoFolder, say: Callable[[str], None], tell: Tell, draw: DrawFunction
 ) -> DemoResult:
-    """Run all of it. ``say`` gets what the demo has to say, ``tell`` the daemon's lines.
-
-    Raises what `ebbtide.daemon_assembly.daemon_with_embedded_logind` raises.
-    """
+    """``say`` takes the demo's lines, ``tell`` the daemon's. Raises as `daemon_with_embedded_logind`."""
     logind = EmbeddedLogindEdge()
     options = RunOptions(
         config=(folder.config,),
@@ -112,7 +103,7 @@ async def run_demo(
 
 
 class PodsUp:
-    """Which containers there are, and which of them have been started."""
+    """The known containers, and the started ones."""
 
     def __init__(self) -> None:
         self.containers: dict[str, int] = {}
@@ -132,10 +123,9 @@ class PodsUp:
 
 
 async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], Awaitable[None]]) -> None:
-    """Until the end, or until a signal says otherwise; then the daemon is stopped as it always is."""
-    # To a daemon SIGHUP means to read its configuration again; here it means that the terminal has gone. So
-    # signals are taken over from the daemon as soon as it listens to them (taken before that, they would be
-    # taken over by it), and given back for its stop.
+    """Until the script's end or a signal; then stops the daemon in the usual way."""
+    # SIGHUP: the terminal has gone; to a daemon it means a reload. So take the signals over from the daemon
+    # once it has its handlers, and give them back for its stop.
     while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         await trio.sleep(LISTEN_SECONDS)
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
@@ -155,7 +145,7 @@ async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], A
 async def _power_off(
     daemon: Daemon, logind: EmbeddedLogindEdge, pods: PodsUp, say: Callable[[str], None]
 ) -> None:
-    """What happens when: the power goes off once everything is up."""
+    """Switch the power off once everything is up."""
     with trio.move_on_after(UP_SECONDS_MAX):
         while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
             await trio.sleep(LOOK_SECONDS)
@@ -166,8 +156,8 @@ async def _power_off(
 
 
 def kill_remaining(folder: DemoFolder) -> None:
-    """End what the demo has started and not ended: after Ctrl-C, or when the budget was over."""
-    # In rounds: what is killed may have started a child in the meantime, which is found by the same mark.
+    """Kill the demo's processes that are left after Ctrl-C or the budget's end."""
+    # In rounds: a process may start a child before it is killed.
     scanner = ProcessScanner(Marker(folder.runtime / "process", process_token(folder.journal)))
     for _ in range(KILL_ROUNDS_MAX):
         ours = [item for item in scanner.look_now() if item.mark is not None]
