@@ -81,17 +81,13 @@ class NodeParts(NamedTuple):
     kubelet_root: Path
 
 
-def given_node_name(options: RunOptions, section: NodeSection) -> str:
-    """The Node's name from the options; empty without one."""
-    return options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name or ""
-
-
 def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
     """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
     require("node", f"mode {options.mode}")
     kubeconfig, has_api = _find_kubeconfig(options, section)
+    given = options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name
     # The kubelet's own rule: the host name in lower case.
-    name = given_node_name(options, section) or os.uname().nodename.strip().lower()
+    name = given or os.uname().nodename.strip().lower()
     if not is_node_name(name):
         raise ModeUnavailable(
             f"{name!r} is no Node's name: give the one that 'kubectl get nodes' has with --node-name"

@@ -1,13 +1,11 @@
 """Holds the delay lock while the daemon restarts, without a service manager's store (a DaemonSet).
 
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
-lose its pods' time. ``ebbtide run --keep-lock`` becomes this program, a small service manager for one
-child, the daemon. It supports the part of sd_notify(3) that `actors.edges.service_manager` uses, keeps the
-child's descriptors, and passes them to the next child. It kills a child that hangs. It ends no pods and
-decides nothing about them.
+lose its pods' time. ``ebbtide run --keep-lock`` becomes this program, a small service manager for the daemon
+as its child. It supports the part of sd_notify(3) that `actors.edges.service_manager` uses, keeps the child's
+descriptors for the next child, and kills a child that hangs. It ends no pods.
 
-It runs as a file, without site-packages and other modules of ours: its imports are resident twice on every
-node.
+It runs as a file, without other modules: its imports are resident twice on every node.
 """
 
 from __future__ import annotations
@@ -37,16 +35,15 @@ DEATH_WINDOW_SECONDS = 60
 #: (earlier deaths within the window, seconds until the next start); the last matching row counts.
 RESTART_SECONDS = (
     (0, 0.0),  # a shutdown must not lose a second
-    (1, 1.0),  # what killed it twice may need a moment to pass, and the shortest budget bears a few of these
-    (10, 5.0),  # broken for long: half a second of processor for each start is then a tenth of one core
+    (1, 1.0),  # the cause may need a moment to pass, and the shortest budget bears a few of these
+    (10, 5.0),  # half a second of processor for each start is then a tenth of one core
 )
 
 #: The watchdog's timeout, and its reason, are the unit's WatchdogSec.
 SILENT_SECONDS_MAX = 6.0
 #: Until the first sign of life: the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
-#: The most that one look counts as silence: if this process was frozen or had no processor, the child may
-#: have been too. Three looks make a silence.
+#: The most that one look counts as silence: while this process is frozen, the child may be too.
 LOOK_SECONDS = 2.0
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -136,13 +133,11 @@ class Supervisor:
         self._patience_seconds = self._waited_seconds = 0.0
         self._heard = False
         self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
-        # Without a name: no file remains, no folder must be writable, and only the child, which inherits
-        # the other end, can send or fill the queue.
+        # Without a name: only the child, which inherits the other end, can send or fill the queue.
         self._socket, self._childs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # An empty handler and a pipe: a signal between a look and the poll is not lost, as it could be with
-        # a flag.
+        # A pipe, no flag: a signal between a look and the poll is not lost.
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -154,8 +149,7 @@ class Supervisor:
         """Until the child ends on purpose; its exit code, 128 + N for a signal."""
         while True:
             code = self._live()
-            # Every other end is a crash, also a wrong request that was right before (a broken
-            # configuration): leaving would release the lock.
+            # Also a crash: a wrong request that was right before. Leaving would release the lock.
             wrong = code == WRONG and not self._was_ready
             if self._stopping or self._stop_asked or code == 0 or wrong:
                 return code if code >= 0 else SIGNAL_BASE - code
@@ -168,8 +162,7 @@ class Supervisor:
         # The next child reads its configuration at its start: an earlier reload request is done.
         self._code, self._ready, self._reload_asked = None, False, False
         self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
-        # Block signals until we have the child's number and the child has its own handlers: the wrong
-        # process could receive an early one.
+        # Until we have the child's number, and the child its handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             # A plain fork: LISTEN_PID is the child's own number, unknown before it exists.
@@ -190,8 +183,7 @@ class Supervisor:
 
     def _look(self, seconds: float) -> None:
         """Whether the child has been silent for too long, so long after the last look."""
-        # On an overloaded machine a healthy child may be silent, because a pod has only its requested
-        # share: while it waits for a processor, it does not hang.
+        # On an overloaded machine a healthy child waits for a processor.
         before, self._waited_seconds = self._waited_seconds, waited_seconds(self._child)
         silent_seconds = min(seconds, LOOK_SECONDS) - (self._waited_seconds - before)
         self._patience_seconds -= max(0.0, silent_seconds)
@@ -215,7 +207,6 @@ class Supervisor:
             f"the daemon ended ({how}): starting it again {when}; descriptors kept: {len(self._store.kept)}"
         )
         log_to_stderr(WARNING, line)
-        # Turns continue: they reap the dead child's children and see a stop at once.
         while not self._stop_asked and (left := now + seconds - self._now()) > 0:
             self._turn(min(left, LOOK_SECONDS))
 
@@ -243,7 +234,7 @@ class Supervisor:
                     self._child, self._code = 0, os.waitstatus_to_exitcode(found[1])
         except ChildProcessError:
             pass
-        # Read its last messages: without its STOPPING=1, a regular end would look like a crash.
+        # Its last message may be STOPPING=1.
         if self._code is not None:
             self._take_messages()
 
@@ -266,7 +257,7 @@ class Supervisor:
                 flags = socket.MSG_CMSG_CLOEXEC
                 data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
             except OSError:
-                # The socket is empty, or the kernel is out of memory: ending here would release the lock.
+                # The socket is empty, or the kernel is out of memory.
                 return
             descriptors = array.array("i")
             for _, _, content in ancillary:
@@ -294,9 +285,7 @@ class Supervisor:
 
 
 def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silent_seconds: float) -> None:
-    """In the child: passes descriptors from 3 on (sd_listen_fds(3)), then becomes the daemon. ``to_us``:
-    its end of our socket.
-    """
+    """In the child: becomes the daemon, with descriptors from 3 on (sd_listen_fds(3)) and ``to_us``."""
     try:
         os.setpgid(0, 0)  # or Ctrl-C would reach the daemon twice, once through us
         signal.set_wakeup_fd(-1)
