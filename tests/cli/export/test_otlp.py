@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from benchmarks.episodes import lay_out
-from ebbtide.cli import config_view as view
+from ebbtide.cli import config as view
 from ebbtide.config import ConfigError, Loaded, parse
 from tests.backends.compare import shutdowns
 from tests.commands import Ran, Run
