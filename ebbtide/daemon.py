@@ -149,7 +149,8 @@ class Daemon:
             # Before the start's own step, whose orders belong to this process.
             open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
             started = await self._host.started()
-            before = self._episode_state()  # the former process's, until the start's step
+            # The former process's, until the start's step.
+            before = cast(EpisodeState, self.sequencer.system.slots[(EPISODE.name, "")].state)
             same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
             nursery.start_soon(self._effects.run)
             # The start comes before the edges' facts: it decides whether this is another boot, which changes
@@ -219,10 +220,6 @@ class Daemon:
     def _begin_segment(self) -> None:
         self._full_at_bytes = begin_segment(self.writer, self.sequencer.system, self._clock)
         self._segment_begun_ns, self._settled = self._clock.mono_ns(), False
-
-    def _episode_state(self) -> EpisodeState:
-        state = self.sequencer.system.slots[(EPISODE.name, "")].state
-        return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
         def metrics() -> dict[str, Any]:

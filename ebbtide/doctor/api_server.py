@@ -32,7 +32,7 @@ from ebbtide.doctor import snapshot
 #: For a shutdown, a server that needs longer is away.
 API_SECONDS_MAX = 5.0
 #: A label that we never set.
-FOREIGN_LABEL = {"ebbtide.dev/never": "set"}
+FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
 TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
 
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -83,16 +83,19 @@ async def examine_api_server(
         # A server before 1.28 has no such review: our name stays unknown.
         if isinstance(info := _body_field(who, "status", "userInfo"), dict):
             found = found._replace(user=str(info.get("username", "")))
-        denied, (known, taint), confined, pods = await side_by_side(
+        own = f"/api/v1/nodes/{quote(node)}"
+        denied, (known, taint), foreign, pods = await side_by_side(
             Unanswered,
             lambda: _denied_rights(caller, node, found.user),
             lambda: _node_and_taint(caller, node),
-            lambda: _is_confined(caller, node),
+            lambda: ask_bounded(caller, "PATCH", f"{own}/status?dryRun=All", FOREIGN_LABEL, MERGE_PATCH),
             lambda: ask_bounded(caller, "GET", pods_path(node)),
         )
         listed = known_pods_of(pods.body) if pods.ok else ()
     except (Unanswered, ValueError) as error:
         return found._replace(problem=str(error)), ()
+    # A dry run that the role allows and the policy refuses; None where the role refuses it.
+    confined = False if foreign.ok else True if foreign.code == INVALID else None
     is_known = True if known.ok else False if known.code == NOT_FOUND else None
     return found._replace(denied=denied, taint=taint, confined=confined, known=is_known), listed
 
@@ -174,10 +177,3 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
     path = f"/api/v1/nodes/{quote(node)}?dryRun=All"
     answer = await ask_bounded(caller, "PATCH", path, {"spec": {"taints": ours}}, MERGE_PATCH)
     return known, True if answer.ok else False if answer.code in (FORBIDDEN, INVALID) else None
-
-
-async def _is_confined(caller: ApiCaller, node: str) -> bool | None:
-    """By a dry run that the role allows and the policy refuses; None where the role refuses it."""
-    path = f"/api/v1/nodes/{quote(node)}/status?dryRun=All"
-    answer = await ask_bounded(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
-    return False if answer.ok else True if answer.code == INVALID else None

@@ -28,8 +28,7 @@ ACTIVE_STATES = ("active", "activating", "reloading")
 #: The kubelet's settings, where its command line has no ``--config``.
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 COMMAND_BYTES_MAX = 64 * 1024
-#: The ``server`` and ``agent`` of k3s and rke2 contain the kubelet.
-KUBELET_PROGRAMS = ("kubelet", "k3s", "rke2")
+KUBELET = "kubelet"
 
 # --- units -------------------------------------------------------------------------------------
 
@@ -74,14 +73,10 @@ def commands() -> Iterator[tuple[int, list[str]]]:
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
 
 
-def is_program(argv: list[str], name: str) -> bool:
-    return argv[0].rpartition("/")[2] == name
-
-
 def kubelet_process(node: str) -> KubeletState:
     """The kubelet with this node's name, else the first without a name on its command line."""
     # A machine with clusters in containers shows the kubelets of all of them.
-    found = [(pid, argv) for pid, argv in commands() if is_program(argv, KUBELET_PROGRAMS[0])]
+    found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
     ours = [each for each in found if command_line_flag(each[1], "hostname-override").lower() == node]
     unnamed = [each for each in found if not command_line_flag(each[1], "hostname-override")]
     for pid, argv in (*ours, *unnamed):

@@ -41,7 +41,7 @@ def test_no_node_vanishes(tmp_path: Path) -> None:
     assert sorted(each.journal_id.hex() for each in pool.verdicts) == sorted(ids)
     assert (len(pool), pool.code, advice.nodes) == (2, 0, 2)
     histories = (History([machine.journal.source()]) for machine in machines)
-    assert len(advice.shutdowns) == sum(len(list(episodes(history))) for history in histories)
+    assert advice.shutdowns == sum(len(list(episodes(history))) for history in histories)
 
 
 def test_what_begins_several_ids_names_none(tmp_path: Path) -> None:
