@@ -137,8 +137,8 @@ async def _assemble(
     if last_boot is not None:
         edges = (*edges, last_boot(who.boot_id, boot_to_ask_about(recovered, who.boot_id)))
     link = partial(_journal_link, recovered, lambda: made[0].writer.journal_id)
-    for linked in parts.linked:
-        linked.link_to(link)
+    if parts.cluster is not None:
+        parts.cluster.link_to(link)
     prefix = KUBELET_PREFIX if loaded.config.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
@@ -148,8 +148,13 @@ async def _assemble(
     if destination is not None:
         tracing = TracingEdge(destination, locations, writer, tell, prefix, resource)
         exported = partial(settled_seq, locations, lambda: writer.journal_id)
-        for edge in parts.traced:
-            edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
+
+        def context(order: str) -> str:
+            return hook_context(made[0].trace_id, order)
+
+        parts.runtime.pass_on(context)
+        if parts.cluster is not None:
+            parts.cluster.pass_on(context)
         edges = (*edges, tracing)
     shipping = None
     if loaded.config.shipping.url:

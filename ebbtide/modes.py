@@ -15,18 +15,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ebbtide.actors.edges.local_status import LocalStatusEdge
 from ebbtide.actors.interfaces import Edge, Tell
 from ebbtide.config import Loaded
 from ebbtide.config.fields import is_node_name
 from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection
-from ebbtide.events.values import Pod
 from ebbtide.extras import require
 from ebbtide.options import RunOptions
 
 if TYPE_CHECKING:
+    from ebbtide.actors.edges.cri.cri_edge import CriEdge
+    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
     from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
 #: The runtimes' sockets, in the order of the kubelet's own tools.
@@ -198,38 +199,14 @@ LASTING_NAME = "node"
 NODES_MOUNTS = Path("/proc/1/mountinfo")
 
 
-class Traced(Protocol):
-    """An edge that calls other services."""
-
-    def pass_on(self, context: Callable[[str], str]) -> None:
-        """Set the function that gives the trace context for an order's key."""
-
-
-class Linked(Protocol):
-    """An edge that publishes the place of this node's journal."""
-
-    def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
-        """Set the function for the journal's id and the trace of the last shutdown before this boot, or
-        empty.
-        """
-
-
-class PodRuntime(Edge, Traced, Protocol):
-    """An edge that has pods."""
-
-    def active(self) -> list[Pod]:
-        """The pods that a shutdown would have to end."""
-
-
 class ModeEdges(NamedTuple):
     """``edges``: beside logind. The later of two edges executes an order that both accept."""
 
-    runtime: PodRuntime
+    runtime: ProcessEdge | CriEdge
     edges: tuple[Edge, ...]
-    traced: tuple[Traced, ...]
-    linked: tuple[Linked, ...] = ()
-    #: The edge with the pods in mode process.
+    #: The pods' edge in mode process; the API server's edge in the others.
     local: ProcessEdge | None = None
+    cluster: KubernetesEdge | None = None
 
 
 def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, tell: Tell) -> ModeEdges:
@@ -249,7 +226,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
             load=read,
             capture_lines=options.capture_lines,
         )
-        return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,), local=edge)
+        return ModeEdges(edge, (edge, LocalStatusEdge(folder)), local=edge)
     # Without an identity, statuses are written to a file, and orders for the API server fail. Names and
     # priorities come from the cache and the static pods' manifests.
     from ebbtide.actors.edges.cri.cri_edge import CriEdge
@@ -276,7 +253,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
     edges: tuple[Edge, ...] = (runtime, cluster, kubelet)
     if not parts.has_api:
         edges = (*edges, LocalStatusEdge(state_folder(options)))
-    return ModeEdges(runtime, edges, (runtime, cluster), (cluster,))
+    return ModeEdges(runtime, edges, cluster=cluster)
 
 
 def state_folder(options: RunOptions) -> Path:

@@ -8,7 +8,7 @@ records. Without the file, the whole journal is folded once, after the node is p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import trio
@@ -18,6 +18,7 @@ from ebbtide.actors.policy.planning import planned_waves
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.values import Pod, workload_name
+from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
 
@@ -26,20 +27,6 @@ KEEP_EVERY = 2000
 
 #: Records that allow the fold of older records, and records after which the sums are saved at once.
 PROTECTED, FINISHED = Armed, EpisodeClosed
-
-
-class JournalProgress(Protocol):
-    """The part of the writer that is used here."""
-
-    @property
-    def away(self) -> bool: ...
-    @property
-    def lost(self) -> bool: ...
-    @property
-    def last_seq(self) -> int: ...
-    @property
-    def synced_seq(self) -> int: ...
-    async def wait_synced(self, seq: int) -> bool: ...
 
 
 class MetricsBackend(NamedTuple):
@@ -68,7 +55,7 @@ class MetricsRecorder:
     """``meters`` None: the sums lack older records."""
 
     def __init__(
-        self, meters: Meters | None, journal: JournalProgress, backend: MetricsBackend, shown: MetricsOptions
+        self, meters: Meters | None, journal: Writer, backend: MetricsBackend, shown: MetricsOptions
     ) -> None:
         self.meters = meters if meters is not None else Meters()
         self._journal, self._backend, self._shown = journal, backend, shown

@@ -7,7 +7,6 @@ arrived. It waits for the follower only in that one order of the core.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 import trio
@@ -17,6 +16,7 @@ from ebbtide.config import Loaded
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import PROJECTION_VERSION, FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
+from ebbtide.events.writer import Writer
 from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from ebbtide.otel.delivery.destination import (
     BadDestination,
@@ -39,19 +39,6 @@ NOT_ANSWERED = "the back end has not answered"
 OTLP_VARIABLES = ("OTEL_",)
 
 
-class SyncedJournal(Protocol):
-    """The journal's writer."""
-
-    @property
-    def journal_id(self) -> bytes: ...
-
-    @property
-    def synced_seq(self) -> int: ...
-
-    @property
-    def away(self) -> bool: ...
-
-
 class TracingEdge(SideProcess):
     """``locations``: where the journal may be, the first one first."""
 
@@ -59,7 +46,7 @@ class TracingEdge(SideProcess):
         self,
         destination: Destination,
         locations: Sequence[str],
-        journal: SyncedJournal,
+        journal: Writer,
         tell: Tell,
         metrics_prefix: str = "",
         resource: Mapping[str, str] | None = None,
