@@ -1,8 +1,7 @@
 """The daemon: runs the system, its journal and its edges.
 
-It decides nothing about pods. It records facts (a start, a configuration, a signal of the service manager, a
-request on the control socket) and reports the result. It imports only what arming needs: code for a shutdown
-is imported once the daemon is armed.
+It records facts (a start, a configuration, a signal of the service manager, a request on the control socket);
+actors decide. It imports only what arming needs: code for a shutdown is imported once the daemon is armed.
 """
 
 from __future__ import annotations
@@ -43,23 +42,21 @@ if TYPE_CHECKING:
     # The demo makes it: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
-#: How often a moved journal tries its first location again, outside of shutdowns. Each try is a new segment
-#: with a checkpoint: more tries would fill an idle journal with checkpoints.
+#: How often a moved journal tries its first location again. Each try is a segment with a checkpoint.
 AWAY_SECONDS = 60
 
 
-#: How long READY waits, once armed, for the list of the node's pods: longer than the timeout of a list at the
-#: API server, and half of the unit's start timeout.
+#: READY waits so long for the list of pods: over a list's timeout, under the unit's start timeout.
 HEARD_SECONDS_MAX = 15
 
 
-#: A new segment begins after a shutdown: a closed segment, which can be copied elsewhere, then has all of it.
-#: The minimum age protects against many small segments where shutdowns are scheduled and cancelled all day.
+#: A new segment begins after a shutdown, so that the closed one can be copied elsewhere. Segments stay few
+#: where shutdowns are scheduled and cancelled all day.
 SETTLED_SEGMENT_SECONDS_MIN = 60
 
 
 class Daemon:
-    """One process. ``report``: log lines with fields. ``tell``: log lines about no record."""
+    """``report``: log lines with fields. ``tell``: log lines about no record."""
 
     def __init__(
         self,
@@ -153,11 +150,10 @@ class Daemon:
             before = cast(EpisodeState, self.sequencer.system.slots[(EPISODE.name, "")].state)
             same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
             nursery.start_soon(self._effects.run)
-            # The start comes before the edges' facts: it decides whether this is another boot, which changes
-            # the meaning of every other fact.
+            # Before the edges' facts: another boot changes the meaning of every other fact.
             self.sequencer.admit(started)
             nursery.start_soon(partial(self._effects.adopt, open_orders, same_userspace=same))
-            # The configuration comes before any edge's fact: without it logind's answer would arm nothing.
+            # Before any edge's fact: without a configuration logind's answer arms nothing.
             self._take_settings(_settings_or_error(self._load))
             for edge in self.edges:
                 nursery.start_soon(edge.run, self._inbox)
@@ -167,7 +163,7 @@ class Daemon:
                 await nursery.start(self._control)
                 if self._options.of_node:
                     nursery.start_soon(self._view)
-            # Last: units that are ordered after ours may use the socket, and until now a SIGHUP kills us.
+            # Last: units after ours may use the socket, and until now a SIGHUP kills us.
             nursery.start_soon(self._say_ready)
             nursery.start_soon(self._say_alive)
             reason = await self.sequencer.run()
@@ -185,8 +181,8 @@ class Daemon:
         return reason
 
     async def _say_ready(self) -> None:
-        """On a node, waits until the daemon is armed and has the pods' priorities, or has a reason why not: a
-        rollout that goes on at READY then leaves a node that ends its pods in their order.
+        """On a node, once the daemon is armed and has the pods' priorities, or a reason why not: a rollout
+        continues at READY.
         """
         if self._options.of_node:
             with trio.move_on_after(HEARD_SECONDS_MAX):
@@ -195,18 +191,14 @@ class Daemon:
         await self._host.notify_in_time(READY=1, STATUS=self._status_line())
 
     async def _say_alive(self) -> None:
-        """Feeds the watchdog, once for each turn of the sequencer. A thread would feed it while a step or an
-        edge's call hangs; so the service manager restarts a daemon that hangs.
-        """
+        """Feeds the watchdog once a turn of the sequencer. A thread would feed it while a step hangs."""
         while every_seconds := self._host.life_seconds:
             await self.sequencer.turned()
             await self._host.notify_in_time(WATCHDOG=1)
             await trio.sleep(every_seconds)
 
     async def _keep_small(self) -> None:
-        """Removes old segments when a new one begins: at the start, and as the journal grows. A journal away
-        from its first location tries to return there with a new segment.
-        """
+        """Removes old segments when a new one begins. A moved journal tries its first location."""
         while True:
             self._grown = trio.Event()
             for name in await self._trim(self.sequencer.system.episode or None):
@@ -231,7 +223,6 @@ class Daemon:
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
-            # The node is protected without it: deadlines replace hurry and release.
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror or error}")
             task_status.started()
 
@@ -301,7 +292,7 @@ class Daemon:
                     await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
     async def _reload(self) -> None:
-        """Reads the configuration again on request; several requests meanwhile are one."""
+        """Reads the configuration again on request."""
         while True:
             await self._reload_asked.wait()
             self._reload_asked = trio.Event()
@@ -345,7 +336,7 @@ class Daemon:
         if line != self._shown:
             self._shown = line
             self._host.notify(STATUS=line)
-        # Not in a shutdown: encoding the checkpoint of a thousand pods would delay their stop signals.
+        # Not in a shutdown: a large checkpoint would delay stop signals.
         self._settled |= any(isinstance(record.event, EpisodeClosed) for record in records)
         # A segment is over when it is full, or has the end of a shutdown and its minimum age.
         age_ns = self._clock.mono_ns() - self._segment_begun_ns
@@ -371,11 +362,7 @@ class Daemon:
 
 
 def freeze_what_stays() -> None:
-    """Excludes present objects from collections in mid-shutdown.
-
-    Unfreezes first: a released cycle (a pod and its containers) would stay frozen, and a daemon that arms
-    again after each cancelled shutdown would grow.
-    """
+    """Excludes present objects from collections in mid-shutdown; unfreezes released cycles first."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,8 +1,7 @@
 """The daemon's log: one line a transition, after its record is written and its orders are out.
 
-The lines are made from events alone (`events.base.Event`), so a journal read later gives the same lines. Each
-record above the resume point is logged once. A line goes to the system journal with fields
-(``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error.
+The lines are made from events alone, so a journal read later gives the same lines. A line goes to the system
+journal with fields (``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error.
 """
 
 from __future__ import annotations
@@ -148,12 +147,10 @@ class Log:
         try:
             while True:
                 await self._arrived.wait()
-                # No line before its record, which explains it. But people read the log when a disk hangs, so
-                # the wait has an end, a little after the orders' own.
+                # After its record. But people read the log when a disk hangs: the wait has an end.
                 with trio.move_on_after(2 * bounds.now.barrier_seconds):
                     await self._wait_written(self._unwritten[-1].seq)
-                # The orders that waited for the same write go first: a hundred lines in the log must not
-                # stand between the signal and the first stop.
+                # The orders that waited for the same write go first.
                 await trio.lowlevel.checkpoint()
                 self._write_all()
         finally:
@@ -171,8 +168,7 @@ class Log:
 
 
 # The system journal in its native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by
-# its length. Used only where the service manager connected our standard error to it (systemd.exec(5),
-# ``JOURNAL_STREAM``).
+# its length; used where our standard error is connected to it (systemd.exec(5), ``JOURNAL_STREAM``).
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
 
@@ -231,8 +227,7 @@ def write_stderr(level: int, line: str) -> None:
     """A line with its level for the service manager, a plain line elsewhere."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
-    # Standard error is shared, so it must stay blocking: select shows whether it has room. Without room, as
-    # late in a shutdown, the line is lost: the pods go first.
+    # Standard error is shared and blocking: without room, as late in a shutdown, the line is lost.
     with suppress(OSError):
         if select.select([], [sys.stderr], [], 0)[1]:
             os.write(sys.stderr.fileno(), data)

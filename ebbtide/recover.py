@@ -1,8 +1,7 @@
 """From a journal back to a running system: the last checkpoint, and every fact after it.
 
-The replayer rebuilds the state, so a start is also a check: where this version decides differently from the
-record, it reports the difference and continues with the facts. Data for display only is folded from the
-records, further back than the state needs.
+A start is also a check: where this version decides differently from the record, it reports the difference and
+continues with the facts. Data for display is folded from records further back.
 """
 
 from __future__ import annotations
@@ -39,11 +38,8 @@ OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 
 
 class FailedStarts:
-    """Counts the last starts in a row that failed at the same record.
-
-    A start that fails by a bug or by the journal's content fails at the same record each time. A start that
-    was killed seldom ends twice at the same place; counting it would make the fallback stop pods in fewer
-    steps than they should have.
+    """Counts the last starts in a row that failed at the same record, as a bug makes them fail. Killed starts
+    seldom end twice at the same place; they must not lead to the fallback.
     """
 
     def __init__(self) -> None:
@@ -78,8 +74,7 @@ class FailedStarts:
 #: Earlier hooks belong to another shutdown: a restarted pod keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
 
-#: Records from before the last checkpoint, for the last shutdown and failed starts: a shutdown of a
-#: thousand pods fits, and reading takes a fifth of a second.
+#: Records from before the last checkpoint: a shutdown of a thousand pods fits; reading takes 0.2 s.
 EARLIER_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -102,18 +97,12 @@ class Recovered(NamedTuple):
 
 
 def beside(verdict: Verdict, wall_ns: int) -> Verdict:
-    """For a new journal beside an unreadable one: its number comes from the clock, so the next start sees
-    that it is newer.
-    """
+    """For a new journal beside an unreadable one: its number comes from the clock, so it is the newer one."""
     return verdict._replace(next_number=max(verdict.next_number, wall_ns // NS_PER_SECOND))
 
 
 def begin_segment(writer: Writer, system: System, clock: Clock) -> int:
-    """Begins a segment with a checkpoint; returns the size that makes the next one due.
-
-    The size counts from the end of the checkpoint: otherwise, with a large checkpoint, every step would
-    begin a segment.
-    """
+    """Begins a segment with a checkpoint; returns the size that makes the next one due, without it."""
     writer.begin_segment(Stamp(clock.mono_ns(), clock.wall_ns()), take_checkpoint(system))
     system.next_seq += 1  # the checkpoint's own
     return writer.segment_bytes + SEGMENT_BYTES_MAX
@@ -131,7 +120,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         raise
     except (UnknownType, BadPayload) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
-    # All kinds of errors: a defect in a history or in this code must not end pods without their grace.
+    # Any error: a defect must not end pods without their grace.
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise Unreadable(f"the journal cannot be used, please report it: {what}") from error
@@ -211,16 +200,14 @@ class _Past:
 
 def _knows_hook(system: System, order: RunHook) -> bool:
     """Whether the pod's actor has finished this hook."""
-    # Always, unless the replay diverged: the state would order a finished hook again, and hooks run at most
-    # once.
+    # Not after a divergence: the state would order a finished hook again.
     slot = system.slots.get((HOOK.name, order.uid))
     containers = cast(PodState, slot.state).downs if slot is not None else ()
     return any(each.spec.name == order.container and each.phase != "running" for each in containers)
 
 
-# The actors' states win over missing or diverging records. ``hurry``, ``release`` and the stop time use
-# `DaemonStatus`: they must work in a shutdown that continues after restarts, also with an unreadable older
-# part.
+# The actors' states win over missing or diverging records: ``hurry``, ``release`` and the stop time use
+# `DaemonStatus`, also after restarts.
 
 
 #: The phases that are not shown as "running".

@@ -1,10 +1,7 @@
 """Configuration files to one validated value: documents read in order, later ones winning field by field.
 
-A document is Ebbtide's own, where every unknown field is an error, or the kubelet's. A node's ``config.yaml``
-can be named as it is: the reader takes its fields that concern shutdown and passes over the rest.
-
-The rules over several fields are the kubelet's, in the kubelet's words, and two of our own: whatever the
-kubelet refuses is refused here for the same reason.
+A document is Ebbtide's own, where every unknown field is an error, or the kubelet's: the reader takes its
+fields that concern shutdown. The rules over several fields are the kubelet's, in its words.
 """
 
 from __future__ import annotations

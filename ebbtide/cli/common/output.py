@@ -1,7 +1,5 @@
 """Prints results: tables, in colour on a terminal and plain in a pipe, or one JSON document.
 
-A table stays readable on a narrow terminal: words stay whole. In a pipe a line has any length.
-
 Only results go to standard output; progress and remarks go to standard error.
 """
 

@@ -1,13 +1,11 @@
-"""What people select of a journal, understood in the same way by every verb: a shutdown, a moment, a pod.
+"""The selection of a shutdown, a moment or a pod, the same for every verb; and shared documents.
 
-Here are also the documents about shutdowns that printed results share.
-
-A moment (``--since``, ``--until``, ``--at``) is one of four things, told apart by their form alone:
+A moment (``--since``, ``--until``, ``--at``) has one of four forms:
 
 - ``214``: a record's number;
-- ``+3.5s``, ``-2s``: with a sign, a time since the shutdown's signal, or before it;
-- ``10m``: without one, that long ago;
-- ``2026-03-01T12:00:00Z``: a time (RFC 3339, or as the tables show it); without a zone UTC.
+- ``+3.5s``, ``-2s``: a time since the shutdown's signal;
+- ``10m``: so long ago;
+- ``2026-03-01T12:00:00Z``: a time (RFC 3339, or as in tables); without a zone UTC.
 """
 
 from __future__ import annotations
@@ -35,8 +33,6 @@ from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
 from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
 
-# The timeline and its table of messages are imported only on need: half of a short command's time is
-# imports.
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.causes import CauseGroup
@@ -51,9 +47,7 @@ _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 
 
 def read_episodes(history: History, boots: list[BootRecord] | None = None) -> tuple[list[Episode], int]:
-    """The readable shutdowns, and the exit code; reports defects on standard error. ``boots`` receives the
-    ends of boots.
-    """
+    """The readable episodes, and the exit code; reports defects. ``boots`` takes the ends of boots."""
     found: list[Episode] = []
     try:
         found.extend(episodes(history, boot_id=boot_id(), boots=boots))
@@ -71,10 +65,9 @@ def choose_episode(journals: Sequence[Path], name: str) -> Episode:
 
 
 def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord, int]:
-    """The record of the shutdown with this name, and the exit code of the journal's verdict.
+    """The shutdown with this name, and the exit code of the journal's verdict; reports defects.
 
-    Reports the journal's defects on standard error. Raises Refused with the existing names, and for an
-    outage.
+    Raises Refused with the existing names, and for an outage.
     """
     from ebbtide.events.record.outage_record import OutageRecord
 
@@ -116,8 +109,7 @@ def history_kind(history: History) -> str:
 
 
 def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
-    # Verbs pass unknown options as episodes (`ignore_unknown_options`), so that ``-2`` works. Another word
-    # with a dash was meant as an option.
+    # Verbs pass unknown options as episodes (`ignore_unknown_options`), so that ``-2`` works.
     if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
     try:
@@ -156,8 +148,7 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
         if text.lstrip().startswith(("+", "-")):
             return Moment("since_ns", duration_ns)
         return Moment("wall_ns", (time.time_ns() if now_ns is None else now_ns) - duration_ns)
-    # Printed times can be used as arguments, also with their "UTC". A time without a zone is UTC, because
-    # most are copied from a table with UTC times.
+    # As tables show it.
     written = text.removesuffix(" UTC")
     # Exact to the nanosecond: `datetime` keeps microseconds.
     fraction = re.search(r"\.(\d{1,9})\d*", written)
@@ -206,8 +197,7 @@ class PodSelection:
             self._uids = {
                 uid for uid, label in self._names.labels.items() if is_pod(self._wanted, uid, label)
             }
-            # Searched in the encoded bytes, so that only shown records are decoded. As a whole value, and
-            # as the subject in an order's key: the UID alone could be a part of a longer one.
+            # Searched in the encoded bytes: as a value, and as the subject in an order's key.
             self._needles = [
                 needle for uid in self._uids for needle in (msgspec.msgpack.encode(uid), f"/{uid}/".encode())
             ]
