@@ -36,8 +36,7 @@ REQUEST_BYTES_MAX = 4096
 REQUEST_SECONDS_MAX = 5
 
 
-#: Clients at once, for people and a script or two. If they hold all places, others wait five seconds, and
-#: the shutdown does not wait.
+#: Clients at once: people and a script or two.
 CLIENTS_MAX = 8
 
 #: Only root may connect, with any umask.
@@ -71,8 +70,7 @@ async def serve(
 ) -> None:
     """Listen until cancelled, then remove the socket's file. Raises OSError."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # Remove a dead daemon's socket, and no other file. A connect shows whether a daemon still listens;
-    # non-blocking, because that one may hang.
+    # Remove a dead daemon's socket, and no other file. Non-blocking: a daemon that listens may hang.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             reason = "something that is not a socket stands there: name another --runtime"
@@ -151,7 +149,7 @@ async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStre
             if not more:
                 break
             data += more
-        # The kernel reports the caller's uid; the client's own claim would prove nothing.
+        # The caller's uid, from the kernel.
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         uid: int = struct.unpack("3i", credentials)[1]
         reply = await _handle(data, verbs, uid)

@@ -54,9 +54,7 @@ LARGE_BLOCK_BYTES = 128 * 1024
 
 
 def keep_one_heap() -> None:
-    """Limits glibc's allocator, before there are threads. A heap for each thread, and large buffers among
-    small blocks, fragment the memory: a daemon would grow with each shutdown.
-    """
+    """Limits glibc's allocator, before there are threads: otherwise a daemon grows with each shutdown."""
     with suppress(AttributeError):  # musl has neither
         library = ctypes.CDLL(None)
         library.mallopt(M_ARENA_MAX, 1)
@@ -230,16 +228,14 @@ def _journal_link(recovered: Recovered, journal_id: Callable[[], bytes]) -> tupl
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """The history of the first location that answers in time, else a new journal.
-
-    An unreadable journal (a failing or hanging disk, another version's) must not leave the node unprotected.
+    """The history of the first location that answers in time, else a new journal: an unreadable one must not
+    leave the node unprotected.
     """
     for at, storage in enumerate(storages):
         sources = [each.source for each in storages[at:]]
         try:
             with trio.fail_after(bounds.now.recover_seconds):
-                # Lock before reading, or another daemon might still append. The writer locks the other
-                # locations when it moves there.
+                # Lock before reading, or another daemon might still append.
                 if at == 0:
                     with suppress(OSError):
                         await storage.acquire("ebbtide")
@@ -285,8 +281,7 @@ async def _trim_journal(
 
     with trio.move_on_after(bounds.now.trim_seconds), suppress(OSError):
         if tracing is not None:
-            # Only the exporter moves its cursor. On an idle node it would stay at the begin, and so would all
-            # segments.
+            # Only the exporter moves its cursor.
             tracing.want()
             undelivered = await storages[0].call(tracing.keep_from)
             keep_from_seq = min(undelivered, keep_from_seq or undelivered)

@@ -1,12 +1,8 @@
 """A mode's needs on this machine, and its edges.
 
-First, the places of a Kubernetes node's parts: from the configuration or the command line, or the usual
-places. This module opens no part and waits for none: a node whose runtime or kubeconfig appears later is
-armed all the same. It refuses a mode only without a part that the mode always needs, or for a named part of
-the wrong type.
-
-Then the edges of a mode. They load little until the node is armed; gRPC and the API's client are imported
-then.
+The places of a Kubernetes node's parts come from the configuration, the command line or the usual paths. No
+part is opened: a node whose runtime or kubeconfig appears later is armed all the same. gRPC and the API's
+client are imported once the node is armed.
 """
 
 from __future__ import annotations
@@ -36,8 +32,7 @@ SOCKETS = (
     Path("/run/crio/crio.sock"),
     Path("/run/k3s/containerd/containerd.sock"),
 )
-#: Our own identity first (it may taint its node), then the kubelet's: kubeadm's, a provisioned node's,
-#: k3s's, rke2's.
+#: Our own identity first (it may taint its node), then the kubelet's.
 KUBECONFIGS = (
     Path("/etc/ebbtide/kubeconfig"),
     Path("/etc/kubernetes/kubelet.conf"),
@@ -58,7 +53,7 @@ KUBELET_UNITS = ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent")
 UNIT_FOLDERS = tuple(Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib"))
 #: The service account of the daemon's own pod.
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-#: This Node's name from the environment, in a pod from the downward API. All verbs in that pod read it.
+#: This Node's name, in a pod from the downward API.
 NODE_NAME_VARIABLE = "EBBTIDE_NODE_NAME"
 
 #: Modes that need the API server, and modes that need a container runtime.
@@ -227,8 +222,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
             capture_lines=options.capture_lines,
         )
         return ModeEdges(edge, (edge, LocalStatusEdge(folder)), local=edge)
-    # Without an identity, statuses are written to a file, and orders for the API server fail. Names and
-    # priorities come from the cache and the static pods' manifests.
+    # Without an identity, statuses go to a file, and orders for the API server fail.
     from ebbtide.actors.edges.cri.cri_edge import CriEdge
     from ebbtide.actors.edges.kubelet_unit import KubeletEdge
     from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
@@ -262,10 +256,8 @@ def state_folder(options: RunOptions) -> Path:
 
 
 def process_token(journal: Path) -> Path:
-    """The folder of mode ``process`` for its token (`actors.edges.linux.kill_tree`), by the journal's
-    folder.
-
-    Not the folder for this boot: the service manager removes that one with the unit, and the pods go on.
+    """Of mode ``process`` (`actors.edges.linux.kill_tree`). Not in the folder for this boot: the service
+    manager removes that one with the unit, and the pods continue.
     """
     return journal.parent / LASTING_NAME / "process.token"
 

@@ -1,8 +1,8 @@
 """The node's metrics while the daemon runs: folded from records, saved beside the journal, served on
 request.
 
-The sums survive restarts and the removal of old segments: a start loads the saved sums and folds the later
-records. Without the file, the whole journal is folded once, after the node is protected.
+A start loads the saved sums and folds the later records; without the file, the whole journal once, after the
+node is protected.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ class MetricsRecorder:
         """Fold the records that the saved sums lack."""
         if self._waiting is None:
             return
-        # Up to the first record since the start: later records wait here. Reading them from the journal as
-        # well could count them twice.
+        # Up to the first record since the start: later records wait here.
         begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
         try:
             meters = await self._backend.rebuild(begins)
@@ -158,7 +157,6 @@ def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     for planned in (pod for wave in waves for pod in wave.pods):
         need, grace_ns = needs[planned.uid], planned.grace_seconds * NS_PER_SECOND
         if need is not None:
-            # A kill after this much time shows that the time is too short; an end by itself shows that it
-            # is enough.
+            # A kill after this time shows that it is too short; an end by itself that it is enough.
             count += need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
     return count

@@ -1,9 +1,8 @@
 """A socket for read-only callers: it answers four questions and takes no order.
 
-``kubectl ebbtide`` uses it from a container with nothing but this socket (docs/operations.md). The
-questions are verbs of the command line, each run by its own process with the lowest priority: one at a
-time, with limits on time and bytes, and none that judges the node while it goes down. A question cannot
-name a path or a kubeconfig: it always reads this daemon's own.
+``kubectl ebbtide`` uses it from a container with only this socket (docs/operations.md). The questions are
+verbs of the command line, one process at a time with the lowest priority and limits on time and bytes. A
+question cannot name a path or a kubeconfig.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CLIENTS_MAX = 4
 RUN_SECONDS_MAX = 20.0
 #: With the wait: each earlier question may take as long.
 CLIENT_SECONDS_MAX = 60.0
-#: The timeline of 110 pods has 120 KB, as JSON with all records 470 KB; three times that in memory.
+#: The timeline of 110 pods has 470 KB as JSON with all records.
 OUTPUT_BYTES_MAX = 2 * 1024 * 1024
 ERROR_BYTES_MAX = 16 * 1024
 #: A doctor of a Kubernetes node takes 62 MiB, a timeline 27.

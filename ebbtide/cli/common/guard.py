@@ -16,8 +16,7 @@ import click
 
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 
-#: The first matching one wins. An unreadable journal comes first, because it makes the other answers
-#: doubtful; a divergence says more than a missing tail.
+#: The first one wins: an unreadable journal makes the other answers doubtful.
 PRECEDENCE = (INCOMPATIBLE, CORRUPT, DIVERGED, TORN, WRONG, NOT_SO, DONE)
 
 DEBUG = "EBBTIDE_DEBUG"
@@ -36,7 +35,7 @@ class Refused(click.ClickException):
 
 
 class Signalled(Exception):
-    """A signal ended a command after its clean-up: the process ends by the same signal."""
+    """A signal ended a command: the process ends by the same signal."""
 
     def __init__(self, number: signal.Signals, message: str) -> None:
         super().__init__(message)
@@ -73,7 +72,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
     except Exception as error:
-        # Nurseries raise groups. The first error is the cause; the others are mostly its cancellations.
+        # Nurseries raise groups; the first error is the cause.
         cause = error
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
@@ -165,7 +164,7 @@ def say(text: str) -> None:
 
 def _die_of(number: signal.Signals) -> int:
     """As other tools do: the shell sees a signal."""
-    # Close it now, so that the buffered rest does not fail again at the interpreter's end.
+    # Or the buffered rest fails again at the interpreter's end.
     with suppress(OSError):
         sys.stdout.close()
     signal.signal(number, signal.SIG_DFL)

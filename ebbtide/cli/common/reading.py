@@ -1,7 +1,6 @@
 """Opens journals for a command: one by its locations, or those from many nodes together.
 
-A command reads all usable records, reports the rest in one line on standard error, and ends with the exit
-code of the verdict.
+A command reads all usable records, reports the rest, and ends with the verdict's exit code.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ SEGMENT_FILES = "*.ebj"
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories, packed journals, or journals in the API server; or the configured directories.
-
-    Raises Refused where a named place is missing or of another type.
+    Raises Refused.
     """
     found: list[Source] = []
     for path in journals or default_journals():
@@ -63,10 +61,7 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
 
 
 def default_journals() -> list[Path]:
-    """The daemon's places of the journal.
-
-    An unreadable configuration must not prevent reading the journal.
-    """
+    """The daemon's places of the journal, also with an unreadable configuration."""
     from ebbtide.config import ConfigError, default_paths, load
 
     try:
@@ -130,8 +125,8 @@ def usable_records(history: History, say: Callable[[str], None]) -> Iterator[Epi
 class JournalPool:
     """Journals of several nodes, by their ids. Places with the same journal are one journal.
 
-    A folder without segments stands for the journals below it. After `shutdown_records` was read to the
-    end, ``code`` is the worst verdict, and ``verdicts`` has each of them in reading order.
+    A folder without segments means the journals below it. After `shutdown_records` was read to the end,
+    ``code`` is the worst verdict's, and ``verdicts`` has all.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:

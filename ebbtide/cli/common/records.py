@@ -1,7 +1,7 @@
 """Records for people and scripts: one JSON object a line, or one line of text each.
 
-Times are the segment's anchor plus the monotonic difference, so a stepped wall clock moves none. Payloads
-are shown as stored, without fields at their default. A journal that is still written can be followed.
+Times are the segment's anchor plus the monotonic difference. Payloads are shown as stored, without fields at
+their default.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def record_json_line(header: Header, raw: RawRecord) -> bytes:
     try:
         line = _encoder.encode(document)
     except (TypeError, ValueError):
-        # MessagePack allows keys that JSON does not: show the bytes, so that the reader of an edited
-        # journal sees them.
+        # MessagePack allows keys that JSON does not.
         line = _encoder.encode(document | {"data": raw.payload.hex()})
     return visible_json(line.decode()).encode() + b"\n"
 
@@ -113,8 +112,7 @@ def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
             if end is not None and segment.number < end.segment:
                 continue
             following = segments[index + 1].header if index + 1 < len(segments) else None
-            # The next segment gives the end of this one. Without it, a cut last frame may still be written:
-            # the next look reads it again.
+            # Without a next segment, a cut last frame may still be written.
             scan = Scan(segment, following.link if following is not None else None)
             if end is not None and segment.number == end.segment:
                 # Behind the last good frame: a look costs only the new bytes.

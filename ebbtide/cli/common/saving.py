@@ -1,7 +1,6 @@
 """Writes a result to a file: whole or not at all, and never over a journal.
 
-The file gets its name when it is complete, and never replaces an input of the command. Without a file the
-result goes to standard output, but binary data does not go to a terminal.
+Without a file the result goes to standard output, but binary data does not go to a terminal.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ def file_option(example: str) -> Callable[[F], F]:
 def save(
     path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str, option: str = "-o"
 ) -> None:
-    """Raises Refused where it would fill a terminal or replace a journal, OSError where it cannot be
-    written.
-
-    ``readable``: text for a terminal. ``option``: the option with the path.
-    """
+    """Raises Refused, OSError. ``readable``: text for a terminal. ``option``: the option with the path."""
     if path is None or str(path) == STDOUT:
         if not readable and sys.stdout.isatty():
             raise Refused(
@@ -109,8 +104,7 @@ def _same(one: Path, other: Path) -> bool:
 def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
     """Writes beside the path, then renames; the size in bytes."""
     try:
-        # In the same folder: a rename cannot cross file systems. Long names are cut, because `mkstemp` adds
-        # to them and file systems allow 255 bytes.
+        # In the same folder: a rename cannot cross file systems. A name has at most 255 bytes.
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
     except OSError as error:
         # The user did not name this file.
@@ -118,8 +112,7 @@ def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
-            # `mkstemp` makes a file for its owner alone. Give it a new file's mode; the mask can only be
-            # read by setting it.
+            # `mkstemp` makes a file for its owner alone. The mask can only be read by setting it.
             mask = os.umask(0)
             os.umask(mask)
             os.fchmod(handle, 0o666 & ~mask)
