@@ -291,11 +291,8 @@ class ManifestError(ValueError):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One pod, as the core, the process edge and people see it.
-
-    ``source``: its place. ``finished``: its status says that it has ended, so it takes no part in a plan.
-    ``class_name``: a priority class without a known number. ``obstacles``: why it cannot run as local
-    processes; a plan ignores them.
+    """``finished``: it has ended, and is in no plan. ``class_name``: a priority class without a known number.
+    ``obstacles``: why it cannot run as local processes; a plan ignores them.
     """
 
     pod: Pod
@@ -306,16 +303,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     obstacles: tuple[str, ...] = ()
 
 
-# ``$(VARIABLES)`` in commands and in other variables, as Kubernetes expands them: ``$(NAME)`` becomes the
-# value of a known variable, an unknown one stays as written, and ``$$`` is a dollar sign. Variables that
-# double each other would fill the memory, so growth is counted before it happens.
+# ``$(NAME)`` in commands and variables becomes a known variable's value, and ``$$`` a dollar sign, as in
+# Kubernetes. Variables that double each other would fill the memory: growth is counted first.
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]{0,253})\))")
 
 #: Longest argument or variable that Linux takes (MAX_ARG_STRLEN).
 ARGUMENT_BYTES_MAX = 131_072
 
-#: The limit for expansion over all pods of one text: far more than a thousand ordinary ones need.
+#: Over all pods of one text.
 EXPANDED_BYTES_MAX = 64 * 2**20
 
 
@@ -464,10 +460,8 @@ def _container(
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:
-    """The API server's rule for a sleep (KEP-3960), in its words; empty: it is kept.
-
-    Equal to the grace is fine, whatever the text says. ``allow_zero``: the gate
-    PodLifecycleSleepActionAllowZero. Without a grace only the lower bound holds.
+    """The API server's rule for a sleep (KEP-3960), in its words; empty: it is kept. A sleep as long as the
+    grace is fine.
     """
     least = 0 if allow_zero else 1
     if seconds >= least and (grace_seconds is None or seconds <= grace_seconds):
@@ -504,8 +498,7 @@ _LIST_KINDS = {"List": "", "PodList": POD_KIND, "PriorityClassList": CLASS_KIND}
 def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
     """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
 
-    A folder's files come in the order of their names. PriorityClass objects of one file apply to the pods
-    of all. Raises ManifestError, also for a pod that stands twice, and for a class without a number.
+    PriorityClass objects of one file apply to the pods of all. Raises ManifestError.
     """
     manifests, classes = list[Manifest](), PriorityClasses()
     files: list[tuple[str | Path, bool]] = []
@@ -555,9 +548,9 @@ def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | N
 
 
 def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
-    """The pods of one file, ready to run as local processes. For a running daemon: it waits for no pipe.
+    """The pods of one file, ready to run as local processes. Waits for no pipe.
 
-    Raises ManifestError, also for a pod that only a cluster could run.
+    Raises ManifestError, also for a pod that only a cluster can run.
     """
     try:
         raw = read_file(path, LOCAL_BYTES_MAX)
@@ -684,7 +677,6 @@ def _kind_of(document: Node, implied: str = "") -> str:
     kind = _value(document, "kind")
     name = implied if kind.value is None and implied else kind.value
     if not isinstance(name, str) or name not in _VERSIONS:
-        # Other objects contain templates of pods: without a name, a UID and a node there is no pod to end.
         found = "missing" if kind.value is None else describe(kind)
         cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
         raise DocumentError(f"kind is {found}: {cure}", kind.line)
@@ -705,7 +697,7 @@ def _value(document: Node, name: str) -> Node:
 
 
 def _refuse_twins(manifests: Sequence[Manifest]) -> None:
-    # By UID as well: pods are kept by UID, and the second would replace the first.
+    # By UID as well: the second would replace the first.
     seen: dict[str, Manifest] = {}
     for manifest in manifests:
         for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):

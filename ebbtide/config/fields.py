@@ -1,9 +1,8 @@
 """Structs from documents, by the declarations of their fields; and back, for ``config show``.
 
-A field's type says what the field takes: `msgspec` checks plain types and their bounds (`msgspec.Meta`). A
-`Kind` beside the type parses and prints values that need more, and a plain text beside it explains the field
-in the reference. `read` reports all mistakes of a document at once, each with its line. A Struct that forbids
-unknown fields refuses them with the nearest name; any other Struct passes over them.
+`msgspec` checks plain types and their bounds (`msgspec.Meta`). A `Kind` beside the type parses and prints
+other values; a plain text beside it explains the field in the reference. `read` reports all mistakes at once,
+each with its line. A Struct that forbids unknown fields refuses them with the nearest name.
 """
 
 from __future__ import annotations
@@ -206,8 +205,7 @@ def describe(node: Node) -> str:
 def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentError:
     """The error for a name that is not among ``known``, with the nearest one."""
     where = f" in {path}" if path else ""
-    # Without a cutoff: a bad guess helps more than no name. A long name is cut, because the comparison takes
-    # the square of its length.
+    # Without a cutoff: a bad guess helps more than no name. The comparison takes the square of the length.
     by_lower = {each.lower(): each for each in known}
     wanted = name[:QUOTE_LENGTH_MAX].lower()
     nearest = by_lower[difflib.get_close_matches(wanted, list(by_lower), n=1, cutoff=0.0)[0]]

@@ -1,7 +1,6 @@
 """The doctor's look at configuration, daemon, logind, journal and pods. It changes nothing.
 
-The pods are local processes (from the daemon's records of them) or a Kubernetes node's, with the targets of
-their httpGet hooks and forecasts of their stop signals.
+The pods are local processes (from the daemon's records) or a Kubernetes node's.
 """
 
 from __future__ import annotations
@@ -266,8 +265,7 @@ _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 def running_pods(runtime: Path) -> list[PodRecord]:
     """The pods of this boot with at least one process alive, oldest first. Raises PermissionError."""
-    # A record outlives its pod when the daemon was killed, and process ids are reused: the start time must
-    # match. A record that cannot be read is passed over.
+    # A record may outlive its pod, and process ids are reused: the start time must match.
     folder = runtime / "process" / "pods"
     try:
         paths = sorted(folder.iterdir(), key=lambda path: path.name)

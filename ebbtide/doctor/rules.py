@@ -1,7 +1,6 @@
 """The doctor's rules: from what was seen to findings, each with its cure.
 
-A rule looks at nothing but its `Snapshot`. `RULES`, at the end, is the only list of them, in the order in
-which findings of one level are shown.
+A rule reads only its `Snapshot`. `RULES`, at the end, has their order.
 """
 
 from __future__ import annotations
@@ -217,7 +216,7 @@ def measurements(snapshot: Snapshot) -> Findings:
 
 # --- a Kubernetes node: kubelet, runtime, API server, time -------------------------------------
 #
-# The level depends on the mode: what one mode cannot do without is another mode's second way.
+# The level depends on the mode.
 
 #: The modes that may end a wave through the API server; their other way is the runtime.
 API_MODES = ("api", "auto")
@@ -361,8 +360,8 @@ def api_server_away(snapshot: Snapshot) -> Findings:
 
 # --- identity and rights at the API server -----------------------------------------------------
 #
-# There are two forms (docs/node.md): the node's own identity, which NodeRestriction keeps to this node and
-# away from taints, and a service account, which may taint, but which only a policy keeps to this node.
+# Two forms (docs/node.md): NodeRestriction keeps the node's own identity to this node and away from taints; a
+# service account may taint, and only a policy keeps it to this node.
 
 ACCOUNT_USER = "system:serviceaccount:"
 
