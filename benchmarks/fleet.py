@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from benchmarks.report import Figure, conclude, median, parser, say
 from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.values import Period, Settings
-from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, evidence_of, journals
-from ebbtide.fleet.pool import all_tables, over_bins, processors, verb_batches
+from ebbtide.fleet.fleet_plan import Ref, journals
+from ebbtide.fleet.fleet_rows import table_batches
+from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals, evidence_of, what_if_verb
+from ebbtide.fleet.pool import over_bins, processors
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 
 NODE_PODS = 30
@@ -36,9 +36,9 @@ SHORTER = Settings(
 #: Of the rate without the pool.
 SHARES_MIN = {"tables": 0.85, "verify": 0.8, "what-if": 0.9, "advise": 0.85}
 WORK: dict[str, Callable[[Sequence[Ref]], Any]] = {
-    "tables": partial(all_tables, (*ALL_TABLES, JOURNALS_TABLE)),
-    "verify": partial(verb_batches, "verify", {}),
-    "what-if": partial(verb_batches, "what-if", {"settings": msgspec.msgpack.encode(SHORTER)}),
+    "tables": table_batches,
+    "verify": partial(ask_journals, VERIFY),
+    "what-if": partial(ask_journals, what_if_verb(SHORTER)),
     "advise": evidence_of,
 }
 

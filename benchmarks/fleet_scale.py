@@ -23,7 +23,8 @@ from pathlib import Path
 from benchmarks.fleet import NODE_PODS
 from benchmarks.report import Figure, conclude, parser, say
 from ebbtide.cli.simulate_verb import write_journal
-from ebbtide.fleet import evidence_of, journals
+from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_verbs import evidence_of
 from ebbtide.fleet.pool import over_bins
 from ebbtide.replay.advise import Caution, Evidence
 from ebbtide.replay.advise import conclude as advice_of
@@ -34,7 +35,8 @@ from tests.store.gateway import BUCKET, READER, gateway
 PLAN = """
 import json, resource, sys, time
 import obstore
-from ebbtide.fleet import journals, store
+from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_stores import store
 began = time.perf_counter()
 count = sum(len(chunk) for chunk in obstore.list(store(sys.argv[1]), chunk_size=1000))
 listed = time.perf_counter()

@@ -50,7 +50,6 @@ TITLES = {
     "scale": "Cost against the number of pods",
     "fleet": "A fleet by a pool of processes",
     "fleet_scale": "A fleet of 100 000 journals",
-    "fleet_spark": "A fleet on Spark, beside the same calls without an engine",
     "shipping": "A shutdown while its segments are shipped",
     "node_obedient": "A real node beside the kubelet: pods that end at once",
     "node_crowd": "A real node: 500 pods against 105",

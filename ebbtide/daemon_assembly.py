@@ -270,14 +270,10 @@ async def _trim_journal(
     """
     gone: list[str] = []
 
-    def removing(name: str) -> None:
-        if shipping is not None:
-            shipping.removing(name)
-
     def removed(name: str) -> None:
         gone.append(name)
         if shipping is not None:
-            shipping.removed()
+            shipping.removed(name)
 
     with trio.move_on_after(bounds.now.trim_seconds), suppress(OSError):
         if tracing is not None:
@@ -290,5 +286,5 @@ async def _trim_journal(
             unshipped = await storages[0].call(shipping.backlog)
             shipping.looked(unshipped)
             keep_from_seq = min(unshipped.keep_from_seq, keep_from_seq or unshipped.keep_from_seq)
-        await trim(storages, time.time_ns(), keep_from_seq, limits, removing, removed)
+        await trim(storages, time.time_ns(), keep_from_seq, limits, removed)
     return gone

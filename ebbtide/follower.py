@@ -153,9 +153,6 @@ class Daemon:
     def shipping(self, state: ShippingState) -> None:
         self.send(shipping=state)
 
-    def recorded(self, lost: int) -> None:
-        self.send(recorded=lost)
-
 
 async def run() -> int:
     """The exit code."""
@@ -209,7 +206,7 @@ async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) 
         return EXIT_KEPT
     shipped = load_shipped_first(job.locations, job.store)
     keep = partial(save_shipped, directory)
-    sink = StoreSink(sources, job.store, store, daemon, keep, shipped, job.lost)
+    sink = StoreSink(sources, job.store, store, daemon, keep, shipped)
     return EXIT_KEPT if await _until_done([sink], requests, daemon) else EXIT_DONE
 
 

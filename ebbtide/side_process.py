@@ -49,13 +49,8 @@ class OtlpJob(msgspec.Struct, frozen=True, kw_only=True, tag="otlp"):
 
 
 class StoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="store"):
-    """``lost``: so many segments were removed before they were known to be in the store, and no cursor has
-    them.
-    """
-
     store: Store
     locations: tuple[str, ...]
-    lost: int = 0
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +74,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     well: bool | None = None
     shipping: ShippingState | None = None
-    #: So many of the job's ``lost`` segments are in the cursor now.
-    recorded: int = 0
 
 
 def encode_line(message: msgspec.Struct) -> bytes:

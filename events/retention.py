@@ -84,13 +84,12 @@ async def trim(
     now_wall_ns: int,
     keep_from_seq: int | None,
     limits: Limits = LIMITS,
-    on_removing: Callable[[str], None] = lambda name: None,
     on_removed: Callable[[str], None] = lambda name: None,
 ) -> list[str]:
     """Remove segments over all locations as one journal; returns their names. Raises OSError.
 
-    The caller bounds it: on a hung disk old segments may stay. ``on_removing`` gets each name before its
-    removal, ``on_removed`` after it.
+    The caller bounds it: on a hung disk old segments may stay. ``on_removed`` gets each name after its
+    removal.
     """
     if not storages:
         return []
@@ -101,7 +100,6 @@ async def trim(
     # The oldest first, each durable before the next: at any moment the rest is one end of the journal without
     # a hole.
     for segment in gone:
-        on_removing(segment.name)
         await by_location[segment.source.location].remove(segment.name)
         on_removed(segment.name)
     return [segment.name for segment in gone]

@@ -40,8 +40,9 @@ class Sample(NamedTuple):
 
 class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
     """The fate of closed segments: ``stored`` by the store; ``present`` there under their name; ``failed``
-    requests; ``lost``: removed here before they were known to be there. How many are ``pending``, the last
-    write of the oldest one (0: none), and why it is not stored (empty: no obstacle yet).
+    requests; ``lost``, since the daemon's start: removed here before they were known to be there. How many
+    are ``pending``, the last write of the oldest one (0: none), and why it is not stored (empty: no obstacle
+    yet).
     """
 
     stored: int = 0

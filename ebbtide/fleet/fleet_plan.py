@@ -63,20 +63,9 @@ class Ref(NamedTuple):
     def id_begin(self) -> str:
         return self.files[0].id_begin
 
-    @property
-    def modified_ns(self) -> int:
-        return max(each.modified_ns for each in self.files)
-
     def key(self, file: File) -> Key | None:
         """None where the folder's name has no parts."""
         return _key_of(self.url, folder_of(file.path))
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes in its paths; empty: not known. A renamed node has both names."""
-        keys = [self.key(file) for file in self.files]
-        named = [key.node for key in keys if key is not None]
-        return tuple(dict.fromkeys(named)) if len(named) == len(keys) else ()
 
 
 def folder_of(path: str) -> str:

@@ -14,7 +14,7 @@ from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.fleet.fleet_plan import File, Key, Ref, folder_of, location_of
-from ebbtide.fleet.fleet_stores import StoreFailed, in_a_line, store
+from ebbtide.fleet.fleet_stores import OF_THE_READER, StoreFailed, in_a_line, store
 from ebbtide.replay.journal_library import Journal
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
@@ -83,7 +83,7 @@ class Opened(NamedTuple):
     """One journal. ``id``: 32 digits, or the eight from its names without a header and a path.
 
     ``files``: all of its objects. ``node``: from its header, or from the path of a redacted one. ``lies``:
-    objects whose content contradicts their name; these are not used.
+    objects whose content contradicts their name; these are not used. ``error``: why nothing could be read.
     """
 
     id: str
@@ -92,7 +92,8 @@ class Opened(NamedTuple):
     location: str
     files: tuple[File, ...]
     sources: tuple[StoreSource, ...]
-    lies: tuple[str, ...]
+    lies: tuple[str, ...] = ()
+    error: str = ""
 
     def journal(self) -> Journal:
         """Raises NoJournal where no object can be used."""
@@ -121,8 +122,20 @@ class _RedactedJournal(Journal):
         return map(self._opened.named, super().shutdown_records())
 
 
-def open_journals(ref: Ref) -> Iterator[Opened]:
-    """The journals of a `Ref`, nearly always one, by their full ids. Raises StoreFailed."""
+def open_journals(ref: Ref) -> list[Opened]:
+    """The journals of a `Ref`, nearly always one; one with an ``error`` if the store fails."""
+    try:
+        return list(_open(ref))
+    except OF_THE_READER:
+        raise
+    except Exception as problem:
+        key = ref.key(ref.files[0]) or Key("", "", ref.id_begin)
+        error = f"{type(problem).__name__}: {problem}"
+        return [Opened(key.journal, key.cluster, key.node, location_of(ref), ref.files, (), error=error)]
+
+
+def _open(ref: Ref) -> Iterator[Opened]:
+    """By their full ids. Raises StoreFailed."""
     reader = _Reader(ref.url)
     ours: dict[str, list[File]] = defaultdict(list)
     lies: dict[str, list[str]] = defaultdict(list)

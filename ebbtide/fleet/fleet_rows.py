@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from ebbtide.events.record.episodes import EpisodeRecord, records_of
 from ebbtide.events.record.outage_record import OPEN, OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
-from ebbtide.fleet.fleet_plan import Ref, location_of
+from ebbtide.fleet.fleet_plan import Ref
 from ebbtide.fleet.fleet_reading import ELSEWHERE, Opened, open_journals
 from ebbtide.fleet.fleet_stores import OF_THE_READER
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
@@ -27,7 +26,6 @@ TYPES = {
     "time": pa.timestamp("us", tz="UTC"),
 }
 _NS_PER_US = 1000
-_TEXT, _INT, _BOOL = TYPES["text"], TYPES["int"], TYPES["bool"]
 ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
 #: The subjects of rows, each with the table that has one row for each subject.
 LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
@@ -53,6 +51,7 @@ JOURNALS = pa.schema(
     metadata={"doc": "one row for each journal: the result of reading it"},
 )
 JOURNALS_TABLE = "journals"
+EVERY_TABLE = (*ALL_TABLES, JOURNALS_TABLE)
 #: The store did not return it: the exit code of an unreadable input.
 UNREAD, UNREAD_CODE = "unread", 2
 #: An unexpected error: rows are missing.
@@ -61,16 +60,9 @@ UNFORESEEN_CODE = 1
 Row = tuple[Any, ...]
 
 
-class NotWhole(UserWarning):
-    """A journal is not complete in the requested tables. Request ``journals`` in the same pass for a row."""
-
-
 def schema(table: str) -> pa.Schema:
-    """Raises KeyError with the names of all tables."""
     if table == JOURNALS_TABLE:
         return JOURNALS
-    if table not in ALL_TABLES:
-        raise KeyError(f"no table {table!r}: there are {', '.join(ALL_TABLES)}, {JOURNALS_TABLE}")
     found = ALL_TABLES[table]
     fields = [
         pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
@@ -83,76 +75,34 @@ def subject_of(shape: pa.Schema) -> str:
     return "outage" if "outage" in shape.names else "shutdown"
 
 
-def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one table. Warns with NotWhole."""
-    return (batch for _, batch in table_batches(refs, (table,)))
-
-
-def table_batches(
-    refs: Iterable[Ref], tables: Collection[str], *, settled: bool = False
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """These tables' rows in one pass over the journals, each table in their order, some thousands at a time.
-
-    Request ``journals`` too: it shows which journals could not be read. Otherwise a NotWhole warning does.
-    ``settled``: only finished shutdowns, whose rows never change; if one table's rows fail, the shutdown is
-    in no table.
+def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[str, pa.RecordBatch]]:
+    """The rows of all tables in one pass over the journals. ``settled``: only finished shutdowns, whose rows
+    never change; if one table's rows fail, the shutdown is in no table.
     """
-    return batched((found for ref in refs for found in _rows(ref, tables, settled)), tables)
+    opened = (each for ref in refs for each in open_journals(ref))
+    return list(batched(found for each in opened for found in _rows(each, settled)))
 
 
-def batched(
-    found: Iterable[tuple[str, Sequence[Row]]], tables: Collection[str]
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows by the name of their table, collected."""
-    shapes = {name: schema(name) for name in tables}
-    kept: dict[str, list[Row]] = {name: [] for name in tables}
+def batched(found: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows by the name of their table, collected; each table in their order, some thousands at a time."""
+    kept: dict[str, list[Row]] = {name: [] for name in EVERY_TABLE}
     for name, rows in found:
         kept[name] += rows
         if len(kept[name]) >= ROWS_MAX:
-            yield name, _batch(kept[name], shapes[name])
+            yield name, _batch(kept[name], schema(name))
             kept[name] = []
     for name, rows in kept.items():
         if rows:
-            yield name, _batch(rows, shapes[name])
+            yield name, _batch(rows, schema(name))
 
 
 def _batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
-    arrays = [
-        pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), shape, strict=True)
-    ]
+    arrays = []
+    for values, field in zip(zip(*rows, strict=True), shape, strict=True):
+        if field.type == TYPES["time"]:
+            values = tuple(None if each is None else each // _NS_PER_US for each in values)
+        arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
-
-
-_TIMES = {
-    name: [at for at, column in enumerate(table.columns) if column.type == "time"]
-    for name, table in ALL_TABLES.items()
-}
-
-
-def rows_of(table: Table, record: EpisodeRecord) -> list[Row]:
-    """A shutdown's or an outage's rows, with times in microseconds."""
-    found = []
-    for row in table.rows(record):
-        cells = list(row)
-        for at in _TIMES[table.name]:
-            cells[at] = None if cells[at] is None else cells[at] // _NS_PER_US
-        found.append(tuple(cells))
-    return found
-
-
-def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
-    try:
-        opened = list(open_journals(ref))
-    except OF_THE_READER:
-        raise
-    except Exception as problem:
-        key = ref.key(ref.files[0])
-        named = (key.node, key.journal, key.cluster) if key is not None else ("", ref.id_begin, "")
-        counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
-        yield from _journal_row((*named, *counted, error_text(problem), location_of(ref)), tables)
-        return
-    for each in opened:
-        yield from _rows_of_one(each, tables, settled)
 
 
 #: Outcomes of a shutdown with an end on record.
@@ -174,10 +124,12 @@ def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[Epi
         yield last
 
 
-def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
+def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
     state, code, first_seq, last_seq, findings = "intact", 0, 0, 0, list(opened.lies)
     left_out: list[str] = []
     errors: dict[str, str] = {}
+    if opened.error:
+        state, code, errors[""] = UNREAD, UNREAD_CODE, opened.error
     if opened.sources:
         try:
             history = History(opened.sources)
@@ -188,18 +140,15 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
                     left_out.append(record.id)
                     continue
                 made: dict[str, list[Row]] = {}
-                whole = True
-                for table in TABLES_OF[type(record)]:
-                    # The table ``journals`` judges all tables.
-                    if table.name in tables or JOURNALS_TABLE in tables:
-                        try:
-                            made[table.name] = rows_of(table, record)
-                        except Exception as problem:
-                            whole = False
-                            errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
+                tables = TABLES_OF[type(record)]
+                for table in tables:
+                    try:
+                        made[table.name] = list(table.rows(record))
+                    except Exception as problem:
+                        errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
                 # A settled shutdown is written once: missing rows would never follow.
-                if whole or not settled:
-                    yield from ((name, rows) for name, rows in made.items() if name in tables)
+                if len(made) == len(tables) or not settled:
+                    yield from made.items()
         except OF_THE_READER:
             raise
         except Exception as problem:
@@ -222,15 +171,7 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
         *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
         *("; ".join(errors.values()), opened.location),
     )
-    yield from _journal_row(row, tables)
-
-
-def _journal_row(row: Row, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
-    """A row of the table ``journals``, or a warning in place of it."""
-    if JOURNALS_TABLE in tables:
-        yield JOURNALS_TABLE, [row]
-    elif text := not_whole_text(dict(zip(JOURNALS.names, row, strict=True))):
-        warnings.warn(text, NotWhole, stacklevel=2)
+    yield JOURNALS_TABLE, [row]
 
 
 def not_whole_text(row: Mapping[str, Any]) -> str:

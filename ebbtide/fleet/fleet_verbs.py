@@ -1,208 +1,210 @@
-"""A verb over all journals of a fleet: rows of Arrow, of which the last of each journal describes it."""
+"""A verb over all journals of a fleet: answers, the last one of each journal about the journal itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ebbtide.events.base import episode_id
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.segment import LOGICS
-from ebbtide.fleet.fleet_plan import Ref, location_of
+from ebbtide.events.values import Settings
+from ebbtide.fleet.fleet_plan import Ref
 from ebbtide.fleet.fleet_reading import Opened, open_journals
-from ebbtide.fleet.fleet_rows import ROWS_MAX, TYPES, UNREAD, error_text
+from ebbtide.fleet.fleet_rows import UNREAD, error_text
 from ebbtide.fleet.fleet_stores import OF_THE_READER, StoreFailed
-from ebbtide.replay.advise import Evidence
+from ebbtide.replay.advise import Evidence, workload
 from ebbtide.replay.journal_library import Journal
-
-_NS_PER_US = 1000
-_TEXT, _INT, _BOOL = TYPES["text"], TYPES["int"], TYPES["bool"]
-
-
-class Verb(NamedTuple):
-    """``rows`` of one journal, the last one for the journal itself; ``shape``: their schema."""
-
-    shape: pa.Schema
-    rows: Callable[..., Iterator[dict[str, Any]]]
-
-
-def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.RecordBatch]:
-    """``verb`` on every journal, in order. An unreadable journal is a row with ``error``."""
-    kept: list[dict[str, Any]] = []
-    for ref in refs:
-        try:
-            opened = list(open_journals(ref))
-        except OF_THE_READER:
-            raise
-        except Exception as problem:
-            key = ref.key(ref.files[0])
-            named = {"node": key and key.node, "journal_id": key.journal if key else ref.id_begin}
-            kept.append(named | {"location": location_of(ref), "state": UNREAD, "error": error_text(problem)})
-            continue
-        for each in opened:
-            kept += _answers(each, verb, asked)
-        if len(kept) >= ROWS_MAX:
-            yield pa.RecordBatch.from_pylist(kept, schema=verb.shape)
-            kept = []
-    if kept:
-        yield pa.RecordBatch.from_pylist(kept, schema=verb.shape)
-
-
-def _answers(opened: Opened, verb: Verb, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    head = {"cluster": opened.cluster, "node": opened.node, "journal_id": opened.id}
-    head["location"] = opened.location
-    rows: list[dict[str, Any]] = []
-    if opened.sources:
-        try:
-            # One by one: rows before an error stay.
-            for row in verb.rows(opened.journal(), **asked):
-                rows.append(head | row)
-        except OF_THE_READER:
-            raise
-        except Exception as problem:
-            rows.append(head | {"state": UNREAD, "error": error_text(problem)})
-    if opened.lies:
-        of_journal = rows.pop() if rows else head
-        said = filter(None, (of_journal.get("error"), *opened.lies))
-        state = of_journal.get("state", "intact")
-        state = "corrupt" if state in ("intact", "torn") else state
-        rows.append(of_journal | {"state": state, "error": "; ".join(said), "identical": False})
-    return rows
-
 
 #: States of a shutdown that could not be decided again.
 DIVERGED, NOT_ASKED = "diverged", "not-asked"
 
 
-def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
+class Answer(Struct, frozen=True, kw_only=True):
+    """``state``: empty for a shutdown that was decided again. ``error``: why it, or the journal, was not used
+    or is not complete.
+    """
+
+    cluster: str = ""
+    node: str = ""
+    journal_id: str = ""
+    location: str = ""
+    state: str = ""
+    error: str = ""
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class Verb(NamedTuple, Generic[AnswerT]):
+    """``ask`` yields a journal's answers, the last one about the journal; all of type ``answer``."""
+
+    answer: type[AnswerT]
+    ask: Callable[[Journal], Iterator[AnswerT]]
+
+
+def ask_journals(verb: Verb[AnswerT], refs: Iterable[Ref]) -> list[AnswerT]:
+    """``verb`` on every journal, in order. An unreadable journal is an answer with an ``error``."""
+    return [answer for ref in refs for opened in open_journals(ref) for answer in _ask(opened, verb)]
+
+
+def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
+    found: list[AnswerT] = []
+    if opened.error:
+        found.append(verb.answer(state=UNREAD, error=opened.error))
+    if opened.sources:
+        try:
+            # One by one: answers before an error stay.
+            found.extend(verb.ask(opened.journal()))
+        except OF_THE_READER:
+            raise
+        except Exception as problem:
+            found.append(verb.answer(state=UNREAD, error=error_text(problem)))
+    if opened.lies:
+        journal = found.pop() if found else verb.answer(state="intact")
+        state = "corrupt" if journal.state in ("intact", "torn", DIVERGED) else journal.state
+        said = filter(None, (journal.error, *opened.lies))
+        found.append(replace(journal, state=state, error="; ".join(said)))
+    return [
+        replace(
+            each,
+            cluster=opened.cluster,
+            node=each.node or opened.node,
+            journal_id=opened.id,
+            location=opened.location,
+        )
+        for each in found
+    ]
+
+
+# --- verify ------------------------------------------------------------------------------------
+
+
+class Verified(Answer, frozen=True, kw_only=True):
+    """``headless``: the shutdown whose begin is in a removed segment."""
+
+    events: int = 0
+    headless: str = ""
+
+
+def _verify(journal: Journal) -> Iterator[Verified]:
     # `replay.library` would load reports and the simulator into each process of a pool.
     from ebbtide.replay.verify import verify
 
     found = verify(journal.history(logics=LOGICS))
-    state = found.verdict.state
+    state: str = found.verdict.state
+    error = ""
     if isinstance(found.failure, UnknownType):
         state = "incompatible"
     elif found.failure is not None:
         state = "corrupt"
-    silent = found.failure is not None or state != "intact"
-    # Older segments may be removed: the journal is intact, but its first shutdown is not complete.
-    begin = None
-    if found.verdict.first_seq > 1:
-        begin = headless_episode(journal.history(logics=LOGICS))
-    yield {
-        "identical": found.identical,
-        "events": found.events,
-        "state": state,
-        "divergence": str(found.divergence) if found.divergence else None,
-        "error": str(found.failure or found.verdict.banner) if silent else None,
-        "headless": None if begin is None else episode_id(found.verdict.journal_id, begin),
-    }
+    if found.failure is not None or state != "intact":
+        error = str(found.failure or found.verdict.banner)
+    if found.divergence and state in ("intact", "torn"):
+        state, error = DIVERGED, str(found.divergence)
+    begin = headless_episode(journal.history(logics=LOGICS)) if found.verdict.first_seq > 1 else None
+    headless = "" if begin is None else episode_id(found.verdict.journal_id, begin)
+    yield Verified(state=state, error=error, events=found.events, headless=headless)
 
 
-def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
-    """``settings``: `events.values.Settings` as MessagePack."""
-    import msgspec
+VERIFY = Verb(Verified, _verify)
 
-    from ebbtide.events.values import Settings
-    from ebbtide.replay.advise import workload
+
+# --- what-if -----------------------------------------------------------------------------------
+
+
+class PodDecided(NamedTuple):
+    """A pod with another outcome. ``change``: saved, lost, perhaps-saved, perhaps-lost."""
+
+    workload: str
+    pod: str
+    priority: int | None
+    change: str
+
+
+class Decided(Answer, frozen=True, kw_only=True):
+    """``shutdown``: empty for the journal itself."""
+
+    shutdown: str = ""
+    started_wall_ns: int = 0
+    same: bool = False
+    pods: int = 0
+    changed: tuple[PodDecided, ...] = ()
+
+
+def what_if_verb(settings: Settings) -> Verb[Decided]:
+    return Verb(Decided, partial(_what_if, settings))
+
+
+def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
     from ebbtide.replay.whatif.record import Changes, Diverged, WrongChange
     from ebbtide.replay.whatif.whatif_run import compare, what_if
 
-    changes = Changes(settings=msgspec.msgpack.decode(settings, type=Settings))
-    shutdowns = 0
     for shutdown in journal.shutdowns():
-        shutdowns += 1
-        node = shutdown.account.node
-        started_us = shutdown.account.started_wall_ns // _NS_PER_US
-        row = {"node": node, "shutdown": shutdown.id, "started": started_us}
-        if shutdown.account.headless:
-            yield row | {"state": NOT_ASKED, "error": "its begin is not on record"}
+        account = shutdown.account
+        row = Decided(node=account.node, shutdown=shutdown.id, started_wall_ns=account.started_wall_ns)
+        if account.headless:
+            yield replace(row, state=NOT_ASKED, error="its begin is not on record")
             continue
         try:
             history = journal.history(logics=LOGICS)
-            found = compare(what_if(history, shutdown.account.first_seq, changes))
+            found = compare(what_if(history, account.first_seq, Changes(settings=settings)))
         except (*OF_THE_READER, StoreFailed):
             raise
         except Diverged as problem:
-            yield row | {"state": DIVERGED, "error": f"this version decides otherwise: {problem}"}
+            yield replace(row, state=DIVERGED, error=f"this version decides otherwise: {problem}")
             continue
         except WrongChange as problem:
-            yield row | {"state": NOT_ASKED, "error": str(problem)}
+            yield replace(row, state=NOT_ASKED, error=str(problem))
             continue
         except Exception as problem:
-            yield row | {"state": UNREAD, "error": error_text(problem)}
+            yield replace(row, state=UNREAD, error=error_text(problem))
             continue
-        changed = [
-            {
-                "workload": workload(side.pod.namespace, side.pod.name, node),
-                "pod": f"{side.pod.namespace}/{side.pod.name}",
-                "priority": side.pod.priority,
-                "change": side.change,
-            }
+        changed = tuple(
+            PodDecided(
+                workload(side.pod.namespace, side.pod.name, account.node),
+                f"{side.pod.namespace}/{side.pod.name}",
+                side.pod.priority,
+                side.change,
+            )
             for side in found.pods
             if side.change != "same"
-        ]
-        counts = {name: 0 for name, _ in _COUNTS} | {"pods": len(found.pods)}
-        for each in changed:
-            counts[str(each["change"]).replace("-", "_")] += 1
-        yield row | counts | {"same": found.is_same, "changed": changed}
-    verdict = journal.verdict
-    said = None if verdict.state == "intact" else verdict.banner
-    yield {"state": verdict.state, "shutdowns": shutdowns, "error": said}
+        )
+        yield replace(row, same=found.is_same, pods=len(found.pods), changed=changed)
+    yield Decided(**_verdict(journal))
 
 
-_HEAD = [(name, _TEXT) for name in ("cluster", "node", "journal_id", "location", "state", "error")]
-_COUNTS = [(name, _INT) for name in ("pods", "saved", "lost", "perhaps_saved", "perhaps_lost")]
-_CHANGE = pa.struct([("workload", _TEXT), ("pod", _TEXT), ("priority", _INT), ("change", _TEXT)])
-VERBS = {
-    "verify": Verb(
-        pa.schema(
-            [*_HEAD, ("identical", _BOOL), ("events", _INT), ("divergence", _TEXT), ("headless", _TEXT)]
-        ),
-        _verify,
-    ),
-    # A row without a shutdown describes the journal.
-    "what-if": Verb(
-        pa.schema(
-            [
-                *_HEAD,
-                *(("shutdown", _TEXT), ("started", TYPES["time"]), ("same", _BOOL)),
-                *(*_COUNTS, ("changed", pa.list_(_CHANGE)), ("shutdowns", _INT)),
-            ]
-        ),
-        _what_if,
-    ),
-}
+# --- advice: evidence adds up ------------------------------------------------------------------
 
 
-# --- advice: what adds up -----------------------------------------------------------------------
+class Used(Answer, frozen=True, kw_only=True):
+    """``left_out``: shutdowns without their begin on record."""
+
+    left_out: tuple[str, ...] = ()
 
 
-def evidence_of(
-    refs: Iterable[Ref], *, by_node: bool = False
-) -> tuple[dict[str, Evidence], list[dict[str, Any]]]:
-    """The evidence for an advice (`replay.advise.conclude`) by node, or of all as ""; and a row a journal.
-
-    ``left_out`` of a row: shutdowns without their begin on record.
+def evidence_of(refs: Iterable[Ref], *, by_node: bool = False) -> tuple[dict[str, Evidence], list[Used]]:
+    """The evidence for an advice (`replay.advise.conclude`) by node, or of all as ""; and an answer a
+    journal.
     """
     evidence: dict[str, Evidence] = {}
-    asked = {"evidence": evidence, "by_node": by_node}
-    rows = [row for batch in map_journals(refs, _ADD_UP, **asked) for row in batch.to_pylist()]
-    return evidence, rows
+
+    def add_up(journal: Journal) -> Iterator[Used]:
+        left_out = []
+        for shutdown in journal.shutdown_records():
+            evidence.setdefault(shutdown.node if by_node else "", Evidence()).add(shutdown)
+            if shutdown.headless:
+                left_out.append(shutdown.id)
+        yield Used(left_out=tuple(left_out), **_verdict(journal))
+
+    return evidence, ask_journals(Verb(Used, add_up), refs)
 
 
-def _add_up(journal: Journal, *, evidence: dict[str, Evidence], by_node: bool) -> Iterator[dict[str, Any]]:
-    left_out = []
-    for shutdown in journal.shutdown_records():
-        evidence.setdefault(shutdown.node if by_node else "", Evidence()).add(shutdown)
-        if shutdown.headless:
-            left_out.append(shutdown.id)
+def _verdict(journal: Journal) -> dict[str, Any]:
     verdict = journal.verdict
-    said = None if verdict.state == "intact" else verdict.banner
-    yield {"state": verdict.state, "error": said, "left_out": left_out}
-
-
-_ADD_UP = Verb(pa.schema([*_HEAD, ("left_out", pa.list_(_TEXT))]), _add_up)
+    return {"state": verdict.state, "error": "" if verdict.state == "intact" else verdict.banner}

@@ -1,9 +1,9 @@
-"""A fleet's tables as a lake: Delta tables, by many writers, each row once. No JVM and no catalog (delta-rs).
+"""A fleet's tables as a lake: Delta tables (delta-rs), by many writers, each row once.
 
-A shutdown's rows are handed on when it is over for good, and never change again. They are merged by journal,
-shutdown and place in the table, so that neither a second writer nor an ingest that was killed leaves a row
-twice. ``shutdowns`` and ``outages`` come after the tables that tell of them: they are the ledger of what is
-wholly there. The table ``journals`` comes last of all, and says of which journals nothing new needs reading.
+A finished shutdown's rows never change. They are merged by journal, shutdown and place in the table, so a
+second writer or a killed ingest adds no row twice. ``shutdowns`` and ``outages`` are written after the tables
+about them: they are the ledger of what is completely there. The table ``journals`` is written last: it has
+the journals that need not be read again.
 """
 
 from __future__ import annotations
@@ -22,37 +22,28 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ebbtide.fleet import (
-    ALL_TABLES,
-    ID_BEGIN,
-    JOURNALS_TABLE,
-    LEDGERS,
-    Ref,
-    StoreFailed,
-    in_a_line,
-    schema,
-    store_url,
-    subject_of,
-)
+from ebbtide.fleet.fleet_plan import ID_BEGIN, Ref
+from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS_TABLE, LEDGERS, schema, subject_of
+from ebbtide.fleet.fleet_stores import StoreFailed, in_a_line, store_url
 
 T = TypeVar("T")
 
-#: In this order: a ledger is written when all that tell of the same are.
+#: In this order: ledgers after their tables.
 WRITTEN = (*(name for name in ALL_TABLES if name not in LEDGERS.values()), *LEDGERS.values(), JOURNALS_TABLE)
-#: Where a row stands among those of its shutdown: two of them may be alike.
+#: A row's place among the rows of its shutdown: two of them may be alike.
 ROW = "row"
-#: Held before they are merged: each merge looks through a whole table, and a row takes some hundred bytes.
+#: Rows in one merge, of some hundred bytes each: a merge reads a whole table.
 ROWS_MAX = 200_000
 
-#: Two writers of one table: the later one reads what the other wrote and tries again, a few seconds in all.
+#: Of two writers of one table the later one reads again and tries again, for a few seconds in all.
 TRIES_MAX = 12
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
-#: On S3 a commit is an object that is put only where none of its name is (If-None-Match). Without that the
-#: later of two writers would put its commit in the place of the other's, and those rows were in no table.
+#: On S3 a commit is a put with If-None-Match. Without it, the later of two writers would replace the other's
+#: commit, and its rows would be lost.
 CONDITIONAL_PUT = "aws_conditional_put"
-#: How long a store may be away before it is said: the client's own patience is three minutes a request.
+#: The client's own patience is three minutes a request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
-#: At a checkpoint delta-rs would delete logs of a month ago: for that nobody needs to give us a right.
+#: At a checkpoint delta-rs would delete old logs: an ingest needs no right to delete.
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -68,8 +59,8 @@ class Lake:
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Those that have more than when they were read last, by their objects' number and length; and those
-        of which not all could be read, for what is mended may be as long as before.
+        """Journals with another number or length of objects than at their last reading, and damaged ones: a
+        repaired one may be as long as before.
         """
         columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
@@ -86,7 +77,7 @@ class Lake:
         return [ref for ref in refs if (ref.id_begin, len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
-        """How many rows of each table were new, some bins at a time. A bin's journals are whole in it.
+        """The number of new rows of each table, some bins at a time. A bin has whole journals.
 
         Raises StoreFailed.
         """
@@ -129,9 +120,10 @@ class Lake:
         return wrote
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Rows by the begin of an id, where the journals have their whole ids by now. Raises StoreFailed.
+        """Removes rows with eight digits of an id, where these journals have the whole id now. Raises
+        StoreFailed.
 
-        Before these have their rows: what an ingest that was killed has forgotten is read again.
+        Before the new rows: an ingest that is killed between reads these journals again.
         """
         begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
         rows = self._read(JOURNALS_TABLE, ("journal_id",), pa.array(sorted(begun), pa.string()))
@@ -144,7 +136,7 @@ class Lake:
             self._tried(JOURNALS_TABLE, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
-        """Rows that were not there; with ``changes`` others become as they are now. Raises StoreFailed."""
+        """The number of new rows; with ``changes`` it also updates others. Raises StoreFailed."""
         same = " and ".join(f"t.{key} = s.{key}" for key in keys)
 
         def merged() -> int:
@@ -169,9 +161,7 @@ class Lake:
         return self._tried(name, merged)
 
     def _table(self, name: str) -> DeltaTable:
-        """As it is now; made where it is not there: who reads a lake finds each table with its columns, also
-        those that nothing was ever written into.
-        """
+        """Made if it is absent, so that each table exists with its columns, also an empty one."""
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name)
@@ -197,21 +187,18 @@ class Lake:
                 if tries == TRIES_MAX:
                     said = f"could not be written in {TRIES_MAX} tries: {in_a_line(error)}"
                     raise StoreFailed(f"{place} {said}") from error
-                # Drawn, so that two who met do not meet again.
+                # Random, so that two writers do not collide again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
             except (DeltaError, OSError) as error:
-                # Waiting mends none of these, and a commit may stand that only something behind it failed.
+                # Waiting repairs none of these, and the commit itself may have succeeded.
                 raise StoreFailed(f"{place} could not be written: {in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
     def _read(
         self, name: str, columns: Sequence[str], ids: pa.Array | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Only of these journals, if ``ids`` are given; of a table that is not there yet nothing.
-
-        Raises StoreFailed.
-        """
+        """Only of these journals, if ``ids`` are given; none of an absent table. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         try:
             table = DeltaTable(place, storage_options=self._options)
@@ -226,7 +213,7 @@ class Lake:
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
-    """Without what the ledger has; each row with its place among those of its shutdown."""
+    """The rows of shutdowns that the ledger lacks, with their places."""
     places, counts, wanted = list[int](), Counter[tuple[str, ...]](), list[bool]()
     for key in zip(data["journal_id"].to_pylist(), data[subject].to_pylist(), strict=True):
         wanted.append(key not in known)

@@ -1,4 +1,4 @@
-"""Tables as Parquet files, one each, for DuckDB, Spark, pandas or whatever reads them."""
+"""Tables as Parquet files, one each, for DuckDB, Spark or pandas."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
-from ebbtide.fleet import schema
+from ebbtide.fleet.fleet_rows import schema
 
-#: A row group. Each has so many rows, however they were brought, so that the same rows are the same bytes.
+#: Rows of a row group, so that the same rows are the same bytes.
 GROUP_ROWS = 20_000
 
 
 class TableFile:
-    """One table's file; also without a row, so that whoever reads the tables finds each with its columns."""
+    """One table's file; an empty table has its columns too."""
 
     def __init__(self, table: str, folder: Path) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class TableFile:
         self._writer.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep it, and write out what fills a group."""
+        """Writes each full group."""
         self._kept.append(batch)
         self._rows += batch.num_rows
         while self._rows >= GROUP_ROWS:
@@ -50,7 +50,7 @@ class TableFile:
 def write_files(
     found: Iterable[tuple[str, pa.RecordBatch]], tables: Iterable[str], folder: Path
 ) -> dict[str, int]:
-    """Each table's rows; how many there were of it."""
+    """Writes each table; returns their numbers of rows."""
     with ExitStack() as stack:
         files = {name: stack.enter_context(TableFile(name, folder)) for name in tables}
         for name, batch in found:

@@ -1,8 +1,7 @@
-"""The same bins as in `ebbtide.fleet.pool`, asked by the executors of Apache Spark.
+"""The bins of `ebbtide.fleet.pool` on the executors of Apache Spark.
 
-A bin is a job of one task: Spark chooses where it runs, and runs it again where an executor is lost. Answers
-come back in order, a few bins ahead, so that results are to the byte those of one machine, and the driver
-holds no more than these.
+A bin is a job of one task: Spark chooses its place, and runs it again if an executor is lost. Answers arrive
+in order, so the result is that of one machine, and the driver holds only a few of them.
 """
 
 from __future__ import annotations
@@ -14,23 +13,22 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-from ebbtide.fleet import HasBytesT
+from ebbtide.fleet.fleet_plan import HasBytesT
 from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
-from ebbtide.fleet.spark_task import forget_archives
 
-#: Spark 4 runs on no older one.
+#: The oldest one for Spark 4.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
-#: A thread waits for each bin under way: two for each of 512 cores, beyond which the driver's own work on
-#: answers is what is waited for.
+#: A thread waits for each bin under way: two for each of 512 cores. With more cores the driver's own work is
+#: the limit.
 THREADS_MAX = 1024
 
 
 def java_missing() -> str:
-    """What is there in place of a Java on which Spark runs, found as Spark finds it; empty: there is one."""
+    """Why Spark would not find its Java; empty: it does."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
@@ -41,15 +39,15 @@ def java_missing() -> str:
     found = re.search(r'version "(\d+)', asked.stderr)
     if found and int(found[1]) >= JAVA_MIN:
         return ""
-    return f"{java} is of version {found[1]}" if found else f"{java} does not tell its version"
+    return f"{java} is of version {found[1]}" if found else f"{java} does not print its version"
 
 
 @cache
 def context() -> Any:
-    """A SparkContext, by whatever configuration Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
+    """A SparkContext, by the configuration that Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
     SPARK_CONF_DIR). Raises WorkerLost.
 
-    One for all that a command asks, stopped with it: a driver in the cluster cannot begin a second one.
+    One for the command, stopped with it: a driver in the cluster cannot begin a second one.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -57,10 +55,9 @@ def context() -> Any:
 
     if "SPARK_REMOTE" in os.environ:
         raise WorkerLost(
-            "Spark Connect (SPARK_REMOTE) has no way to send it: name a cluster by spark-submit --master, or"
-            " read the tables by spark.read.format('ebbtide')"
+            "Spark Connect (SPARK_REMOTE) does not run the verbs: name a cluster by spark-submit --master"
         )
-    # spark-submit has begun Spark's JVM already.
+    # Under spark-submit the JVM runs already.
     if "PYSPARK_GATEWAY_PORT" not in os.environ and (missing := java_missing()):
         raise WorkerLost(
             f"Spark needs Java {JAVA_MIN} or later beside its package, and {missing}:"
@@ -69,7 +66,7 @@ def context() -> Any:
     try:
         found = SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
     except (Py4JError, PySparkException) as error:
-        raise WorkerLost(f"Spark does not begin: {_cause(error)}") from error
+        raise WorkerLost(f"Spark does not start: {_cause(error)}") from error
     atexit.register(found.stop)
     return found
 
@@ -81,30 +78,25 @@ def over_spark(
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[HasBytesT]) -> Answer:
-        answers: list[Answer] = spark.parallelize([part], 1).map(partial(_task, work)).collect()
+        answers: list[Answer] = spark.parallelize([part], 1).map(work).collect()
         return answers[0]
 
     pool = ThreadPoolExecutor(THREADS_MAX)
     try:
-        # Where executors come and go, there are as many cores as there are now.
+        # Executors may come and go: ask for the present number of cores.
         yield from in_order(
             lambda part: pool.submit(ask, part),
             parts_for(refs, spark.defaultParallelism),
             lambda: min(spark.defaultParallelism, THREADS_MAX // BINS_UNDER_WAY),
         )
     except Py4JError as error:
-        raise WorkerLost(f"Spark has given it up: {_cause(error)}") from error
+        raise WorkerLost(f"Spark has given up: {_cause(error)}") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytesT]) -> Answer:
-    forget_archives()
-    return work(part)
-
-
 def _cause(error: Exception) -> str:
-    """The last line of a Python's traceback, where an executor's has sent one."""
+    """An executor's own error, else the first line."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (said or lines)[0]

@@ -1,9 +1,8 @@
-"""The outage controller's configuration file: one document, every field with its type, default and meaning.
+"""The outage controller's configuration: every field with its type, default and meaning. The reader and
+``docs/outage-configuration.md`` follow from it.
 
-This is the only list of its fields; the reader and ``docs/outage-configuration.md`` follow from it.
-
-The address of a management controller stands in this file and never on the Node: a kubelet can write the
-annotations of its own Node, and the controller sends credentials to this address.
+The address of a management controller is in this file and never on the Node: a kubelet can annotate its own
+Node, and the controller sends credentials to this address.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ OUTAGE_KIND, OUTAGE_VERSION = "OutageConfiguration", OWN_VERSION
 #: Statements on the Node itself, which a pool may believe.
 Statement = Literal["certificate", "declared", "cloud-taint", "remediator"]
 STATEMENTS: tuple[Statement, ...] = get_args(Statement)
-#: Remediators differ in their setup: a pool believes one only where its configuration says so.
+#: By default no remediator: they differ in their setup.
 BELIEVED: tuple[Statement, ...] = ("certificate", "declared", "cloud-taint")
 
 #: Stands for the Node's name in an address or a system's id.
 NODE_PLACE = "{node}"
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 
-#: A proof that waits for the storm brake is renewed after half of this time, and one reading may take 10 s:
-#: a shorter proof would expire meanwhile. A longer one would outlive a contradiction.
+#: A proof that waits for the storm brake is renewed after half of this time, and a reading may take 10 s. A
+#: longer one would outlive a contradiction.
 _PROOF = duration(30 * NS_PER_SECOND, 600 * NS_PER_SECOND, whole=True)
 #: A reminder is a record, and an outage may last for weeks.
 _REMINDER = duration(60 * NS_PER_SECOND, 7 * 86400 * NS_PER_SECOND, whole=True)
@@ -64,7 +63,6 @@ NODES_MAX = 5000
 POOLS_MAX = 64
 SELECTOR_MAX = 16
 ADDRESS_LENGTH_MAX = 2048
-IPMI_PORT = 623
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9.])?")
 #: Kubernetes' rules for a label's value, and for its name behind a prefix.
@@ -109,40 +107,25 @@ def _url(text: str) -> str:
         raise ValueError("move the user's name into usernameFile")
     if parts.path not in ("", "/") or parts.query or parts.fragment or not host:
         raise ValueError("write a base URL like https://bmc.example")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+    address = _address(host)
+    loopback = host == "localhost" if address is None else address.is_loopback
+    if parts.scheme != "https" and not (parts.scheme == "http" and loopback):
         raise ValueError("it must begin with https://: the controller sends credentials there")
     return text.rstrip("/")
 
 
-def _is_loopback(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost"
+        return None
 
 
 def _host(text: str) -> str:
     name = _template(text).replace(NODE_PLACE, "node")
-    try:
-        split_host(name, IPMI_PORT)
-    except ValueError:
-        raise ValueError("write a name or an address, with or without a port") from None
+    if not _HOST_NAME.fullmatch(name) and _address(name) is None:
+        raise ValueError("write a name or an address; the port is a field of its own")
     return text
-
-
-def split_host(value: str, port: int) -> tuple[str, int]:
-    """``host``, ``host:port``, ``[v6]:port`` or a bare IPv6 address. Raises ValueError."""
-    if value.count(":") > 1 and not value.startswith("["):
-        return str(ipaddress.IPv6Address(value)), port
-    parts = urlsplit(f"//{value}")
-    if not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError(value)
-    # urlsplit accepts names that a resolver refuses.
-    if not value.startswith("[") and not _HOST_NAME.fullmatch(parts.hostname):
-        raise ValueError(value)
-    if parts.port == 0:
-        raise ValueError(value)
-    return parts.hostname, parts.port or port
 
 
 def _percent(text: str) -> int:
@@ -221,15 +204,13 @@ class Ipmi(Section, frozen=True):
 
     username_file: Annotated[str, PATH, "As for redfish."]
     password_file: Annotated[str, PATH, "As for redfish."]
-    address: Annotated[
-        str, _HOST, f"A host name or an IP address, with or without a port, with {NODE_PLACE} as for redfish."
-    ] = ""
+    address: Annotated[str, _HOST, f"A host name or an IP address, with {NODE_PLACE} as for redfish."] = ""
     addresses: Annotated[
         dict[Annotated[str, NODE_NAME], Annotated[str, _HOST]],
         _ADDRESSES,
         "A mapping of Nodes' names to addresses. An entry wins over address.",
     ] = {}
-    port: Annotated[int, Meta(ge=1, le=PORT_MAX), "The port where an address has none."] = IPMI_PORT
+    port: Annotated[int, Meta(ge=1, le=PORT_MAX), "The UDP port."] = 623
     cipher_suite: Annotated[
         CipherSuite, "17 (HMAC-SHA256 and AES), or 3 (with SHA1) for old controllers."
     ] = 17
@@ -243,10 +224,9 @@ class Ipmi(Section, frozen=True):
     def __post_init__(self) -> None:
         _check_addresses(self.address, self.addresses)
 
-    def address_of(self, node: str) -> tuple[str, int] | None:
-        """Host and port; None: it has none."""
-        found = self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
-        return split_host(found, self.port) if found else None
+    def address_of(self, node: str) -> str:
+        """Empty: it has none."""
+        return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
 
 
 class Ec2(Section, frozen=True):

@@ -1,14 +1,11 @@
-"""The controller: a replica waits for the Lease, and follows nodes while it leads.
-
-A leader watches all Nodes, leases, pods and attachments, and runs a `Follower` for each node in trouble and
-for each journal that an earlier leader left open. It decides nothing about them. No state survives a lead:
-the next leader reads it from the API server.
+"""A leader watches Nodes, leases, pods and attachments. It runs a `Follower` for each node in trouble and for
+each journal that an earlier leader left open. No state survives a lead: the next leader reads it from the API
+server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -20,26 +17,20 @@ from ebbtide.events.units import span_s
 from ebbtide.log import failure_line
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
 
-#: How often all nodes are checked: a thousand take 3 ms. A silent lease shows long before NotReady.
+#: A look at a thousand nodes takes 3 ms.
 LOOK_SECONDS = 0.5
-#: Followers begun at each check, the most urgent first. Each costs ten requests of the twenty a second that
-#: the controller sends, and a slow API server makes all leases late.
+#: Followers begun at each look: each costs ten requests of twenty a second, and a slow API server makes all
+#: leases late.
 BEGUN_MAX = 5
-#: How often to check whether all followers have left: the next leader waits for it.
+#: The next leader waits until all followers have left.
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
 
 
-class Watching(NamedTuple):
-    """Tasks beside the followers. Each runs until cancelled and never fails."""
-
-    tasks: tuple[Callable[[ApiClient], Awaitable[None]], ...]
-
-
 def urgency(node: NodeView | None) -> int:
-    """The lower begins first: a node that is back and unusable because of our taint, then nodes that others
-    report down as well. ``node`` None: deleted, only its journal is to be closed.
+    """The lower begins first: a node that our taint alone makes unusable, then nodes that others report down
+    too. ``node`` None: deleted, only its journal is to be closed.
     """
     if node is not None and node.taint == "ours" and node.ready == "True":
         return 0
@@ -47,14 +38,15 @@ def urgency(node: NodeView | None) -> int:
 
 
 class Leader:
-    """One lead."""
+    """One lead. ``tasks`` run beside the followers until cancelled, and never fail."""
 
-    def __init__(self, shared: Shared, link: ApiClient, watching: Watching) -> None:
-        self._shared, self._link, self._watching = shared, link, watching
+    def __init__(
+        self, shared: Shared, link: ApiClient, tasks: Sequence[Callable[[ApiClient], Awaitable[None]]]
+    ) -> None:
+        self._shared, self._link, self._tasks = shared, link, tasks
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: Journals that an earlier leader or a failed follower left open, by Node UID: the Node's name, and
-        #: when the next follower may begin.
+        #: Open journals without a follower, by Node UID: the Node's name, and when the next one may begin.
         self._left: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
@@ -65,7 +57,7 @@ class Leader:
         shared = self._shared
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            for task in self._watching.tasks:
+            for task in self._tasks:
                 nursery.start_soon(task, self._link)
             await shared.view.listed()
             now = trio.current_time()

@@ -41,16 +41,6 @@ PLACES: Mapping[OutagePhase, Where] = {
 WRITES = ("taint", "untaint", "quarantine")
 
 
-class Counts:
-    """Since the start of this process."""
-
-    def __init__(self) -> None:
-        self.closed: Counter[str] = Counter()
-        self.taints: Counter[str] = Counter()
-        self.failed_writes: Counter[str] = Counter()
-        self.one: Counter[str] = Counter()
-
-
 class Followed(Protocol):
     """A follower (`ebbtide.outage.outage_follower`)."""
 
@@ -70,22 +60,21 @@ class Open(NamedTuple):
 
 
 class OutageMetrics:
-    """``followers``: this leader's, or None."""
+    """``counts``: by the counter's name and its label's value. ``followers``: this leader's, or None."""
 
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.counts: Counter[tuple[str, str]] = Counter()
         self.followers: Mapping[str, Followed] | None = None
 
     def observe(self, follower: object, records: Sequence[Record]) -> None:
         """A step of any follower."""
         for record in records:
-            change = _CHANGES.get(type(record.event))
-            if change is not None:
-                change(self.counts, record.event)
+            for name, value in counted(record.event):
+                self.counts[name, value] += 1
 
     def follower_failed(self) -> None:
         """Not from a record: the failure may be the journal's."""
-        self.counts.one["follower_failures"] += 1
+        self.counts["ebbtide_outage_follower_failures_total", ""] += 1
 
     def open(self) -> Iterator[Open]:
         for follower in (self.followers or {}).values():
@@ -99,55 +88,42 @@ class OutageMetrics:
         return exposition_of(CATALOG, self, ReadContext(0))
 
 
-def _closed(to: Counts, event: outage_events.OutageClosed) -> None:
-    to.closed[event.outcome] += 1
-
-
-def _out_of_service(to: Counts, event: outage_events.OutOfService) -> None:
-    if not event.found:  # that leader has counted it
-        to.taints["set"] += 1
-
-
-def _order_ended(to: Counts, event: OrderEnded) -> None:
-    what = parse_order_key(event.key).what
-    if what == "untaint" and event.result == "done":
-        to.taints["removed"] += 1
-    elif what == "permit" and event.result == "failed":
-        to.one["brake_refusals"] += 1
-    elif what in WRITES and event.result in ("failed", "timed-out") and event.reason != outage_events.CHANGED:
-        to.failed_writes[what] += 1
-
-
-def _one(name: str) -> Callable[[Counts, Any], None]:
-    def add(to: Counts, event: object) -> None:
-        to.one[name] += 1
-
-    return add
-
-
-_CHANGES: dict[type[Any], Callable[[Counts, Any], None]] = {
-    outage_events.OutageClosed: _closed,
-    outage_events.OutOfService: _out_of_service,
-    OrderEnded: _order_ended,
-    outage_events.ProofWasWrong: _one("proofs_wrong"),
-    outage_events.DetachForced: _one("forced_detaches"),
-    outage_events.PowerOffGivenUp: _one("power_offs_given_up"),
-    ActorFailed: _one("actor_failures"),
-}
+def counted(event: object) -> Iterator[tuple[str, str]]:
+    """The counters that an event increments, each with its label's value."""
+    match event:
+        case outage_events.OutageClosed():
+            yield "ebbtide_outages_total", event.outcome
+        case outage_events.OutOfService(found=False):  # else an earlier leader has counted it
+            yield "ebbtide_outage_taints_total", "set"
+        case outage_events.ProofWasWrong():
+            yield "ebbtide_outage_proofs_wrong_total", ""
+        case outage_events.DetachForced():
+            yield "ebbtide_outage_forced_detaches_total", ""
+        case outage_events.PowerOffGivenUp():
+            yield "ebbtide_outage_power_offs_given_up_total", ""
+        case ActorFailed():
+            yield "ebbtide_outage_actor_failures_total", ""
+        case OrderEnded():
+            what = parse_order_key(event.key).what
+            failed = event.result in ("failed", "timed-out") and event.reason != outage_events.CHANGED
+            if what == "untaint" and event.result == "done":
+                yield "ebbtide_outage_taints_total", "removed"
+            elif what == "permit" and event.result == "failed":
+                yield "ebbtide_outage_brake_refusals_total", ""
+            elif what in WRITES and failed:
+                yield "ebbtide_outage_writes_failed_total", what
 
 
 # --- the table ---------------------------------------------------------------------------------
 
 
-def _value(name: str) -> Callable[[Any, ReadContext], list[Sample]]:
-    return lambda metrics, _: [Sample((), metrics.counts.one[name])]
+def _counter(name: str, text: str, label: str = "", values: Sequence[str] = ("",)) -> Metric:
+    """Zeros too: an alert on the first event needs them."""
 
+    def samples(metrics: Any, context: ReadContext) -> list[Sample]:
+        return [Sample(((label, each),) if label else (), metrics.counts[name, each]) for each in values]
 
-def _rows(
-    pick: Callable[[Counts], Counter[str]], name: str, values: Sequence[str]
-) -> Callable[[Any, ReadContext], list[Sample]]:
-    # Zeros too: an alert on the first event needs them.
-    return lambda metrics, _: [Sample(((name, value),), pick(metrics.counts)[value]) for value in values]
+    return Metric(name, "counter", text, samples)
 
 
 def _each(value: Callable[[Open], int]) -> Callable[[Any, ReadContext], list[Sample]]:
@@ -164,7 +140,7 @@ CATALOG: tuple[Metric, ...] = (
     Metric(
         "ebbtide_outage_open",
         "gauge",
-        "1 for each outage that is open now: suspected, out (of service), returning, aside.",
+        "1 for each open outage: suspected, out (of service), returning, aside.",
         lambda metrics, _: [
             Sample((("node", each.node), ("state", each.where)), 1) for each in metrics.open()
         ],
@@ -172,67 +148,49 @@ CATALOG: tuple[Metric, ...] = (
     Metric(
         "ebbtide_outage_pods_waiting",
         "gauge",
-        "Pods of a node that is out which are not recovered yet.",
+        "Pods of out-of-service nodes that have not recovered yet.",
         _each(lambda each: each.pods),
     ),
     Metric(
         "ebbtide_outage_volumes_waiting",
         "gauge",
-        "Volumes of a node that is out which are not detached yet.",
+        "Volumes still attached to out-of-service nodes.",
         _each(lambda each: each.volumes),
     ),
-    Metric(
+    _counter(
         "ebbtide_outages_total",
-        "counter",
-        "Outages that were closed, by their outcome.",
-        _rows(lambda counts: counts.closed, "outcome", get_args(outage_events.OutageOutcome)),
+        "Closed outages, by their outcome.",
+        "outcome",
+        get_args(outage_events.OutageOutcome),
     ),
-    Metric(
+    _counter(
         "ebbtide_outage_taints_total",
-        "counter",
-        "Out-of-service taints that were set, and taken away again.",
-        _rows(lambda counts: counts.taints, "what", ("set", "removed")),
+        "Out-of-service taints that were set, and removed again.",
+        "what",
+        ("set", "removed"),
     ),
-    Metric(
+    _counter(
         "ebbtide_outage_proofs_wrong_total",
-        "counter",
-        "Nodes that spoke again under the boot that was proved off: two may have written the same data.",
-        _value("proofs_wrong"),
+        "Nodes that returned under the boot that was proved off: two may have written the same data.",
     ),
-    Metric(
+    _counter(
         "ebbtide_outage_forced_detaches_total",
-        "counter",
         "Volumes that the attach-detach controller detached by its six-minute timer, without a taint.",
-        _value("forced_detaches"),
     ),
-    Metric(
-        "ebbtide_outage_brake_refusals_total",
-        "counter",
-        "How often the storm brake refused a place.",
-        _value("brake_refusals"),
-    ),
-    Metric(
+    _counter("ebbtide_outage_brake_refusals_total", "Places that the storm brake refused."),
+    _counter(
         "ebbtide_outage_writes_failed_total",
-        "counter",
         "Writes on a Node that the API server did not take, other than because the Node had changed.",
-        _rows(lambda counts: counts.failed_writes, "what", WRITES),
+        "what",
+        WRITES,
     ),
-    Metric(
-        "ebbtide_outage_power_offs_given_up_total",
-        "counter",
-        "Machines that could not be switched off.",
-        _value("power_offs_given_up"),
-    ),
-    Metric(
+    _counter("ebbtide_outage_power_offs_given_up_total", "Machines that could not be switched off."),
+    _counter(
         "ebbtide_outage_actor_failures_total",
-        "counter",
-        "Actors that failed: of such an outage nothing is decided until another leader starts.",
-        _value("actor_failures"),
+        "Failed actors: their outage is not decided until another leader starts.",
     ),
-    Metric(
+    _counter(
         "ebbtide_outage_follower_failures_total",
-        "counter",
-        "How often following a node failed outside the actors, and began anew.",
-        _value("follower_failures"),
+        "Restarts of a node's follower after a failure outside the actors.",
     ),
 )

@@ -1,8 +1,7 @@
 """One node's outage in the controller: its system, its journal and its edges.
 
-A healthy node costs two objects in memory. A node in trouble gets a `Follower`, which opens or begins the
-Node's journal and records its start; the actors decide the rest. At rest, the journal is closed with a mark,
-so the next leader need not open it.
+A `Follower` opens or begins the Node's journal and records its start; the actors decide the rest. At rest it
+closes the journal with a mark, so that the next leader need not open it.
 """
 
 from __future__ import annotations
@@ -39,11 +38,9 @@ from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: How long a node is followed after its trouble: a flapping node gets one journal instead of ten. By then a
-#: node that is back has stated how its last boot ended: its daemon reads that for up to 40 s, and repeats a
-#: failed write after 30 s.
+#: How long a node is followed after its trouble. A flapping node gets one journal instead of ten, and a node
+#: that is back has stated how its last boot ended: that takes up to 40 s, and 30 s after a failed write.
 REST_SECONDS = 120.0
-#: How often to check that.
 LOOK_SECONDS = 1.0
 
 
@@ -63,10 +60,8 @@ class JournalLost(Exception):
 
 
 class Shared(NamedTuple):
-    """What all followers of one leader share.
-
-    ``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
-    Node's own, called once the state is recovered.
+    """``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
+    Node's own, made once the state is recovered. ``observers`` get each step and its follower.
     """
 
     caller: ApiCaller
@@ -80,16 +75,13 @@ class Shared(NamedTuple):
     identity: Identity
     tell: Tell
     report: Report
-    #: Called with each step and its follower.
     observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
-    #: Called when a follower has failed.
     on_failed: Callable[[], None] = lambda: None
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
-    """Whether to follow it: not Ready or silent, with our taint, or with a person's statement.
-
-    A kubelet that reports not Ready and renews its lease is alive: a joining node is like that for a minute.
+    """Unknown or silent, with our taint, or with a person's statement. A kubelet that reports not Ready and
+    renews its lease is alive: a joining node does so for a minute.
     """
     found = view.of(node).node
     if found is None or found.uid != uid:
@@ -157,7 +149,7 @@ class Follower:
         self._lost = ""
         self._leaving = False
         self._ended = trio.Event()
-        #: Set by the first fact about the Node: later facts may be about it.
+        #: Set by the first fact about the Node.
         self._begun = trio.Event()
         self.system = System(logic=OUTAGE_LOGIC)
         self._traces = TraceIds()

@@ -1,7 +1,5 @@
-"""Permits to be out of service: counts the nodes, and keeps the places in the order of the requests.
-
-`actors.brake` decides from the count. A refused node asks again; a free place goes to the node that has asked
-for the longest time.
+"""Permits to be out of service: counts the nodes for `actors.brake`, and keeps the places in the order of the
+requests.
 """
 
 from __future__ import annotations
@@ -18,14 +16,11 @@ from ebbtide.events.base import Order
 from ebbtide.events.outage_events import NodesCounted, RequestPermit, ReturnPermit
 from ebbtide.outage.configuration import Brake
 
-#: A refused node asks again after 15 s. A node that has not asked by now is back or has lost its proof, and
-#: keeps no later node waiting.
+#: A refused node asks again after 15 s. A node that does not is back or has lost its proof.
 WAITS_SECONDS_MAX = 20.0
-#: How long a permit lasts after its actor ended without returning it: its taint may still be on its way, for
-#: up to 10 s.
+#: After its actor ended without returning it: its taint may still be on its way, for up to 10 s.
 LEFT_SECONDS = 30.0
-#: A new leader, or one whose watch broke, sees leases again after some milliseconds. A refused node would
-#: wait for 15 s.
+#: A new watch sees leases after some milliseconds; a refused node would wait for 15 s.
 SEES_SECONDS_MAX = 2.0
 
 

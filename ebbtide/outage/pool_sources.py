@@ -58,12 +58,11 @@ def _redfish(pool: Pool) -> SourceOf:
 def _ipmi(pool: Pool) -> SourceOf:
     def source(node: str) -> ProofSource | None:
         said = pool.ipmi
-        if said is None or not (address := said.address_of(node)):
+        if said is None or not (host := said.address_of(node)):
             return None
-        host, port = address
         return Ipmi(
             host=host,
-            port=port,
+            port=said.port,
             username_file=Path(said.username_file),
             password_file=Path(said.password_file),
             cipher_suite=said.cipher_suite,

@@ -25,7 +25,7 @@ from ebbtide.events.outage_events import OutageSettings, PodLost
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import OutageConfiguration
-from ebbtide.outage.controller import Leader, Watching
+from ebbtide.outage.controller import Leader
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.outage.permits import Permits
@@ -63,39 +63,33 @@ async def run_controller(options: Options, log: LogOutput) -> None:
             manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
             await nursery.start(manager.run)
         leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
+        #: This process's leader, while it leads.
         leads: list[Leader] = []
+
+        async def act_as_leader() -> None:
+            leads.append(_leader(options, identity, link, manager, log, metrics))
+            try:
+                await leads[0].run()
+            finally:
+                # Another replica continues what this one leaves open.
+                leads.clear()
+                metrics.followers = None
+
+        async def end_when_asked() -> None:
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                await anext(signals)
+                with trio.move_on_after(LEAVE_SECONDS_MAX):
+                    for leader in leads:
+                        await leader.leave()
+                leading.cancel_scope.cancel()
+
         async with trio.open_nursery() as leading:
-            leading.start_soon(_end_when_asked, leading.cancel_scope, leads)
+            leading.start_soon(end_when_asked)
             while True:
                 # A leader that another one has fenced begins anew, without its state.
-                await leadership.run(
-                    lambda: _run_leader(
-                        _leader(options, identity, link, manager, log, metrics), metrics, leads
-                    )
-                )
+                await leadership.run(act_as_leader)
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
-
-
-async def _end_when_asked(scope: trio.CancelScope, leads: Sequence[Leader]) -> None:
-    """``leads``: the leader, while this replica leads."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            with trio.move_on_after(LEAVE_SECONDS_MAX):
-                for leader in leads:
-                    await leader.leave()
-            scope.cancel()
-            return
-
-
-async def _run_leader(leader: Leader, metrics: OutageMetrics, leads: list[Leader]) -> None:
-    """Another replica continues what this one leaves open."""
-    leads.append(leader)
-    try:
-        await leader.run()
-    finally:
-        leads.remove(leader)
-        metrics.followers = None
 
 
 async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log: LogOutput) -> None:
@@ -157,9 +151,8 @@ def _leader(
         identity=journal_identity(options.replica),
         tell=log.tell,
         report=log.report,
-    )
-    shared = shared._replace(
-        observers=(*shared.observers, metrics.observe), on_failed=metrics.follower_failed
+        observers=(metrics.observe,),
+        on_failed=metrics.follower_failed,
     )
     tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run]
     destination = usable_destination(configuration.tracing.given, os.environ, log.tell)
@@ -170,7 +163,7 @@ def _leader(
         traces = OutageTraces(paced, configuration.namespace, destination, log.tell)
         shared = shared._replace(observers=(*shared.observers, traces.observe))
         tasks.append(traces.run)
-    leader = Leader(shared, link, Watching(tuple(tasks)))
+    leader = Leader(shared, link, tasks)
     metrics.followers = leader.followers
     return leader
 

@@ -1,14 +1,14 @@
 """Sends the outages' traces: after each part that has ended, and at the end.
 
-An outage's journal is short and in the API server, so each sending reads it again, without a cursor. An ended
-span never changes, so a repeated sending is harmless. A node that never returns has a trace without its root.
-The next leader does not send what this one could not: ``ebbtide export otlp`` does.
+Each sending reads the short journal again, without a cursor: an ended span never changes. A node that never
+returns has a trace without its root. The next leader does not send what this one could not: ``ebbtide export
+otlp`` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -25,7 +25,7 @@ from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.traces.projection import UnknownProjection
 
-#: After these, spans have ended that an operator may look for.
+#: These end spans that an operator may look for.
 TOLD_AFTER = (
     outage_events.OutOfService,
     outage_events.WorkRecovered,
@@ -34,7 +34,6 @@ TOLD_AFTER = (
     outage_events.LastBootStated,
 )
 
-#: Timeout of reading a journal; it is tried again with the others.
 READ_SECONDS_MAX = 30.0
 #: A back end that answers later delays the traces of other nodes.
 GIVE_UP_SECONDS = 60.0
@@ -42,18 +41,17 @@ GIVE_UP_SECONDS = 60.0
 AGAIN_SECONDS = 60.0
 #: Before looking again for a record that is not stored yet: a create takes some milliseconds.
 SOON_SECONDS = 1.0
-#: Waiting traces: all nodes of a cluster at once. Beyond it the oldest is dropped with a message.
-WAITING_MAX = 1000
 #: After that give up on the back end, or on a record whose leader was fenced.
 WAITING_SECONDS_MAX = 12 * 3600.0
 
 
-class _Wanted:
+class _Wanted(NamedTuple):
     """A trace to send, and the record up to which its journal must be stored."""
 
-    def __init__(self, node_uid: str, episode: int, seq: int) -> None:
-        self.node_uid, self.episode, self.seq = node_uid, episode, seq
-        self.since = trio.current_time()
+    node_uid: str
+    episode: int
+    seq: int
+    since: float
 
 
 class OfNode(Protocol):
@@ -87,32 +85,24 @@ class OutageTraces:
 
     def want(self, node_uid: str, episode: int, seq: int) -> None:
         """Send what has ended of this outage up to that record."""
-        self._waiting.pop((node_uid, episode), None)
-        self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq)
-        if len(self._waiting) > WAITING_MAX:
-            self._drop(next(iter(self._waiting)), f"more than {WAITING_MAX} wait")
+        self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq, trio.current_time())
         self._more.set()
-
-    def _drop(self, which: tuple[str, int], why: str) -> None:
-        del self._waiting[which]
-        self._tell(WARNING, f"the trace of an outage of Node {which[0]} is not sent: {why}")
 
     async def run(self, link: object = None) -> None:
         """Until cancelled, one after the other. ``link``: for watchers."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            pauses = [await self._send(which, wanted) for which, wanted in list(self._waiting.items())]
+            pauses = [await self._send(wanted) for wanted in list(self._waiting.values())]
             if self._waiting:
                 with trio.move_on_after(min(filter(None, pauses), default=0)):
                     await self._more.wait()
                 self._more.set()
 
-    async def _send(self, which: tuple[str, int], wanted: _Wanted) -> float:
+    async def _send(self, wanted: _Wanted) -> float:
         """When to try again, in seconds; 0: finished."""
         if trio.current_time() - wanted.since > WAITING_SECONDS_MAX:
-            self._drop(which, self._told or "its journal could not be read")
-            return 0
+            return self._finish(wanted, self._told or "its journal could not be read")
         sent = Delivered(self._say)
         try:
             found = await self._read(wanted)
@@ -123,23 +113,33 @@ class OutageTraces:
             self._say(error.strerror or str(error))
             return AGAIN_SECONDS
         except (BadDestination, BadPayload, UnknownProjection, KeyError) as error:
-            self._drop(which, str(error))
-            return 0
-        if done:
-            self._say("")
+            return self._finish(wanted, str(error))
         if sent.rejected:
             self._tell(WARNING, f"traces: {sent.rejected} spans were rejected: {sent.reason}")
+        if not done:
+            return AGAIN_SECONDS
+        self._say("")
+        return self._finish(wanted)
+
+    def _finish(self, wanted: _Wanted, problem: str = "") -> float:
         # More of it may be wanted by now.
-        if done and self._waiting.get(which) is wanted:
-            del self._waiting[which]
-        return 0 if done else AGAIN_SECONDS
+        if self._waiting.get((wanted.node_uid, wanted.episode)) is wanted:
+            del self._waiting[wanted.node_uid, wanted.episode]
+        if problem:
+            self._tell(WARNING, f"the trace of an outage of Node {wanted.node_uid} is not sent: {problem}")
+        return 0
 
     async def _read(self, wanted: _Wanted) -> EpisodeSpans | None:
         """None: not stored yet. Raises OSError, and what `spans_of` raises."""
+
+        def project(source: Source) -> EpisodeSpans | None:
+            history = History([source])
+            return None if history.read().end.seq < wanted.seq else spans_of(history, wanted.episode)
+
         with trio.move_on_after(READ_SECONDS_MAX):
             storage = ConfigMapStorage(self._caller, self._namespace, wanted.node_uid, "")
             await storage.acquire("")
-            return await trio.to_thread.run_sync(_project, storage.source, wanted, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(project, storage.source, abandon_on_cancel=True)
         raise OSError(f"the journal was not read within {span_s(READ_SECONDS_MAX)}")
 
     def _say(self, reason: str) -> None:
@@ -147,11 +147,3 @@ class OutageTraces:
         if reason != self._told:
             self._tell(WARNING if reason else NOTICE, f"traces: {reason or 'they arrive again'}")
             self._told = reason
-
-
-def _project(source: Source, wanted: _Wanted) -> EpisodeSpans | None:
-    """None: not completely stored yet."""
-    history = History([source])
-    if history.read().end.seq < wanted.seq:
-        return None
-    return spans_of(history, wanted.episode)

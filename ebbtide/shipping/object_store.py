@@ -1,6 +1,5 @@
-"""An object store: put these bytes under a name that is not taken yet, and what the store's answer means.
-
-The client is `obstore`. Only the text of its errors has the status code. It tries nothing again by itself.
+"""Puts bytes under a name that is not taken yet, once, by `obstore`. Only the text of its errors has the
+status code.
 """
 
 from __future__ import annotations

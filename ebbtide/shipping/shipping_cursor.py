@@ -61,8 +61,6 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: int = 0
     present: int = 0
     failed: int = 0
-    #: Removed by retention before they were known to be in the store.
-    lost: int = 0
     wall_ns: int = 0
     reason: str = ""
 
@@ -90,12 +88,11 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 
 class Backlog(NamedTuple):
     """``names``: closed segments that are not settled. ``keep_from_seq``: the present journal's first record
-    in one of them, else the first of its last segment. ``accounted``: files that exist, and settled segments.
+    in one of them, else the first of its last segment.
     """
 
     names: frozenset[str]
     keep_from_seq: int
-    accounted: frozenset[str]
 
 
 def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: bytes, store: Store) -> Backlog:
@@ -105,5 +102,4 @@ def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: byt
     path = find_path(sources, journal_id.hex()).segments
     first = next((each for each in path if each.name in names), path[-1] if path else None)
     header = first.header if first is not None else None
-    there = {file.name for source in sources for file in source.files()}
-    return Backlog(names, header.link.seq + 1 if header is not None else 1, frozenset(there | known.keys()))
+    return Backlog(names, header.link.seq + 1 if header is not None else 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
+from msgspec.structs import replace
 
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import Record
@@ -36,10 +37,10 @@ class ShippingEdge(SideProcess):
         self._journal_id, self._in_shutdown = journal_id, in_shutdown
         #: Set: no shutdown is open. Unset at the start.
         self._free = trio.Event()
-        self._said, self._lost = "", 0
-        #: Not known to be in the store at retention's last look; the one whose removal has begun.
+        self._said = ""
+        #: Not known to be in the store at retention's last look; those of them that it has removed.
         self._unshipped: frozenset[str] = frozenset()
-        self._removing = ""
+        self._lost = 0
         self._state: ShippingState | None = None
 
     def see(self, records: Sequence[Record]) -> None:
@@ -55,28 +56,19 @@ class ShippingEdge(SideProcess):
 
     def last_state(self) -> ShippingState | None:
         """By the last report; None: there was none yet."""
-        return self._state
+        return None if self._state is None else replace(self._state, lost=self._lost)
 
     def backlog(self) -> Backlog:
         """What retention keeps up to its hard cap. Raises OSError."""
         return backlog(self._locations, self._sources, self._journal_id(), self._store)
 
     def looked(self, found: Backlog) -> None:
-        """Retention begins. A removal that failed, or took too long, may have happened all the same: then the
-        file is gone now.
-        """
-        if self._removing not in found.accounted:
-            self.removed()
-        self._unshipped, self._removing = found.names, ""
+        """Retention begins."""
+        self._unshipped = found.names
 
-    def removing(self, name: str) -> None:
-        """Retention begins to remove it."""
-        self._removing = name if name in self._unshipped else ""
-
-    def removed(self) -> None:
-        """Log an unshipped segment; the next follower counts it in the cursor."""
-        if name := self._removing:
-            self._removing = ""
+    def removed(self, name: str) -> None:
+        """By retention. Log and count an unshipped segment."""
+        if name in self._unshipped:
             self._lost += 1
             self._tell(4, f"shipping: {name} was removed before the store confirmed it")
 
@@ -92,12 +84,11 @@ class ShippingEdge(SideProcess):
         # A shutdown may begin during the start.
         if self._in_shutdown():
             self._kill()
-        await self._write(StoreJob(store=self._store, locations=self._locations, lost=self._lost))
+        await self._write(StoreJob(store=self._store, locations=self._locations))
         await trio.sleep_forever()
 
     def _reported(self, report: Report) -> None:
         self._state = report.shipping or self._state
-        self._lost -= report.recorded
         # Every process finds the same again (no client, an unreadable journal): logged once.
         if report.text and report.text != self._said:
             self._said = report.text

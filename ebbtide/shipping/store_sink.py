@@ -1,7 +1,6 @@
-"""Closed segments to an object store: each is offered until the store has one under its name, oldest first.
+"""Closed segments to an object store, oldest first: each is offered until the store has one under its name.
 
-The store's condition makes it at most once, asking until it answers makes it at least once. The process may
-be killed at any moment: half a request is no object, and the cursor only saves requests.
+The process may be killed at any moment: half a request is no object, and the cursor only saves requests.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -26,8 +24,7 @@ from ebbtide.shipping.object_store import Answer, Stored
 from ebbtide.shipping.shipping_cursor import Entry, Outcome, Shipped, closed_segments
 from ebbtide.shipping.shipping_destination import Store, object_key
 
-#: Once the daemon has gone, only a small segment is still begun: a shutdown of a hundred pods has a tenth of
-#: it.
+#: Once the daemon has gone, only a smaller segment is begun. A shutdown of a hundred pods has a tenth of it.
 LAST_BYTES_MAX = 1024 * 1024
 #: A quarter of the journal's hard cap. The process has a memory limit.
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -43,9 +40,6 @@ class Daemon(Protocol):
     def log(self, level: int, text: str) -> None: ...
 
     def shipping(self, state: ShippingState) -> None: ...
-
-    def recorded(self, lost: int) -> None:
-        """The cursor has so many of the segments that the daemon reported as lost."""
 
 
 class OneSegment:
@@ -133,7 +127,6 @@ def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> Shipping
         stored=shipped.stored,
         present=shipped.present,
         failed=shipped.failed,
-        lost=shipped.lost,
         pending=len(left),
         oldest_wall_ns=left[0].modified_ns if left else 0,
         reason=reason if left else "",
@@ -141,9 +134,7 @@ def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> Shipping
 
 
 class StoreSink(Sink):
-    """``keep`` writes the cursor; it may raise OSError. ``lost``: so many segments were removed before they
-    were in the store; the cursor counts them.
-    """
+    """``keep`` writes the cursor; it may raise OSError."""
 
     #: After each segment: a killed process would offer the last ones again.
     save_seconds = 0.0
@@ -157,12 +148,11 @@ class StoreSink(Sink):
         daemon: Daemon,
         keep: Callable[[Shipped], None],
         found: Shipped,
-        lost: int = 0,
     ) -> None:
         super().__init__("shipping", Sending(self._trouble, patience_seconds=math.inf))
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
-        self.shipped, self._unrecorded = replace(found, lost=found.lost + lost), lost
+        self.shipped = found
         # An earlier process has reported it.
         self.sending.reason = found.reason
         #: Not settled, oldest first; of them those that this process does not offer again, with the reason.
@@ -177,9 +167,6 @@ class StoreSink(Sink):
         """The oldest one, so that each is saved before the next is begun."""
         self.shipped, self._open = look(self.sources, self.shipped)
         self._report()
-        if self._unrecorded:
-            with suppress(OSError):
-                self.save()
         return [each for each in self._open if each.name not in self._passed_over][:1]
 
     async def take(self, items: list[Segment]) -> None:
@@ -236,10 +223,6 @@ class StoreSink(Sink):
         self.shipped = replace(self.shipped, wall_ns=time.time_ns())
         self._report()
         self._keep(self.shipped)
-        # The daemon hands over again what no cursor has.
-        if self._unrecorded:
-            self._daemon.recorded(self._unrecorded)
-            self._unrecorded = 0
 
     def _report(self) -> None:
         self._daemon.shipping(state_of(self.shipped, self._open, self.shipped.reason or self.left))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ebbtide import fleet
+import pytest
+
 from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.catalog import DirectorySource, find_segments
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import parse_header
+from ebbtide.fleet.fleet_plan import Ref, journals
+from ebbtide.fleet.fleet_rows import EVERY_TABLE, table_batches
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+from ebbtide.replay.tables import TABLES, TABLES_OF, Table
 from ebbtide.shipping.shipping_destination import Store
 from ebbtide.shipping.store_sink import cargo_of
 
@@ -40,11 +45,15 @@ def a_node(folder: Path, seed: int) -> Path:
 
 
 def rows(url: str | Path, table: str) -> list[dict[str, Any]]:
-    """Of what can be read; what else there is the table ``journals`` says."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fleet.NotWhole)
-        batches = list(fleet.record_batches(fleet.journals(str(url)), table))
-    return [row for batch in batches for row in batch.to_pylist()]
+    return every_row(journals(str(url)))[table]
+
+
+def every_row(refs: list[Ref], *, settled: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """By table."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in EVERY_TABLE}
+    for name, batch in table_batches(refs, settled=settled):
+        found[name] += batch.to_pylist()
+    return found
 
 
 def shipped(node: Path, root: Path, cluster: str = "c", name: str | None = None) -> list[Path]:
@@ -84,3 +93,17 @@ def damage(node: Path) -> None:
 def tear(node: Path) -> None:
     last = max(node.iterdir())
     last.write_bytes(last.read_bytes()[:-10])
+
+
+def failing_rows(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Rows of that table cannot be made of node-1."""
+
+    def replaced(table: Table) -> Table:
+        def failing(record: Any) -> Iterable[Any]:
+            if record.node == "node-1":
+                raise ZeroDivisionError("a new kind of row")
+            return table.subjects(record)
+
+        return table._replace(subjects=failing) if table.name == name else table
+
+    monkeypatch.setitem(TABLES_OF, ShutdownRecord, tuple(map(replaced, TABLES)))

@@ -12,12 +12,21 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from ebbtide import fleet
 from ebbtide.events.base import Stamp
-from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.replay.tables import Table
+from ebbtide.fleet.fleet_plan import bins, journals, plan
+from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed, store, store_url
+from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
 from tests.fleet.conftest import ALIKE
-from tests.fleet.nodes import a_node, damage, rows, shipped, shipped_redacted, tear
+from tests.fleet.nodes import (
+    a_node,
+    damage,
+    every_row,
+    failing_rows,
+    rows,
+    shipped,
+    shipped_redacted,
+    tear,
+)
 from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 
@@ -25,20 +34,20 @@ def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
     """A folder a journal, or as shipped: the rows of a table are the same."""
     for seed in (1, 2, 3):
         shipped(a_node(tmp_path / "folders", seed), tmp_path / "store")
+    folders, store = (every_row(journals(str(tmp_path / each))) for each in ("folders", "store"))
     for table in ("shutdowns", "pods"):
-        assert rows(tmp_path / "folders", table) == rows(tmp_path / "store", table) != []
-    assert {row["state"] for row in rows(tmp_path / "store", "journals")} == {"intact"}
-    assert {row["cluster"] for row in rows(tmp_path / "store", "journals")} == {"c"}
+        assert folders[table] == store[table] != []
+    assert {(row["state"], row["cluster"]) for row in store["journals"]} == {("intact", "c")}
 
 
 def test_the_order_of_a_listing_is_nothing(tmp_path: Path) -> None:
     """The plan is a function of what is there; a part of it is small, and can be sent."""
     for seed in (1, 2, 3):
         a_node(tmp_path, seed)
-    url = fleet.store_url(str(tmp_path))
-    listed = [info for chunk in obstore.list(fleet.store(url)) for info in chunk]
-    refs = fleet.journals(str(tmp_path))
-    assert fleet.plan(url, listed) == fleet.plan(url, listed[::-1]) == refs
+    url = store_url(str(tmp_path))
+    listed = [info for chunk in obstore.list(store(url)) for info in chunk]
+    refs = journals(str(tmp_path))
+    assert plan(url, listed) == plan(url, listed[::-1]) == refs
     assert pickle.loads(pickle.dumps(refs)) == refs
 
 
@@ -48,7 +57,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
     shutil.copytree(node, tmp_path / "copy")
     shipped(node, tmp_path, "one")
     shipped(node, tmp_path, "two")
-    assert len(fleet.journals(str(tmp_path))) == 1
+    assert len(journals(str(tmp_path))) == 1
     assert len(rows(tmp_path, "shutdowns")) == 1
     assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"]
 
@@ -62,11 +71,11 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     if lie == "bytes":
         for path in made:
             path.write_bytes(path.read_bytes()[:-1] + b"!")
-    states = {row["journal_id"]: row["state"] for row in rows(tmp_path / "store", "journals")}
-    assert sorted(states.values()) == ["corrupt", "intact"]
-    assert {row["node"] for row in rows(tmp_path / "store", "shutdowns")} == {"node-2"}
+    found = every_row(journals(str(tmp_path / "store")))
+    assert sorted(row["state"] for row in found["journals"]) == ["corrupt", "intact"]
+    assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
     # What lies is counted all the same, with whose it is by its path.
-    (corrupt,) = (row for row in rows(tmp_path / "store", "journals") if row["state"] == "corrupt")
+    (corrupt,) = (row for row in found["journals"] if row["state"] == "corrupt")
     assert (corrupt["segments"], corrupt["bytes"]) == (len(made), sum(path.stat().st_size for path in made))
     assert corrupt["cluster"] != ""
 
@@ -74,12 +83,10 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
 def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
     """Named by the hash of other bytes, it lies; a segment in a folder that nobody has begun is nothing."""
     made = shipped(a_node(tmp_path / "nodes", 1), tmp_path / "store")
-    made[-1].write_bytes(b"")
-    (row,) = rows(tmp_path / "store", "journals")
-    assert (row["state"], row["segments"]) == ("corrupt", len(made))
-    made[0].write_bytes(b"")
-    (row,) = rows(tmp_path / "store", "journals")
-    assert (row["node"], row["state"]) == ("node-1", "corrupt")
+    for path in (made[-1], made[0]):
+        path.write_bytes(b"")
+        (row,) = rows(tmp_path / "store", "journals")
+        assert (row["node"], row["state"], row["segments"]) == ("node-1", "corrupt", len(made))
     node = a_node(tmp_path / "plain", 2)
     (node / f"0000000009-{min(node.iterdir()).name[11:19]}.ebj").write_bytes(b"")
     (row,) = rows(tmp_path / "plain", "journals")
@@ -89,12 +96,12 @@ def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
 def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> None:
     """Their ids begin alike, and their paths tell them apart: one is read, the other named."""
     made = {seed: shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store") for seed in ALIKE}
-    refs = fleet.journals(str(tmp_path / "store"))
+    refs = journals(str(tmp_path / "store"))
     assert len(refs) == 2
     lost, whole = ALIKE
     for path in made[lost]:
         path.unlink()
-    found = {row["node"]: row["state"] for row in in_one_pass(refs, ("journals",))["journals"]}
+    found = {row["node"]: row["state"] for row in every_row(refs)["journals"]}
     assert found == {f"node-{lost}": "unread", f"node-{whole}": "intact"}
 
 
@@ -110,9 +117,12 @@ def test_a_redacted_object_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> N
         else:
             path.rename(path.with_suffix(".redacted.ebj"))
     shipped_redacted(other, tmp_path / "store")
-    states = {(row["node"], row["state"]) for row in rows(tmp_path / "store", "journals")}
-    assert states == {("node-1", "corrupt"), ("node-2", "intact")}
-    assert {row["node"] for row in rows(tmp_path / "store", "shutdowns")} == {"node-2"}
+    found = every_row(journals(str(tmp_path / "store")))
+    assert {(row["node"], row["state"]) for row in found["journals"]} == {
+        ("node-1", "corrupt"),
+        ("node-2", "intact"),
+    }
+    assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
 
 
 def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> None:
@@ -124,51 +134,13 @@ def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> Non
     assert [row["node"] for row in rows(tmp_path / "folder", "journals")] == ["node~1"]
 
 
-def test_a_part_of_a_fleet_is_never_taken_for_all_of_it(tmp_path: Path) -> None:
-    """A table without ``journals`` beside it: what is missing from it is a warning, a line a journal."""
-    torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))
-    a_node(tmp_path, 4)
+def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte is fetched twice, and what cannot be read has a row all the same."""
+    torn, corrupt, gone, _ = (a_node(tmp_path, seed) for seed in (1, 2, 3, 4))
     tear(torn)
     damage(corrupt)
-    refs = fleet.journals(str(tmp_path))
+    refs = journals(str(tmp_path))
     shutil.rmtree(gone)
-    with pytest.warns(fleet.NotWhole) as warned:
-        found = in_one_pass(refs, ("pods",))
-    journals = in_one_pass(refs, ("journals",))["journals"]
-    assert [(row["state"], row["exit_code"]) for row in journals if row["node"] != "node-4"] == [
-        ("torn", 4),
-        ("corrupt", 5),
-        ("unread", 2),
-    ]
-    assert [str(each.message).partition(" (")[0] for each in warned] == [
-        "node-1",
-        "node-2",
-        refs[2].files[0].name[11:19],
-    ]
-    for each, state in zip(warned, ("torn: ", "corrupt: ", "unread: StoreFailed"), strict=True):
-        assert f"): {state}" in str(each.message)
-    assert "node-4" in {row["node"] for row in found["pods"]}
-
-
-# --- tables in one pass ------------------------------------------------------------------------
-
-ALL = (*fleet.ALL_TABLES, fleet.JOURNALS_TABLE)
-
-
-def in_one_pass(refs: list[fleet.Ref], tables: tuple[str, ...] = ALL) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
-    for name, batch in fleet.table_batches(refs, tables):
-        found[name] += batch.to_pylist()
-    return found
-
-
-def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tables together are the tables one by one, and no byte is fetched twice."""
-    for seed in (1, 2, 3):
-        a_node(tmp_path, seed)
-    tear(tmp_path / "node-2")
-    refs = fleet.journals(str(tmp_path))
-    one_by_one = {name: rows(tmp_path, name) for name in ALL}
     fetched = []
     get_range = obstore.get_range
 
@@ -177,32 +149,29 @@ def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.Mon
         return get_range(store, path, **at)
 
     monkeypatch.setattr(obstore, "get_range", counting)
-    assert in_one_pass(refs) == one_by_one
-    assert sorted(fetched) == sorted(file.path for ref in refs for file in ref.files)
+    found = every_row(refs)["journals"]
+    assert [(row["state"], row["exit_code"]) for row in found] == [
+        *(("torn", 4), ("corrupt", 5), ("unread", 2), ("intact", 0))
+    ]
+    assert {*fetched} | {file.path for file in refs[2].files} == {
+        file.path for ref in refs for file in ref.files
+    }
+    assert len(fetched) == len(set(fetched))
 
 
 def test_rows_that_cannot_be_made_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever nobody foresaw: all else has its rows, and ``journals`` says which are missing."""
     for seed in (1, 2):
         a_node(tmp_path, seed)
-    rows_of = fleet.rows_of
-
-    def failing(table: Table, record: ShutdownRecord) -> list[fleet.Row]:
-        if table.name == "waves" and record.node == "node-1":
-            raise ZeroDivisionError("a new kind of wave")
-        return rows_of(table, record)
-
-    monkeypatch.setattr("ebbtide.fleet.fleet_rows.rows_of", failing)
-    refs = fleet.journals(str(tmp_path))
-    found = in_one_pass(refs)
+    failing_rows(monkeypatch, "waves")
+    found = every_row(journals(str(tmp_path)))
     assert {row["node"] for row in found["waves"]} == {"node-2"}
     assert {row["node"] for row in found["pods"]} == {"node-1", "node-2"}
     told = {row["node"]: (row["state"], row["exit_code"], row["error"]) for row in found["journals"]}
     assert told == {
-        "node-1": ("intact", 1, "waves: ZeroDivisionError: a new kind of wave"),
+        "node-1": ("intact", 1, "waves: ZeroDivisionError: a new kind of row"),
         "node-2": ("intact", 0, ""),
     }
-    assert in_one_pass(refs, ("journals",))["journals"] == found["journals"], "whoever asks for it alone"
 
 
 def test_a_store_that_stops_answering_is_no_short_journal(
@@ -210,7 +179,7 @@ def test_a_store_that_stops_answering_is_no_short_journal(
 ) -> None:
     """Half of it came, and then an error: unread, and not torn or intact."""
     a_node(tmp_path, 1)
-    refs = fleet.journals(str(tmp_path))
+    refs = journals(str(tmp_path))
     monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
     monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", 5000)
     get_range = obstore.get_range
@@ -221,7 +190,7 @@ def test_a_store_that_stops_answering_is_no_short_journal(
         return get_range(store, path, start=start, end=end)
 
     monkeypatch.setattr(obstore, "get_range", failing)
-    (told,) = in_one_pass(refs)["journals"]
+    (told,) = every_row(refs)["journals"]
     assert (told["state"], told["exit_code"]) == ("unread", 2)
     assert "503 slow down" in told["error"]
 
@@ -234,22 +203,22 @@ def test_a_reader_without_a_client_says_nothing_of_journals(
 ) -> None:
     """Tables and verbs raise: on an engine it is tried again, elsewhere, and no journal is called unread."""
     a_node(tmp_path, 1)
-    refs = fleet.journals(str(tmp_path))
+    refs = journals(str(tmp_path))
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ImportError):
-        in_one_pass(refs, ("pods", "journals"))
+        every_row(refs)
     with pytest.raises(ImportError):
-        list(fleet.map_journals(refs, fleet.VERBS["verify"]))
+        ask_journals(VERIFY, refs)
 
 
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object that is not read whole has the same rows, wherever its ranges are cut."""
     a_node(tmp_path, 1)
-    whole = in_one_pass(fleet.journals(str(tmp_path)))
+    whole = every_row(journals(str(tmp_path)))
     monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
-    for length in (4097, 5000, 70_001):
+    for length in (4097, 70_001):
         monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", length)
-        assert in_one_pass(fleet.journals(str(tmp_path))) == whole
+        assert every_row(journals(str(tmp_path))) == whole
 
 
 def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,9 +230,9 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         obstore.put(memory, str(path.relative_to(tmp_path / "store")), path.read_bytes())
     for module in ("plan", "reading"):
         monkeypatch.setattr(f"ebbtide.fleet.fleet_{module}.store", lambda url: memory)
-    there = in_one_pass(fleet.journals("s3://bucket"))
+    there = every_row(journals("s3://bucket"))
     monkeypatch.undo()
-    here = in_one_pass(fleet.journals(str(tmp_path / "store")))
+    here = every_row(journals(str(tmp_path / "store")))
     for row in (*there["journals"], *here["journals"]):
         del row["location"]
     assert there == here
@@ -288,8 +257,6 @@ def test_a_node_that_was_renamed(tmp_path: Path) -> None:
     made.restart(IDENTITY._replace(node="new-name")).begin(begins[1]).add(*records[half:])
     node = write_files(tmp_path / "node", made.files)
     shipped(node, tmp_path / "store")
-    (ref,) = fleet.journals(str(tmp_path / "store"))
-    assert set(ref.nodes) == {"node-1", "new-name"}
     (told,) = rows(tmp_path / "store", "journals")
     assert (told["state"], told["segments"]) == ("intact", 2)
     assert len(rows(tmp_path / "store", "shutdowns")) == len(rows(node, "shutdowns")) == 1
@@ -322,8 +289,8 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
 )
 def test_what_is_no_store_is_refused(url: str, said: str) -> None:
     """In one line, with the cure; the line does not repeat a secret."""
-    with pytest.raises(fleet.BadUrl, match=said) as refused:
-        fleet.journals(url)
+    with pytest.raises(BadUrl, match=said) as refused:
+        journals(url)
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -335,8 +302,8 @@ def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pyte
         raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
 
     monkeypatch.setattr(obstore, "list", failing)
-    with pytest.raises(fleet.StoreFailed) as failed:
-        fleet.journals(str(tmp_path))
+    with pytest.raises(StoreFailed) as failed:
+        journals(str(tmp_path))
     assert str(failed.value) == f"{tmp_path} cannot be listed: 403 Forbidden"
 
 
@@ -344,9 +311,9 @@ def test_bins_are_parts_in_order(tmp_path: Path) -> None:
     """Small journals together; what is larger than a bin has one of its own."""
     for seed in range(6):
         a_node(tmp_path, seed)
-    refs = fleet.journals(str(tmp_path))
+    refs = journals(str(tmp_path))
     for bytes_max, count_max in ((1, 500), (1 << 30, 4), (refs[0].bytes * 2, 500)):
-        made = fleet.bins(refs, bytes_max, count_max)
+        made = bins(refs, bytes_max, count_max)
         assert [ref for each in made for ref in each] == refs
         assert all(len(each) == 1 or sum(ref.bytes for ref in each) <= bytes_max for each in made)
         assert max(map(len, made)) <= count_max

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,33 +12,29 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide import fleet
 from ebbtide.cli.common.guard import CORRUPT, WRONG
-from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.fleet import lake as lakes
+from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_rows import schema, table_batches
 from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
-from ebbtide.fleet.pool import all_tables
-from ebbtide.replay.tables import Table
 from tests.commands import Run
 from tests.fleet.conftest import ALIKE, Nodes
+from tests.fleet.nodes import every_row, failing_rows
 
 Tables = dict[str, list[dict[str, Any]]]
 
 
 def whole(folder: Path) -> Tables:
     """What a lake must have: the rows of all that is over for good."""
-    found: Tables = {name: [] for name in WRITTEN}
-    for name, batch in fleet.table_batches(fleet.journals(str(folder)), WRITTEN, settled=True):
-        found[name] += batch.to_pylist()
-    return found
+    return every_row(journals(str(folder)), settled=True)
 
 
 def ingest(folder: Path, lake: Path) -> dict[str, int]:
     """New rows by table."""
     made = Lake(str(lake))
-    refs = made.new_of(fleet.journals(str(folder)))
+    refs = made.new_of(journals(str(folder)))
     counts = dict.fromkeys(WRITTEN, 0)
-    for new in made.add([all_tables(WRITTEN, refs, settled=True)]):
+    for new in made.add([table_batches(refs, settled=True)]):
         counts = {name: counts[name] + new[name] for name in WRITTEN}
     return counts
 
@@ -76,7 +72,7 @@ def test_the_same_rows_as_on_one_machine_and_none_twice(few: Path, tmp_path: Pat
     counts = ingest(few, tmp_path)
     assert counts == {name: len(rows) for name, rows in expected.items()}
     assert ordered(there(tmp_path)) == ordered(expected)
-    assert Lake(str(tmp_path)).new_of(fleet.journals(str(few))) == []
+    assert Lake(str(tmp_path)).new_of(journals(str(few))) == []
     assert set(ingest(few, tmp_path).values()) == {0}
     assert ordered(there(tmp_path)) == ordered(expected)
 
@@ -86,7 +82,7 @@ def test_every_table_is_there(fleet_of_two: Path, tmp_path: Path) -> None:
     ingest(fleet_of_two, tmp_path)
     for name in WRITTEN:
         names = [field.name for field in DeltaTable(str(tmp_path / name)).schema().fields]
-        assert names == [*fleet.schema(name).names, *([] if name == "journals" else [ROW])]
+        assert names == [*schema(name).names, *([] if name == "journals" else [ROW])]
     assert there(tmp_path)["outages"] == []
 
 
@@ -139,29 +135,6 @@ def test_two_writers_at_once(fleet_of_two: Path, tmp_path: Path) -> None:
         assert sum(each[name] for each in counts) == len(expected[name])
 
 
-def test_of_a_ledger_only_what_is_asked_is_kept(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those journals' shutdowns that are read: it has all others of all years as well."""
-    ingest(few, tmp_path)
-    rows = {name: len(found) for name, found in there(tmp_path).items()}
-    read, got = Lake._read, list[tuple[Any, ...]]()
-
-    def reads(lake: Lake, name: str, *asked: Any) -> Iterator[tuple[Any, ...]]:
-        for row in read(lake, name, *asked):
-            got.append(row)
-            yield row
-
-    monkeypatch.setattr(Lake, "_read", reads)
-    (ref, *_) = fleet.journals(str(few))
-    batches = all_tables(WRITTEN, [ref], settled=True)
-    (counts,) = Lake(str(tmp_path)).add([batches])
-    assert not +counts
-    shutdowns = [row for name, batch in batches if name == "shutdowns" for row in batch.to_pylist()]
-    assert sorted(got) == sorted((row["journal_id"], row["shutdown"]) for row in shutdowns)
-    assert 0 < len(got) < rows["shutdowns"]
-
-
 def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a later version; the rows of before have none of it."""
     folders = [tmp_path / name for name in ("old", "new")]
@@ -170,12 +143,12 @@ def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch
     lake = Lake(str(tmp_path / "lake"))
     old = [
         (name, batch.drop_columns(["reason"]) if name == "pods" else batch)
-        for name, batch in all_tables(WRITTEN, fleet.journals(str(folders[0])), settled=True)
+        for name, batch in table_batches(journals(str(folders[0])), settled=True)
     ]
     with monkeypatch.context() as patched:
-        shape = fleet.schema("pods")
+        shape = schema("pods")
         without = shape.remove(shape.get_field_index("reason"))
-        patched.setattr(lakes, "schema", lambda name: without if name == "pods" else fleet.schema(name))
+        patched.setattr(lakes, "schema", lambda name: without if name == "pods" else schema(name))
         assert sum(new["pods"] for new in lake.add([old]))
     assert "reason" not in there(tmp_path / "lake")["pods"][0]
     ingest(folders[1], tmp_path / "lake")
@@ -274,19 +247,12 @@ def test_the_ledger_never_names_what_is_not_there(
     """A shutdown of which one table's rows cannot be made is in no table, until a version makes them."""
     for name in ("node-1", "node-2"):
         shutil.copytree(nodes.folder / name, tmp_path / "nodes" / name)
-    rows_of = fleet.rows_of
-
-    def failing(table: Table, record: EpisodeRecord) -> list[fleet.Row]:
-        if table.name == "pods" and record.node == "node-1":
-            raise ZeroDivisionError("a new kind of pod")
-        return rows_of(table, record)
-
     with monkeypatch.context() as patched:
-        patched.setattr("ebbtide.fleet.fleet_rows.rows_of", failing)
+        failing_rows(patched, "pods")
         ingest(tmp_path / "nodes", tmp_path / "lake")
     begun = there(tmp_path / "lake")
     codes = {row["node"]: (row["exit_code"], row["error"]) for row in begun.pop("journals")}
-    assert codes == {"node-1": (1, "pods: ZeroDivisionError: a new kind of pod"), "node-2": (0, "")}
+    assert codes == {"node-1": (1, "pods: ZeroDivisionError: a new kind of row"), "node-2": (0, "")}
     assert {row["node"] for rows in begun.values() for row in rows} == {"node-2"}
     ingest(tmp_path / "nodes", tmp_path / "lake")
     assert ordered(there(tmp_path / "lake")) == ordered(whole(tmp_path / "nodes"))

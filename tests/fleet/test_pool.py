@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ebbtide.fleet import File, Ref, bins
+from ebbtide.fleet.fleet_plan import File, Ref, bins
 from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
 from ebbtide.fleet.spark_pool import context, java_missing
 from tests.waiting import until_sync
@@ -75,7 +75,7 @@ def test_who_stops_in_the_middle_leaves_no_worker() -> None:
 
 def test_a_worker_that_is_lost_is_told() -> None:
     """As when memory is short: in one line, with what to do."""
-    with pytest.raises(WorkerLost, match="ask for fewer"):
+    with pytest.raises(WorkerLost, match="use fewer"):
         list(over_bins(end_at_once, refs(8), 2))
 
 
@@ -85,7 +85,7 @@ def test_a_worker_that_is_lost_is_told() -> None:
         ('openjdk version "17.0.19" 2026-04-21', ""),
         ('java version "25" 2025-09-16 LTS', ""),
         ('openjdk version "11.0.2" 2019-01-15', "{d}/bin/java is of version 11"),
-        ("Segmentation fault", "{d}/bin/java does not tell its version"),
+        ("Segmentation fault", "{d}/bin/java does not print its version"),
         (None, "there is none in JAVA_HOME={d}"),
     ],
 )
@@ -127,13 +127,13 @@ def test_what_spark_needs_is_named(
 SLOW = """
 import sys
 from ebbtide.cli.common.guard import guarded
-import ebbtide.fleet.pool as pool
-pool.verb_batches = __import__("tests.fleet.test_pool", fromlist=["wait_for_ever"]).wait_for_ever
+import ebbtide.fleet.fleet_verbs as verbs
+verbs.ask_journals = __import__("tests.fleet.test_pool", fromlist=["wait_for_ever"]).wait_for_ever
 sys.exit(guarded(["fleet", "verify", "--journals", sys.argv[1], "--jobs", "2"]))
 """
 
 
-def wait_for_ever(verb: str, asked: object, of: Sequence[Ref]) -> None:
+def wait_for_ever(verb: object, of: Sequence[Ref]) -> None:
     """Its file says that it is there."""
     Path(os.environ["EBBTIDE_TEST_WORKERS"], str(os.getpid())).touch()
     Event().wait()

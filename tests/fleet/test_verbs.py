@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from ebbtide import replay
-from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, TORN, WRONG
+from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, WRONG
 from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
@@ -181,13 +181,16 @@ def test_advice_is_that_of_one_machine(run: Run, nodes: Nodes) -> None:
     assert found["journals"] == {"intact": len(nodes.machines)}
 
 
-def test_advice_says_what_it_could_not_use(run: Run, nodes: Nodes) -> None:
-    """As ``replay advise`` does: what can be used is, the worst verdict is the exit code."""
-    ran = run("fleet", "advise", "--journals", nodes.hurt, "--jobs", "1", "-o", "yaml")
+@pytest.mark.parametrize(
+    "words", [("advise", "-o", "yaml"), ("tables", "--to", "{d}/t"), ("verify",)], ids=lambda words: words[0]
+)
+def test_what_cannot_be_used_is_named(run: Run, nodes: Nodes, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """What can be used is; the worst verdict is the exit code."""
+    verb, *more = (word.format(d=tmp_path) for word in words)
+    ran = run("fleet", verb, "--journals", nodes.hurt, "--jobs", "1", *more)
     assert ran.code == CORRUPT
-    assert ran.out.startswith("apiVersion") or ran.out.startswith("#")
-    assert "node-2" in ran.err
-    assert "node-3" in ran.err
+    assert all(name in ran.out + ran.err for name in ("node-2", "node-3"))
+    assert not (tmp_path / "t").exists() or len(list((tmp_path / "t").iterdir())) > 5
 
 
 def test_each_pool_has_the_advice_of_its_nodes(
@@ -213,14 +216,6 @@ def test_each_pool_has_the_advice_of_its_nodes(
     words = ("fleet", "advise", "--journals", nodes.folder, "--jobs", "1", "--pools", told)
     shown = run(*words).out
     assert shown.index("# pool others") < shown.index("# pool teens") < shown.index("# nodes of no pool")
-
-
-def test_a_file_is_one_configuration(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """Whoever loads several documents merges them, and the last pool's would be everybody's."""
-    (told := tmp_path / "pools.txt").write_text("node-1 a\n")
-    ran = run("fleet", "advise", "--journals", nodes.folder, "--pools", told, "-o", "yaml")
-    assert (ran.code, ran.out) == (WRONG, "")
-    assert "take a pool's out of -o json" in ran.err
 
 
 def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path) -> None:
@@ -273,16 +268,6 @@ def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Pa
     )
 
 
-def test_tables_of_what_is_not_whole(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """All that can be read is there, the rest is said; and no folder is mixed with another."""
-    ran = run("fleet", "tables", "--journals", nodes.hurt, "--to", tmp_path / "t", "--jobs", "1")
-    assert ran.code == CORRUPT
-    assert "node-2" in ran.err
-    assert "node-3" in ran.err
-    again = run("fleet", "tables", "--journals", nodes.hurt, "--to", tmp_path / "t")
-    assert (again.code, "name a new directory with --to" in again.err) == (WRONG, True)
-
-
 # --- redacted ----------------------------------------------------------------------------------
 
 
@@ -295,14 +280,6 @@ def mixed(tmp_path: Path) -> Path:
         shipped(node, tmp_path / "plain")
         (shipped if node.name == "node-2" else shipped_redacted)(node, tmp_path / "store")
     return tmp_path
-
-
-def test_redacted_segments_verify(run: Run, mixed: Path) -> None:
-    """Each as a journal of its own, beside those that are not redacted."""
-    ran = run("fleet", "verify", "--journals", mixed / "store", "--jobs", "1", "-o", "json")
-    assert (ran.code, document(ran)["states"]) == (DONE, {"identical": 7})
-    plain = run("fleet", "verify", "--journals", mixed / "plain", "--jobs", "1", "-o", "json")
-    assert document(ran)["events"] == document(plain)["events"]
 
 
 def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
@@ -332,17 +309,6 @@ def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
     assert (before["left_out"], [bool(row["left_out"]) for row in journals].count(True)) == ("", 1)
 
 
-def test_advice_from_redacted_segments(run: Run, mixed: Path) -> None:
-    """It is of the same nights of as many nodes, and asks for the same periods."""
-    plain, store = (of_the_fleet(run, mixed / side, "--jobs", "1") for side in ("plain", "store"))
-    for name in ("shutdowns", "nodes", "inhibitDelayMaxSeconds"):
-        assert store[name] == plain[name], name
-    told = ("priority", "seconds", "times", "leftOut")
-    waves = [[[wave[name] for name in told] for wave in side["waves"]] for side in (plain, store)]
-    assert waves[0] == waves[1] != []
-    assert store["journals"] == {"intact": 7}
-
-
 # --- on all processors -------------------------------------------------------------------------
 
 
@@ -358,7 +324,7 @@ def test_any_number_of_processes_says_the_same(
         "verify": ("-o", "json"),
         "what-if": (
             *("--config", short, "-o", "json"),
-            *("--html", tmp_path / "risk.html", "--reports", tmp_path / "nights"),
+            *("--html", tmp_path / "risk.html"),
         ),
         "advise": ("-o", "json"),
         "tables": ("--to", tmp_path / "tables", "-o", "json"),
@@ -366,10 +332,9 @@ def test_any_number_of_processes_says_the_same(
 
     def said(verb: str, jobs: int = 1) -> tuple[int, str, str, dict[str, bytes]]:
         ran = run("fleet", verb, "--journals", tmp_path / "fleet", "--jobs", str(jobs), *words[verb])
-        written = [path for name in ("tables", "nights") for path in (tmp_path / name).rglob("*.*")]
-        files = {path.name: path.read_bytes() for path in [*written, *tmp_path.glob("risk.html")]}
-        for name in ("tables", "nights"):
-            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        written = [*(tmp_path / "tables").glob("*"), *tmp_path.glob("risk.html")]
+        files = {path.name: path.read_bytes() for path in written}
+        shutil.rmtree(tmp_path / "tables", ignore_errors=True)
         (tmp_path / "risk.html").unlink(missing_ok=True)
         return ran.code, ran.out, ran.err, files
 
@@ -411,6 +376,10 @@ def test_what_names_no_journals_is_refused(
     "words, said",
     [
         ((), "say what is to be different: --config FILE"),
+        (("--pools", "{d}/bad"), "bad:2: write a node's name and its pool, in place of 'node-1'"),
+        (("--pools", "{d}/bytes"), "bytes is no text"),
+        (("--config", "{d}/new", "--html", "{d}/gone/risk.html"), "gone is no folder: make it first"),
+        (("--config", "{d}/new", "--html", "-"), "--html needs a file, such as risk.html"),
         (("--gate", "saved=1"), "is no gate: write NAME=N, with lost, perhaps-lost, not-asked"),
         (("--gate", "lost"), "is no gate: write NAME=N"),
         (("--jobs", "0"), "--jobs"),
@@ -418,13 +387,25 @@ def test_what_names_no_journals_is_refused(
         (("--engine", "spark", "--jobs", "2"), "--jobs counts processes of this machine"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(
-    run: Run, fleet_of_two: Path, words: tuple[str, ...], said: str
-) -> None:
-    """In one line that names the cure."""
-    ran = run("fleet", "what-if", "--journals", fleet_of_two, *words)
+def test_what_cannot_be_asked_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    """In one line that names the cure, before a journal is read: there is none."""
+    (tmp_path / "bad").write_text("node-2 web\nnode-1\n")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    ran = run("fleet", "what-if", "--journals", "nowhere", *(word.format(d=tmp_path) for word in words))
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
     assert said in ran.err
+
+
+def test_a_verb_of_the_fleet_refuses_what_would_mislead(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:
+    """A file has one configuration, which would be every pool's; a folder is not mixed with another."""
+    (tmp_path / "pools.txt").write_text("node-1 a\n")
+    for words, said in (
+        (("advise", "--pools", tmp_path / "pools.txt", "-o", "yaml"), "take a pool's out of -o json"),
+        (("tables", "--to", tmp_path), "name a new directory with --to"),
+    ):
+        ran = run("fleet", *words, "--journals", fleet_of_two)
+        assert (ran.code, ran.out) == (WRONG, "")
+        assert said in ran.err
 
 
 def test_spark_that_is_not_installed_is_named(
@@ -449,10 +430,3 @@ def test_an_object_that_is_not_what_its_name_says(run: Run, nodes: Nodes, tmp_pa
     assert ran.code == CORRUPT
     lies = [line for line in ran.out.splitlines() if "its bytes do not match the hash in its name" in line]
     assert [name for name in ("node-1", "node-2", "node-3") if name in "".join(lies)] == ["node-2", "node-3"]
-
-
-def test_a_torn_journal_alone(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """The exit code is the house's: 4, and what is intact is asked."""
-    shutil.copytree(nodes.hurt / "node-2", tmp_path / "node-2")
-    ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
-    assert (ran.code, document(ran)["states"]) == (TORN, {"torn": 1})

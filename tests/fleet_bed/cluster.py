@@ -1,7 +1,7 @@
 """A Spark standalone cluster: a master and workers of one core each, on loopback.
 
-    with cluster(folder, workers=2) as spark, driver(spark, folder) as on:
-        on.call("count", url=..., table="pods")
+    with cluster(folder, workers=2) as spark:
+        command(spark, folder, "fleet", "verify", "--journals", url, "--engine", "spark")
 
 They are the pip package's own programs. Each ends with its process group.
 """
@@ -26,7 +26,6 @@ from tests.fleet_bed.environment import executors_archive, spark_home, spark_pyt
 from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 LOOPBACK = "127.0.0.1"
-INSIDE = Path(__file__).with_name("driver_inside.py")
 #: Spark's own patience, where a busy machine could use it up.
 PATIENT = f"{WATCHDOG_SECONDS:.0f}"
 #: Of a worker, for its one executor: the heap below and what a JVM has beside it.
@@ -121,28 +120,8 @@ def _wait_for_workers(found: Cluster, folder: Path) -> None:
     until_sync(alive, logs)
 
 
-class Driver:
-    """A Spark application: what ``driver_inside`` does, asked line by line."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self._process, self._log = process, log
-
-    def call(self, name: str, /, **arguments: Any) -> Any:
-        """Raises RuntimeError with what went wrong inside."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": name, **arguments}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the driver has ended: {self._log.read_text(errors='replace')[-4000:]}"
-        answer = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer["ok"]
-
-
-def application(found: Cluster, cores: int = 0) -> dict[str, str]:
-    """The configuration of one that takes ``cores`` of the cluster (default: all)."""
+def application(found: Cluster) -> dict[str, str]:
+    """Its configuration."""
     return {
         "spark.master": found.url,
         "spark.driver.host": LOOPBACK,
@@ -152,12 +131,10 @@ def application(found: Cluster, cores: int = 0) -> dict[str, str]:
         "spark.executor.memory": HEAP,
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
-        "spark.cores.max": str(cores or found.workers),
+        "spark.cores.max": str(found.workers),
         # A Python that starts on a machine with much else to do takes longer than the 15 s that it is given.
         "spark.python.authenticate.socketTimeout": f"{PATIENT}s",
         "spark.network.timeout": f"{PATIENT}s",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
@@ -177,22 +154,27 @@ def driver_home(folder: Path) -> Path:
     return home
 
 
-def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) -> Ran:
+def command(found: Cluster, folder: Path, *words: str | Path, packed: bool = True, **environ: str) -> Ran:
     """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python,
-    and what it knows of a store.
+    with the archive, or with this checkout where it is not ``packed``.
     """
-    python = driver_home(folder) / "environment/bin/python"
-    store = {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}
-    settings = application(found) | store
+    settings = application(found)
+    settings |= {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}
+    path = found.environment["PYTHONPATH"]
+    if packed:
+        python = driver_home(folder) / "environment/bin/python"
+    else:
+        python, path = spark_python(), f"{path}:{PROJECT}"
+        settings["spark.executorEnv.PYTHONPATH"] = path
     options = [word for each in settings.items() for word in ("--conf", "=".join(each))]
     environment = found.environment | {
+        "PYTHONPATH": path,
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
         **environ,
     }
-    argv = [python, "-c", "from ebbtide.cli import main; main()", *words]
     done = subprocess.run(
-        argv,
+        [python, "-c", "from ebbtide.cli import main; main()", *words],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -201,44 +183,3 @@ def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) ->
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
-
-
-@contextlib.contextmanager
-def driver(found: Cluster, folder: Path, *, cores: int = 0, packed: bool = True) -> Iterator[Driver]:
-    """An application on ``cores`` of the cluster (default: all). Its executors run in the archive, or with
-    this checkout where it is not ``packed``.
-    """
-    settings = application(found, cores)
-    home, python, path = folder, str(spark_python()), f"{found.environment['PYTHONPATH']}:{PROJECT}"
-    if packed:
-        home, python, path = driver_home(folder), "./environment/bin/python", found.environment["PYTHONPATH"]
-        settings["spark.archives"] = f"{executors_archive()}#environment"
-    settings["spark.executorEnv.PYTHONPATH"] = path
-    environment = found.environment | {
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        "PYTHONPATH": path,
-    }
-    log = folder / "driver.log"
-    with open(log, "ab") as file:
-        process = subprocess.Popen(
-            [python, str(INSIDE), json.dumps(settings)],
-            cwd=home,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        yield Driver(process, log)
-    finally:
-        # Its input ends, so it stops its application.
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        process.wait()
-        end(process)
-        process.stdout.close()

@@ -179,25 +179,6 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
         assert reason
 
 
-async def test_why_not(autojump_clock: MockClock) -> None:
-    """Every reason, in the order in which they count."""
-    cluster = Cluster(10)
-    permits = Permits(Brake(max_nodes=2, max_share_percent=100, min_healthy=5), cluster.view)
-    dead(cluster, "n1")
-    cluster.view.sees(math.inf)
-    assert refused(permits, "n1") == NOT_SEEN
-    cluster.view.sees(trio.current_time())
-    dead(cluster, *cluster.names(6))
-    assert refused(permits, "n1") == MANY_DEAD
-    cluster.put("n0")
-    # Half of them is not more than half; but n1 waits since before.
-    assert refused(permits, "n2") == ""
-    assert refused(permits, "n1") == ""
-    assert refused(permits, "n3") == "nodes out of service: 2; at most 2 may be"
-    cluster.put("n9", "False")
-    assert refused(permits, "n3") == "healthy nodes: 4; at least 5 must be"
-
-
 def test_from_the_count_alone() -> None:
     """The first reason that holds is given, and each is in the form that a redacted journal keeps."""
     free = NodesCounted(

@@ -25,7 +25,7 @@ from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.reader import History
-from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
+from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, urgency
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.outage.program import LEAVE_SECONDS_MAX
@@ -146,7 +146,7 @@ class Led:
             observers=[self._see],
             on_failed=self.metrics.follower_failed,
         )
-        self.leader = Leader(shared, None, Watching(()))  # type: ignore[arg-type]
+        self.leader = Leader(shared, None, ())  # type: ignore[arg-type]
 
     def _edges(self, follower: Follower) -> Sequence[Edge]:
         self.rest = self.kind()

@@ -80,10 +80,12 @@ def test_the_counters_are_what_is_on_record(seed: int) -> None:
     metrics = OutageMetrics()
     observe(metrics, records)
     events = [record.event for record in records]
-    counts = metrics.counts
-    assert counts.closed.total() == sum(isinstance(each, OutageClosed) for each in events)
-    assert counts.one["proofs_wrong"] == sum(isinstance(each, ProofWasWrong) for each in events)
-    assert counts.taints["set"] == sum(isinstance(each, OutOfService) and not each.found for each in events)
+    closed = sum(count for (name, _), count in metrics.counts.items() if name == "ebbtide_outages_total")
+    assert closed == sum(isinstance(each, OutageClosed) for each in events)
+    wrong = metrics.counts["ebbtide_outage_proofs_wrong_total", ""]
+    assert wrong == sum(isinstance(each, ProofWasWrong) for each in events)
+    tainted = metrics.counts["ebbtide_outage_taints_total", "set"]
+    assert tainted == sum(isinstance(each, OutOfService) and not each.found for each in events)
 
 
 def test_every_name_is_its_own() -> None:

@@ -21,7 +21,7 @@ from ebbtide.events.base import Fact
 from ebbtide.events.outage_events import EvidenceRead, ReadSources
 from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.controller import Leader
+from ebbtide.outage.controller import BEGUN_MAX, LOOK_SECONDS, Leader
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower
 from ebbtide.outage.program import Options, _leader
@@ -93,6 +93,8 @@ async def test_remediators_of_a_hundred_nodes_are_asked_at_our_own_rate(
         async with trio.open_nursery() as nursery:
             for each in NODES:
                 nursery.start_soon(read, each)
+                # As fast as a leader begins followers.
+                await trio.sleep(LOOK_SECONDS / BEGUN_MAX)
     machines = [each for each in (there if managed else here).asked if "machines" in each.path]
     lists = [each for each in here.asked if "machines" not in each.path]
     for asked in (here.asked, machines):

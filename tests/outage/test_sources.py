@@ -63,7 +63,7 @@ CONTROLLERS = HEAD + (
     "  redfish: {address: 'https://{node}-bmc.example',\n"
     "    system: 's-{node}', fingerprint: '" + ":".join(["aB"] * 32) + "', uuidOrder: swapped,\n"
     "    usernameFile: /u, passwordFile: /p}\n"
-    "  ipmi: {addresses: {n-1: '[fd00::1]:624'}, usernameFile: /u, passwordFile: /p, cipherSuite: 3,\n"
+    "  ipmi: {addresses: {n-1: 'fd00::1'}, port: 624, usernameFile: /u, passwordFile: /p, cipherSuite: 3,\n"
     "    guidOrder: rfc}\n"
 )
 

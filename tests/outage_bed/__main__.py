@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 
 from tests.beds.rootfs import Unavailable, cache_folder
+from tests.node.csi.programs import Programs, csi
 from tests.outage_bed.results import KEPT, PAGE, STORM_KEPT, Results, comparison, page, table
-from tests.outage_bed.runs import Parts, parts, run
+from tests.outage_bed.runs import run
 from tests.outage_bed.scenarios import BOTH, SCENARIOS
 from tests.outage_bed.stage import ROUND_SECONDS, NotMade
 
@@ -42,17 +43,17 @@ def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]
     return [each for each in found if asked.names or not results.has(*each)]
 
 
-def run_all(asked: argparse.Namespace, results: Results, shared: Parts) -> int:
+def run_all(asked: argparse.Namespace, results: Results, programs: Programs) -> int:
     """How many are broken or were not made."""
     began = time.monotonic()
     failed = 0
     for name, actor in chosen(asked, results):
         if time.monotonic() - began + SCENARIOS[name].seconds <= asked.seconds:
-            failed += not run_one(results, shared, name, actor)
+            failed += not run_one(results, programs, name, actor)
     return failed
 
 
-def run_pairs(asked: argparse.Namespace, results: Results, shared: Parts) -> int:
+def run_pairs(asked: argparse.Namespace, results: Results, programs: Programs) -> int:
     """The same of pairs; one of which the first was not made goes without its second."""
     began = time.monotonic()
     failed = 0
@@ -60,16 +61,16 @@ def run_pairs(asked: argparse.Namespace, results: Results, shared: Parts) -> int
         for pair in range(results.next_pair(), results.next_pair() + asked.pairs):
             if time.monotonic() - began + 2 * SCENARIOS[name].seconds > asked.seconds:
                 break
-            failed += not all(run_one(results, shared, name, actor, pair) for actor in BOTH)
+            failed += not all(run_one(results, programs, name, actor, pair) for actor in BOTH)
     return failed
 
 
-def run_one(results: Results, shared: Parts, name: str, actor: str, pair: int | None = None) -> bool:
+def run_one(results: Results, programs: Programs, name: str, actor: str, pair: int | None = None) -> bool:
     """Does it hold?"""
     moment_seconds = None if pair is None else round(pair * STEP % 1 * ROUND_SECONDS, 1)
     for _ in range(TRIES):
         try:
-            row = run(name, actor, shared, results.kept(name, actor), moment_seconds)
+            row = run(name, actor, programs, results.kept(name, actor), moment_seconds)
             break
         except NotMade as error:
             print(f"{name} by {actor}: not made: {error}", flush=True)
@@ -125,8 +126,7 @@ def main() -> int:
             print(f"{name:22} {'/'.join(scenario.actors):16} {scenario.seconds:4} s  {scenario.run.__doc__}")
         return 0
     try:
-        with parts() as shared:
-            return 1 if (run_pairs if asked.pairs else run_all)(asked, results, shared) else 0
+        return 1 if (run_pairs if asked.pairs else run_all)(asked, results, csi()) else 0
     except Unavailable as error:
         print(f"no bed can be had here: {error}", file=sys.stderr)
         return 2

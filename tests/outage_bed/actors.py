@@ -11,7 +11,6 @@ import trio
 
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Record
-from tests.backends.backends import Backend
 from tests.deploy.granted import token
 from tests.deploy.rendering import place, rendered
 from tests.node.client import Refused
@@ -20,7 +19,6 @@ from tests.node.identities import EBBTIDE, Client
 from tests.node.parts import API, Part
 from tests.outage_bed.records import NAMESPACE, Journal, events
 from tests.outage_bed.stage import LOST, NODES, Stage
-from tests.outage_bed.traces import arrived
 from tests.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
@@ -60,15 +58,12 @@ class Hand:
 
     name = "hand"
 
-    def __init__(self, effect: str = "NoExecute") -> None:
-        self.effect = effect
-
     async def begin(self, stage: Stage) -> None:
         """A person needs no preparation."""
 
     async def cure(self, stage: Stage) -> None:
         await stage.not_ready()
-        await stage.taint(self.effect)
+        await stage.taint()
 
     async def explains(self, stage: Stage, name: str) -> None:
         """A person writes nothing down."""
@@ -94,8 +89,8 @@ class Controller:
     #: The gate widens the product's bounds; the other runs keep them.
     bounds_factor = 1
 
-    def __init__(self, folder: Path, effect: str, backend: Backend) -> None:
-        self.folder, self.effect, self.backend = folder, effect, backend
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.client = EBBTIDE
         self.replicas: list[str] = []
         self.records: list[Record] = []
@@ -116,8 +111,7 @@ class Controller:
         self.configure(stage, redfish=stage.bmcs.settings())
 
     def configure(self, stage: Stage, **pool: Any) -> None:
-        tracing = {"endpoint": self.backend.http}
-        document = KIND | {"effect": self.effect, "tracing": tracing, "pools": [{"name": "machines", **pool}]}
+        document = KIND | {"pools": [{"name": "machines", **pool}]}
         (stage.bed.folder / "outage.json").write_text(json.dumps(document))
 
     async def start(self, stage: Stage, replica: str) -> None:
@@ -140,13 +134,6 @@ class Controller:
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.logs(stage)}") from error
         return str(lease["spec"]["holderIdentity"]).split("_")[0]
-
-    async def declares(self, stage: Stage, *words: str) -> None:
-        """What somebody says of the lost node, with the command. Raises AssertionError."""
-        argv = [*COMMAND, "outage", "declare", LOST, *words, f"--kubeconfig={stage.bed.kubeconfig}"]
-        done = await trio.run_process(argv, capture_stdout=True, capture_stderr=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        stage.mark("declared")
 
     async def cure(self, stage: Stage) -> None:
         try:
@@ -204,18 +191,13 @@ class Controller:
         return "\n".join(stage.bed.log(part_of(each))[-2000:] for each in dict.fromkeys(self.replicas))
 
     async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
-        late: list[str] = []
-        if self.journal and await self.read():
-            late = await trio.to_thread.run_sync(arrived, self.backend, self.journal.folder)
         for replica in dict.fromkeys(self.replicas):
             await stage.bed.stop(part_of(replica), signal_number=signal.SIGTERM)
             (self.folder / f"{part_of(replica)}.log").write_text(stage.bed.log(part_of(replica)))
         if self.journal is None:
             return {}, []
         records = await self.read()
-        found = (
-            [*late, await self.journal.replays(), *await self.journal.traces(self.backend)] if records else []
-        )
+        found = [await self.journal.replays()] if records else []
         if not events(records, outage_events.OutageBegan):
             found.append(f"no outage is on record: {self.logs(stage)}")
         began, taints = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -20,10 +19,6 @@ from tests.beds.bmc import Power, RedfishEmulator, redfish_emulator
 from tests.node.bed import Bed
 from tests.node.machines import Machine
 from tests.outage_bed.relay import relayed
-
-SYSTEMS = "/redfish/v1/Systems"
-#: A machine that is off, and nobody's node.
-SPARE = str(uuid.uuid4())
 
 
 class Bmcs:
@@ -44,11 +39,10 @@ class Bmcs:
         self._lying.add(machine.uuid)
         self.emulator.set_power(machine.uuid, power)
 
-    def settings(self, machine: str = "") -> dict[str, Any]:
-        """The controller's configuration of them; ``machine``: all nodes have the one with that UUID."""
+    def settings(self) -> dict[str, Any]:
+        """The controller's configuration of them."""
         secrets = {name.replace("_f", "F"): str(path) for name, path in self.emulator.secrets.items()}
-        system = {"system": f"{SYSTEMS}/{machine}"} if machine else {}
-        return {"address": self.emulator.url, "certificate": str(self.emulator.ca_file), **secrets, **system}
+        return {"address": self.emulator.url, "certificate": str(self.emulator.ca_file), **secrets}
 
 
 @contextlib.asynccontextmanager
@@ -62,13 +56,12 @@ async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
         machine = by_uuid[uuid]
         trio.from_thread.run(machine.off if power == "Off" else machine.on, trio_token=token)
 
-    names = {uuid: machine.member.name for uuid, machine in by_uuid.items()} | {SPARE: "spare"}
+    names = {uuid: machine.member.name for uuid, machine in by_uuid.items()}
     with (
         tempfile.TemporaryDirectory(prefix="ebbtide-bmc.") as folder,
         # Here and in no thread: it ends with the one that has started it.
         redfish_emulator(Path(folder), names, on_change=ordered) as emulator,
     ):
-        emulator.set_power(SPARE, "Off")
         made = Bmcs(emulator, machines)
         async with relayed(bed, emulator.port, lambda: made.reachable):
             yield made

@@ -6,7 +6,6 @@ import base64
 import json
 import subprocess
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +14,8 @@ import trio
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from tests.backends.backends import Backend
 from tests.node.bed import Bed
 from tests.node.ebbtide import COMMAND
-from tests.outage_bed.traces import differs
 from tests.waiting import WATCHDOG_SECONDS
 
 NAMESPACE = "ebbtide"
@@ -59,12 +56,6 @@ class Journal:
         if done.returncode or not json.loads(done.stdout)["identical"]:
             return f"the journal does not replay: {done.stdout[-500:]} {done.stderr[-500:]}"
         return ""
-
-    async def traces(self, backend: Backend) -> list[str]:
-        """A line for each that ``backend`` has otherwise."""
-        stored, kubeconfig = f"configmaps:{NAMESPACE}/{self.node_uid}", str(self.bed.kubeconfig)
-        judge = partial(differs, backend, self.folder, stored, KUBECONFIG=kubeconfig)
-        return await trio.to_thread.run_sync(judge)
 
 
 def events(records: Sequence[Record], kind: type[E]) -> list[E]:

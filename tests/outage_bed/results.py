@@ -38,16 +38,16 @@ Kubernetes {version}, two nodes on one machine with two processors that had othe
 driver with Kubernetes' own attacher and provisioner; each node's power is wired to an emulated management
 controller (sushy-tools). Figures are seconds after the cut, of each scenario's last run. `hand`: the
 taint set at NotReady; `none`: no action at first. The controller-manager has a monitor grace of 15 s;
-`defaults`, `early` and `untouched-for-long` have 50 s.
+`defaults` has 50 s.
 
 Each run checks: no node wrote after it had lost the volume, and no call broke CSI's order (unless the
-scenario is about that); the journal was read back from the API server and replays to the byte; its trace
-in Jaeger equals the journal's; every pod's and volume's end is on record. The page names runs that broke
-one. In `api-away` both nodes look dead, so the storm brake delays the controller's taint.
+scenario is about that); the journal was read back from the API server and replays to the byte; every pod's
+and volume's end is on record. The page names runs that broke one. In `api-away` both nodes look dead, so
+the storm brake delays the controller's taint.
 
 ```
 sudo python -m tests.outage_bed --list                # the scenarios, explained
-sudo python -m tests.outage_bed --all                 # runs without a result: an hour and a half in all
+sudo python -m tests.outage_bed --all                 # runs without a result: more than an hour in all
 sudo python -m tests.outage_bed --pairs 10            # by hand and by the controller in turn
 sudo python -m tests.outage_bed --page                # this page: the kept results and the new ones
 ```

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
-from tests.backends.backends import Backend, jaeger
-from tests.node.csi.programs import Programs, csi
+from tests.node.csi.programs import Programs
 from tests.node.programs import version
 from tests.outage_bed.actors import Actor, Controller, Hand
-from tests.outage_bed.relay import relayed
 from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
 from tests.outage_bed.stage import NotMade, Stage, stage
 
@@ -24,33 +20,13 @@ Row = dict[str, Any]
 MESSAGE_CHARACTERS = 1000
 
 
-class Parts(NamedTuple):
-    """What all runs share. ``backend`` takes the traces."""
-
-    programs: Programs
-    backend: Backend
-
-
-@contextlib.contextmanager
-def parts() -> Iterator[Parts]:
-    """For the time of the block. Raises tests.beds.rootfs.Unavailable."""
-    with tempfile.TemporaryDirectory(prefix="ebbtide-jaeger.") as folder, jaeger(Path(folder)) as backend:
-        yield Parts(csi(), backend)
-
-
-def actor_of(name: str, scenario: Scenario, folder: Path, backend: Backend) -> Actor:
-    if name == CONTROLLER:
-        return Controller(folder, scenario.effect, backend)
-    return Hand(scenario.effect)
-
-
-def run(name: str, who: str, shared: Parts, kept: Path, moment_seconds: float | None = None) -> Row:
+def run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None = None) -> Row:
     """Its row; in ``kept``: what was seen, a line a change, what the controller said, and its journal.
     ``moment_seconds``: of the collector's round, for the cut. Raises NotMade.
     """
     failures: list[BaseException] = []
     try:
-        return trio.run(_run, name, who, shared, kept, moment_seconds)
+        return trio.run(_run, name, who, programs, kept, moment_seconds)
     except* Exception as group:
         failures.extend(_leaves(group))
     raise NotMade("; ".join(f"{type(each).__name__}: {each}"[:MESSAGE_CHARACTERS] for each in failures))
@@ -64,16 +40,13 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield each
 
 
-async def _run(name: str, who: str, shared: Parts, kept: Path, moment_seconds: float | None) -> Row:
+async def _run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None) -> Row:
     scenario, began = SCENARIOS[name], time.monotonic()
     broken: list[str] = []
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
-    actor = actor_of(who, scenario, kept, shared.backend)
-    async with (
-        stage(shared.programs, scenario.controllers, moment_seconds) as made,
-        relayed(made.bed, shared.backend.ports["otlp_http"]),
-    ):
+    actor: Actor = Controller(kept) if who == CONTROLLER else Hand()
+    async with stage(programs, scenario.controllers, moment_seconds) as made:
         try:
             await scenario.run(made, actor)
         except AssertionError as error:

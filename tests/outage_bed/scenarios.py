@@ -5,7 +5,6 @@ What is asserted of all of them is in `tests.outage_bed.runs`.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -19,8 +18,7 @@ from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS
 from tests.node.shutdowns import CLASSES, PRIORITIES, power_off
 from tests.outage_bed.actors import Actor, Controller, part_of
-from tests.outage_bed.bmcs import SPARE
-from tests.outage_bed.stage import KEY, LOST, NODES, OTHER, Stage
+from tests.outage_bed.stage import KEY, LOST, NODES, Stage
 from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
 
 HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
@@ -30,7 +28,6 @@ SOON = {"node-monitor-grace-period": "15s", "node-monitor-period": "1s"}
 NO_FORCE = {"disable-force-detach-on-timeout": "true"}
 TOLERATES = [{"key": KEY, "operator": "Exists"}]
 WEB = f"{PODS}/web-0"
-PERSON = "ann@example.test"
 #: Longer than the collector's round and the attacher's slowest retry.
 NOTHING_SECONDS = 30
 #: So many lines of each that writes.
@@ -40,8 +37,6 @@ AWAY_SECONDS = 120
 FORCED_SECONDS = 390
 #: What every pod tolerates that says nothing of it, and a minute.
 EVICTED_SECONDS = 360
-#: A kubelet's default between two statuses in which nothing has changed, and half a minute.
-STATUS_SECONDS = 330
 
 
 class Scenario(NamedTuple):
@@ -53,7 +48,6 @@ class Scenario(NamedTuple):
     actors: tuple[str, ...] = BOTH
     controllers: dict[str, str] = SOON
     damage: bool = False
-    effect: str = "NoExecute"
     seconds: int = 100
 
 
@@ -91,25 +85,6 @@ async def plain(stage: Stage, actor: Actor) -> None:
     await actor.closes(stage, "recovered")
 
 
-async def early(stage: Stage, actor: Actor) -> None:
-    """The taint at once, while the node still looks Ready."""
-    await begin(stage, actor)
-    await stage.cut()
-    await stage.taint()
-    await stage.recovered("web")
-
-
-async def noschedule(stage: Stage, actor: Actor) -> None:
-    """With the effect NoSchedule nobody is evicted: a pod stays until somebody deletes it."""
-    await begin(stage, actor)
-    await stage.cut()
-    await actor.cure(stage)
-    await nothing_happens(stage, WEB)
-    await stage.bed.api.delete(WEB)
-    stage.mark("deleted by hand")
-    await stage.recovered("web")
-
-
 async def untouched(stage: Stage, actor: Actor) -> None:
     """Nobody does anything: the pod is evicted (here after 30 s instead of 300), and stays Terminating."""
     patience = [
@@ -122,20 +97,10 @@ async def untouched(stage: Stage, actor: Actor) -> None:
         for key in ("not-ready", "unreachable")
     ]
     await begin(stage, actor, tolerations=patience)
-    await _untouched(stage)
-
-
-async def untouched_for_long(stage: Stage, actor: Actor) -> None:
-    """The same where pods tolerate a node that is not Ready for the 300 s that each has by default."""
-    await begin(stage, actor)
-    await _untouched(stage, 2 * NOTHING_SECONDS)
-
-
-async def _untouched(stage: Stage, seconds: float = NOTHING_SECONDS) -> None:
     await stage.cut()
     await stage.not_ready()
     await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"], EVICTED_SECONDS)
-    await trio.sleep(seconds)
+    await trio.sleep(NOTHING_SECONDS)
     assert (await stage.bed.api.get(WEB))["metadata"]["uid"] in stage.pods
     await stage.taint()
     stage.mark("tainted by hand")
@@ -214,9 +179,10 @@ async def finalizer(stage: Stage, actor: Actor) -> None:
     await stage.recovered("web")
 
 
-async def _driver(stage: Stage, actor: Actor, what: str) -> None:
+async def driver_refuses(stage: Stage, actor: Actor) -> None:
+    """The driver refuses to unpublish the volume, for a while."""
     await begin(stage, actor)
-    stage.storage.fault("ControllerUnpublishVolume", what)
+    stage.storage.fault("ControllerUnpublishVolume", "fail")
     await stage.cut()
     await actor.cure(stage)
     await stage.bed.api.until(
@@ -228,16 +194,6 @@ async def _driver(stage: Stage, actor: Actor, what: str) -> None:
     stage.storage.fault("ControllerUnpublishVolume")
     stage.mark("the driver answers")
     await stage.recovered("web")
-
-
-async def driver_refuses(stage: Stage, actor: Actor) -> None:
-    """The driver refuses to unpublish the volume, for a while."""
-    await _driver(stage, actor, "fail")
-
-
-async def driver_hangs(stage: Stage, actor: Actor) -> None:
-    """The driver does not answer, for a while."""
-    await _driver(stage, actor, "hang")
 
 
 async def no_attacher(stage: Stage, actor: Actor) -> None:
@@ -293,23 +249,17 @@ async def kinds(stage: Stage, actor: Actor) -> None:
 # --- proofs -----------------------------------------------------------------------------------------
 
 
-async def false_proof(stage: Stage, actor: Controller, *, report: str = "30s", seconds: float = 90) -> None:
+async def false_proof(stage: Stage, actor: Controller) -> None:
     """Its controller says Off of a machine that runs; the kubelet is dead, so nothing contradicts it. At the
     end the kubelet is back, by the same boot.
     """
-    # The docstring stands on the page; report and seconds are `same_boot`'s.
     await begin(stage, actor)
     stage.bmcs.lie(stage.machine, "Off")
     await stage.cut(stage.machine.kill_kubelet)
     await actor.cure(stage)
     await stage.recovered("web")
     await two_write(stage)
-    await same_boot(stage, actor, report=report, seconds=seconds)
-
-
-async def false_proof_for_long(stage: Stage, actor: Controller) -> None:
-    """The same with a kubelet that reports what has not changed every 5 minutes, as by default."""
-    await false_proof(stage, actor, report="5m", seconds=STATUS_SECONDS)
+    await same_boot(stage, actor)
 
 
 async def two_write(stage: Stage) -> None:
@@ -317,23 +267,12 @@ async def two_write(stage: Stage) -> None:
     assert stage.foreign_writes(), "two nodes do not write, though the pods of the first live"
 
 
-async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
-    """The same, and it is back before the work is elsewhere."""
-    await begin(stage, actor)
-    stage.bmcs.lie(stage.machine, "Off")
-    await stage.cut(stage.machine.kill_kubelet)
-    await actor.cure(stage)
-    await same_boot(stage, actor)
-    await stage.running("web")
-
-
-async def same_boot(stage: Stage, actor: Controller, *, report: str = "30s", seconds: float = 90) -> None:
-    """``report``: how often the kubelet says what has not changed; ``seconds``: until the taint goes."""
-    # What stands on the Node is believed from its second status on.
-    stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": report}
+async def same_boot(stage: Stage, actor: Controller) -> None:
+    # Statements on the Node count from its second status on: its default is one in 5 minutes.
+    stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": "30s"}
     await stage.machine.start_kubelet()
     await stage.is_back()
-    await stage.until_tainted(False, seconds)
+    await stage.until_tainted(False, 90)
     left = stage.storage.staged(LOST)
     node = await stage.bed.api.get(f"{NODES}/{LOST}")
     trail = stage.storage.trail()
@@ -347,67 +286,6 @@ async def same_boot(stage: Stage, actor: Controller, *, report: str = "30s", sec
     refused = (each for each in trail if each.call == "NodeStageVolume" and each.result == "refused")
     forgotten = {each.volume for each in refused if each.node == LOST}
     assert set(left) <= forgotten, f"the taint was taken away while the node still had {left}"
-
-
-async def late_proof(stage: Stage, actor: Controller) -> None:
-    """The machine's controller cannot be reached until half a minute after NotReady."""
-    await begin(stage, actor)
-    stage.bmcs.reachable = False
-    await stage.cut()
-    await stage.not_ready()
-    await never_tainted(stage)
-    stage.bmcs.reachable = True
-    stage.mark("proof at hand")
-    await actor.cure(stage)
-    await stage.recovered("web")
-
-
-async def declared(stage: Stage, actor: Controller) -> None:
-    """Nobody can be asked about the machine, until a person says that it is off."""
-    await actor.prepare(stage)
-    actor.configure(stage)
-    await stage.run((STATEFUL_SETS, stateful_set()))
-    await actor.start(stage, "a")
-    await actor.leads(stage)
-    await stage.cut()
-    await stage.not_ready()
-    await actor.declares(stage, "--off", "--yes", f"--by={PERSON}")
-    await actor.cure(stage)
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
-
-
-async def peer(stage: Stage, actor: Controller) -> None:
-    """Its machine's controller says Off of a machine that runs, the kubelet is dead, and a peer says that the
-    node lives: nothing is written twice.
-    """
-    await begin(stage, actor)
-    stage.bmcs.lie(stage.machine, "Off")
-    await stage.cut(stage.machine.kill_kubelet)
-    await actor.declares(stage, "--alive", f"--by={OTHER}")
-    await stage.not_ready()
-    await actor.tells(stage, outage_events.Contradicted)
-    await never_tainted(stage)
-    await stage.machine.start_kubelet()
-    await stage.is_back()
-    await actor.closes(stage, "false-alarm")
-
-
-async def other_machine(stage: Stage, actor: Controller) -> None:
-    """The controller that is configured is another machine's, which is off."""
-    await actor.prepare(stage)
-    actor.configure(stage, redfish=stage.bmcs.settings(SPARE))
-    await stage.run((STATEFUL_SETS, stateful_set()))
-    await actor.start(stage, "a")
-    await actor.leads(stage)
-    await stage.cut()
-    await stage.not_ready()
-    await actor.tells(stage, outage_events.ProofRefused)
-    await never_tainted(stage)
-    await stage.machine.on()
-    await stage.is_back()
-    await actor.closes(stage, "rebooted")
 
 
 async def partition(stage: Stage, actor: Controller) -> None:
@@ -552,56 +430,25 @@ async def leader_killed(stage: Stage, actor: Controller) -> None:
     await actor.closes(stage, "recovered")
 
 
-async def two_leaders(stage: Stage, actor: Controller) -> None:
-    """The leader stands still until another one has tainted the node, and then goes on as if it led."""
-    await begin(stage, actor)
-    await actor.start(stage, "b")
-    await stage.cut()
-    await actor.tells(stage, outage_events.OutageBegan)
-    first = await actor.leads(stage)
-    await stage.bed.inside.do("signal", name=part_of(first), signal_number=signal.SIGSTOP)
-    await actor.leads(stage, other_than=first)
-    stage.mark("another leads")
-    await actor.cure(stage)
-    await stage.bed.inside.do("signal", name=part_of(first), signal_number=signal.SIGCONT)
-    stage.mark("the first goes on")
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
-
-
 ALONE = (CONTROLLER,)
 SCENARIOS: dict[str, Scenario] = {
     "defaults": Scenario(plain, controllers={}, seconds=140),
     "plain": Scenario(plain),
-    "no-force": Scenario(plain, controllers=SOON | NO_FORCE),
-    "early": Scenario(early, actors=(HAND,), controllers={}),
-    "noschedule": Scenario(noschedule, effect="NoSchedule", seconds=130),
     "untouched": Scenario(untouched, actors=(NOBODY,), seconds=150),
-    "untouched-for-long": Scenario(untouched_for_long, actors=(NOBODY,), controllers={}, seconds=460),
     "forced": Scenario(forced, actors=(NOBODY, CONTROLLER), seconds=430),
     "forced-disabled": Scenario(forced_disabled, (CONTROLLER,), SOON | NO_FORCE, seconds=500),
     "back-in-the-middle": Scenario(back_in_the_middle),
     "tolerates": Scenario(tolerates, seconds=130),
-    "tolerates-noschedule": Scenario(tolerates, effect="NoSchedule", seconds=130),
     "finalizer": Scenario(finalizer, seconds=130),
     "driver-refuses": Scenario(driver_refuses, seconds=130),
-    "driver-hangs": Scenario(driver_hangs, seconds=130),
     "no-attacher": Scenario(no_attacher, seconds=130),
     "shared-volume": Scenario(shared_volume),
     "kinds": Scenario(kinds),
     "false-proof": Scenario(false_proof, ALONE, damage=True),
-    "false-proof-for-long": Scenario(false_proof_for_long, ALONE, damage=True, seconds=400),
-    "same-boot-in-the-middle": Scenario(same_boot_in_the_middle, ALONE, damage=True),
-    "late-proof": Scenario(late_proof, ALONE, seconds=130),
-    "declared": Scenario(declared, ALONE, seconds=130),
-    "peer": Scenario(peer, ALONE),
-    "other-machine": Scenario(other_machine, ALONE),
     "partition": Scenario(partition, ALONE),
     "switched-off": Scenario(switched_off, ALONE),
     "graceful-first": Scenario(graceful_first, ALONE),
     "cut-in-wave-2": Scenario(cut_in_wave_2, ALONE),
     "api-away": Scenario(api_away, seconds=220),
     "leader-killed": Scenario(leader_killed, ALONE, seconds=130),
-    "two-leaders": Scenario(two_leaders, ALONE, seconds=130),
 }

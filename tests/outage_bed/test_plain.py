@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.beds.skipping import or_skip
+from tests.node.csi.programs import csi
 from tests.outage_bed.actors import Controller
-from tests.outage_bed.runs import parts, run
+from tests.outage_bed.runs import run
 from tests.outage_bed.scenarios import CONTROLLER
 
 pytestmark = [pytest.mark.node, pytest.mark.backend, pytest.mark.gate]
 
 
 def test_the_controller_recovers_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal replays, Jaeger has its trace, and no volume is written by two nodes."""
+    """The journal replays, and no volume is written by two nodes."""
     monkeypatch.setattr(Controller, "bounds_factor", 10)
-    with or_skip(), parts() as shared:
-        row = run("plain", CONTROLLER, shared, tmp_path)
+    with or_skip():
+        row = run("plain", CONTROLLER, csi(), tmp_path)
     assert row["broken"] == [], (tmp_path / "seen.txt").read_text()[-3000:]

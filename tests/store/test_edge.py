@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,42 +127,3 @@ async def test_the_daemons_end_is_not_held_by_a_store_that_hangs(tmp_path: Path)
         left = trio.current_time()
     assert trio.current_time() - left < 10
     assert load_shipped(tmp_path, STORE).segments == {}
-
-
-async def test_what_is_in_the_way_is_said_once_and_known(tmp_path: Path) -> None:
-    """For status and metrics: how many, since when, and why. A refusal is one line over all processes."""
-    async with shipping(tmp_path, lambda request: reply(403)) as bed:
-        for asked in (1, 2):
-            bed.shut_down(False)
-            bed.edge.want(0)
-            await until(lambda asked=asked: len(bed.fake.got) == asked, "a request")  # type: ignore[misc]
-            await until(lambda: bed.edge._process is None, "the shipping")
-        oldest = min(each.stat().st_mtime_ns for each in tmp_path.glob("*.ebj"))
-        state = bed.edge.last_state()
-        assert state is not None
-        assert (state.pending, state.failed, state.oldest_wall_ns) == (3, 2, oldest)
-        assert "HTTP 403" in state.reason
-        assert len(bed.said) == 1
-
-
-async def test_without_the_client_it_is_one_line(tmp_path: Path, monkeypatch: object) -> None:
-    """It names the extra that brings it."""
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "obstore.py").write_text("raise ImportError")
-    paths = os.pathsep.join((str(tmp_path / "without"), os.environ.get("PYTHONPATH", "")))
-    monkeypatch.setenv("PYTHONPATH", paths)  # type: ignore[attr-defined]
-    place = tmp_path / "journal"
-    place.mkdir()
-    async with shipping(place, lambda request: TAKEN) as bed:
-        for _ in range(2):
-            bed.shut_down(False)
-            bed.edge.want(0)
-            await until(lambda: bed.edge.last_state() is not None, "the shipping")
-            await until(lambda: bed.edge._process is None, "the shipping")
-        (line,) = bed.said
-        assert "obstore" in line
-        assert "[ship]" in line
-        state = bed.edge.last_state()
-        assert state is not None
-        assert state.pending == 3
-        assert "obstore" in state.reason

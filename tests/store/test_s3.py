@@ -20,7 +20,6 @@ from ebbtide.shipping.shipping_destination import Store, node_prefix
 from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line
 from tests.beds.rootfs import Unavailable
 from tests.store.gateway import BUCKET, READER, Gateway, gateway
-from tests.store.gateway import NODE as NODE_USER
 from tests.store.segments import NODE, lay_out_segments
 from tests.store.signing import signed_put
 
@@ -136,18 +135,3 @@ async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emp
     target, wrong = f"/{BUCKET}/{PREFIX.replace('=', '%3D')}/x.ebj", {"x-amz-checksum-sha256": "A" * 43 + "="}
     assert signed_put(emptied.endpoint, target, b"data", "node", "nodesecret", wrong) == 400
     assert emptied.objects() == {}
-
-
-def test_without_the_condition_in_its_policy_a_store_takes_an_overwrite(
-    emptied: Gateway, tmp_path: Path
-) -> None:
-    """What stolen credentials can do where a store does not know ``s3:if-none-match``: the docs say so."""
-    lay_out_segments(tmp_path, 2)
-    assert end(start(tmp_path, emptied))[0] == EXIT_DONE
-    (key,) = emptied.objects()
-    target = f"/{BUCKET}/{key.replace('=', '%3D')}"
-    assert signed_put(emptied.endpoint, target, b"other", *NODE_USER) == 200
-    assert emptied.objects() == {key: b"other"}
-    conditional = {"if-none-match": "*"}
-    assert signed_put(emptied.endpoint, target, b"more", *NODE_USER, conditional) == 412
-    assert emptied.objects() == {key: b"other"}

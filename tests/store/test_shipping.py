@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from ebbtide.otel.metric_table import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import store_sink as sinks
 from ebbtide.shipping.object_store import Answer, ObjectStore, Present, Stored
-from ebbtide.shipping.shipping_cursor import Shipped, backlog, closed_segments, load_shipped, save_shipped
+from ebbtide.shipping.shipping_cursor import backlog, closed_segments, load_shipped, save_shipped
 from ebbtide.shipping.shipping_destination import (
     BadStore,
     Store,
@@ -42,7 +43,6 @@ class Said:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.state = ShippingState()
-        self.counted: list[int] = []
 
     def log(self, level: int, text: str) -> None:
         self.lines.append(text)
@@ -50,11 +50,8 @@ class Said:
     def shipping(self, state: ShippingState) -> None:
         self.state = state
 
-    def recorded(self, lost: int) -> None:
-        self.counted.append(lost)
 
-
-def sink_of(folder: Path, putter: object, store: Store = STORE, lost: int = 0) -> tuple[StoreSink, Said]:
+def sink_of(folder: Path, putter: object, store: Store = STORE) -> tuple[StoreSink, Said]:
     said = Said()
     made = StoreSink(
         [DirectorySource(folder)],
@@ -63,7 +60,6 @@ def sink_of(folder: Path, putter: object, store: Store = STORE, lost: int = 0) -
         said,
         lambda shipped: save_shipped(folder, shipped),
         load_shipped(folder, store),
-        lost,
     )
     made.sending.draw = lambda: 1.0
     return made, said
@@ -162,6 +158,13 @@ async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, 
         assert len(fake.got) == 1 or answer is None
 
 
+def test_without_the_client_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the line that the daemon logs."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(BadStore, match=r"obstore.*\[ship\]"):
+        ObjectStore(STORE)
+
+
 async def test_a_request_is_conditional_and_has_its_checksum() -> None:
     """The store verifies it, and takes nothing where something is."""
     async with faking(lambda request: TAKEN) as fake:
@@ -218,23 +221,6 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
     assert (await ship(tmp_path, Script(Again("no answer"))))[0] == "no answer"
     assert trio.current_time() > 0
     assert load_shipped(tmp_path, STORE).segments == {}
-
-
-@pytest.mark.parametrize("writes_failing, lost", [(0, 3), (1, 3), (9, 0)])
-async def test_what_retention_removed_is_counted_once(tmp_path: Path, writes_failing: int, lost: int) -> None:
-    """The daemon is told with the first cursor that has it; where none was written it hands it over again."""
-    lay_out_segments(tmp_path, 3)
-    sink, said = sink_of(tmp_path, Script(Stored()), lost=3)
-    failures = [OSError(errno.ENOSPC, "No space left on device")] * writes_failing
-
-    def keep(shipped: Shipped) -> None:
-        if failures:
-            raise failures.pop()
-        save_shipped(tmp_path, shipped)
-
-    sink._keep = keep
-    assert await follow(sink, said.log) == ""
-    assert (load_shipped(tmp_path, STORE).lost, said.counted) == (lost, [lost] if lost else [])
 
 
 async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:

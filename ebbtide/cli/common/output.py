@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 from ebbtide.events.record.format import visible, visible_json
 
@@ -184,6 +184,49 @@ class NarrowTable:
                     line = Text()
                 line.append(pair)
             yield line
+
+
+class Heading(NamedTuple):
+    """Beside a Struct's field: the column that shows it. ``right``: numbers; ``spare`` and ``wraps`` as for
+    `NarrowTable`.
+    """
+
+    text: str
+    right: bool = False
+    spare: bool = False
+    wraps: bool = False
+
+
+def struct_cells(rows: Sequence[Any]) -> tuple[list[Heading], list[list[str]]]:
+    """Of at least one row; the Struct's own fields before inherited ones. No column for a field that is None
+    in every row.
+    """
+    kind = type(rows[0])
+    hints = get_type_hints(kind, include_extras=True)
+    columns = {
+        name: each
+        for name in dict.fromkeys((*kind.__annotations__, *hints))
+        for each in getattr(hints[name], "__metadata__", ())
+        if isinstance(each, Heading) and any(getattr(row, name) is not None for row in rows)
+    }
+    return [*columns.values()], [[_cell(getattr(row, name)) for name in columns] for row in rows]
+
+
+def struct_table(rows: Sequence[Any]) -> NarrowTable:
+    headings, cells = struct_cells(rows)
+    return NarrowTable(
+        [each.text for each in headings],
+        cells,
+        right=[each.text for each in headings if each.right],
+        spare=[each.text for each in headings if each.spare],
+        wraps=next((each.text for each in headings if each.wraps), ""),
+    )
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
 
 
 #: For a shutdown, and for a cause.

@@ -139,7 +139,7 @@ class TablesOf(NamedTuple):
 
 def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
     """Each journal is read once, for all the tables."""
-    from ebbtide.fleet import ALL_TABLES, batched, rows_of
+    from ebbtide.fleet.fleet_rows import batched
     from ebbtide.replay.tables import TABLES_OF
 
     said, codes = list[str](), list[int]()
@@ -151,7 +151,7 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
                 history = each.history()
                 for told in usable_records(history, said.append):
                     for table in TABLES_OF[type(told)]:
-                        yield table.name, rows_of(table, told)
+                        yield table.name, list(table.rows(told))
                 codes.append(history.verdict.exit_code)
 
-    return TablesOf(list(batched(rows(), ALL_TABLES)), said, worst(codes))
+    return TablesOf(list(batched(rows())), said, worst(codes))

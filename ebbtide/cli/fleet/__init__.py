@@ -1,4 +1,4 @@
-"""``ebbtide fleet``: the journals of many nodes, wherever they lie, asked by one machine or by a cluster."""
+"""``ebbtide fleet``: the journals of many nodes, in any store, on one machine or on Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import click
 from ebbtide.cli.app import Entry, LazyGroup
 from ebbtide.cli.common.shared_options import need_command
 
-#: The verbs by what one wants to know.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Is it true": {
         "verify": Entry(
@@ -24,7 +23,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "For others": {
         "tables": Entry("fleet.fleet_tables:tables_command", "All journals as tables in Parquet files."),
-        "ingest": Entry("fleet.fleet_ingest:ingest_command", "What is new, added to the tables of a lake."),
+        "ingest": Entry("fleet.fleet_ingest:ingest_command", "Add new rows to the tables of a lake."),
     },
 }
 
@@ -34,9 +33,9 @@ Examples:
   ebbtide fleet what-if --journals s3://journals/v1 --config new.yaml
   ebbtide fleet tables --journals gs://journals --to tables
 
-A URL is a folder, or one of a store: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX. Who we
-are for it is told by the environment (AWS_*, GOOGLE_*, AZURE_*) or the machine's role, never in the URL.
-Journals lie at any depth below it. They are only ever read.
+A URL is a folder, or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, with journals at any
+depth. Credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or the machine's role, never from the
+URL. Journals are only read.
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,10 +17,11 @@ from ebbtide.cli.fleet.fleet_common import (
     POOLS_EPILOG,
     Engine,
     Pools,
+    Problem,
     answers,
     engine_options,
     journals_option,
-    plan,
+    planned_journals,
     pools_option,
 )
 from ebbtide.cli.replay.advice_view import ADVICE_VERSION
@@ -36,12 +37,76 @@ Examples:
   ebbtide fleet advise --journals ./fleet -o json | jq '.waves[] | {priority, seconds}'
   ebbtide fleet advise --journals ./fleet --pools pools.txt
 
-The same advice as 'replay advise --journal FOLDER' gives for these journals, in whatever order. It is
-one configuration for all; with --pools it is one for each pool, from the nights of its nodes (in -o json:
-.pools[].configuration).
+The same advice as 'replay advise --journal FOLDER' gives for these journals. It is one configuration for all
+nodes; with --pools also one for each pool, from its nodes' nights (in -o json: .pools[].configuration).
 """
     + POOLS_EPILOG
 )
+
+
+class FleetAdvice(NamedTuple):
+    """``advice``: None without evidence. ``pools``: None without ``--pools``; each pool's advice, or None."""
+
+    advice: Advice | None
+    pools: dict[str | None, Advice | None] | None
+    states: Counter[str]
+    problems: list[Problem]
+
+    def document(self) -> dict[str, Any]:
+        pools = None if self.pools is None else self.pools.items()
+        return document(
+            "FleetAdvice",
+            ADVICE_VERSION,
+            self.advice,
+            journals=dict(sorted(self.states.items())),
+            notIntact=self.problems,
+            pools=pools and [{"pool": name, **json_values(each)} for name, each in pools if each],
+            poolsWithoutEvidence=pools and [name for name, each in pools if each is None],
+        )
+
+
+def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> FleetAdvice:
+    """Names what it could not use. Raises Refused."""
+    refs = planned_journals(url, "advise", engine)
+    from ebbtide.fleet.fleet_verbs import evidence_of
+
+    evidence: dict[str | None, Evidence] = {}
+    states, problems = Counter[str](), list[Problem]()
+    for parts, used in answers(partial(evidence_of, by_node=pools is not None), refs, engine):
+        for node, part in parts.items():
+            evidence.setdefault(pools.pool(node) if pools else None, Evidence()).merge(part)
+        for each in used:
+            states[each.state] += 1
+            why = [each.error] if each.error else []
+            if each.left_out:
+                why.append(f"left out, since its begin is not on record: {', '.join(each.left_out)}")
+            if why:
+                problem = Problem(
+                    node=each.node,
+                    state=each.state,
+                    journal_id=each.journal_id,
+                    location=each.location,
+                    why="; ".join(why),
+                )
+                problems.append(problem)
+                remark(f"ebbtide: {each.node or each.journal_id} ({each.location}): {problem.why}")
+
+    def conclusion(of: Evidence, prefix: str = "") -> Advice | None:
+        try:
+            return conclude(of, Caution(margin_percent=margin))
+        except NoEvidence as error:
+            remark(f"ebbtide: {prefix}no advice: {error}")
+            return None
+
+    if pools is None:
+        return FleetAdvice(conclusion(evidence.get(None, Evidence())), None, states, problems)
+    by_pool: dict[str | None, Advice | None] = {}
+    everything = Evidence()
+    for pool in sorted(evidence, key=lambda name: (name is None, name)):
+        by_pool[pool] = conclusion(evidence[pool], f"{_pool_text(pool)}: ")
+        # Evidence may be large: it is not needed any more.
+        everything.merge(evidence.pop(pool))
+    return FleetAdvice(conclusion(everything), by_pool, states, problems)
 
 
 @click.command("advise", epilog=EPILOG)
@@ -54,82 +119,30 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
     From all shutdowns of all journals. With -o yaml only the configuration is printed, to be named after the
-    one in force. Exit code 1: no shutdown that stopped a pod is on record.
+    present one. Exit code 1: no shutdown that stopped a pod is on record.
     """
     if output == "yaml" and pools is not None:
         raise Refused(
             "one file is one configuration for all its nodes, and --pools makes one for each pool: take a"
             " pool's out of -o json, by jq -r '.pools[] | select(.pool == \"NAME\").configuration'"
         )
-    refs = plan(url, "advise", engine)
-    from ebbtide.fleet import evidence_of
-
-    evidence: dict[str | None, Evidence] = {}
-    states, remarks = Counter[str](), list[dict[str, Any]]()
-    for parts, told in answers(partial(evidence_of, by_node=pools is not None), refs, engine):
-        for node, part in parts.items():
-            pool = pools.pool(node) if pools is not None else None
-            evidence.setdefault(pool, Evidence()).merge(part)
-        states.update(each["state"] for each in told)
-        remarks += (each for each in told if each["state"] != "intact" or each["left_out"])
-    for each in remarks:
-        remark(f"ebbtide: {_said(each)}")
-    code = worst(map(CODES.__getitem__, states))
-    caution = Caution(margin_percent=margin)
-    of_pools: dict[str | None, Advice] = {}
-    without: list[str | None] = []
-    everything = evidence.get(None, Evidence())
-    if pools is not None:
-        everything = Evidence()
-        for pool in sorted(evidence, key=lambda name: (name is None, name)):
-            try:
-                of_pools[pool] = conclude(evidence[pool], caution)
-            except NoEvidence as error:
-                without.append(pool)
-                remark(f"ebbtide: {_pool_text(pool)}: no advice: {error}")
-            # What has been asked is not needed any more, and may be large.
-            everything.merge(evidence.pop(pool))
-    try:
-        advice = conclude(everything, caution)
-    except NoEvidence as error:
-        remark(f"ebbtide: no advice: {error}")
+    found = advise_fleet(url, margin, pools, engine)
+    code = worst(map(CODES.__getitem__, found.states))
+    if found.advice is None:
         return code or NOT_SO
     if output == "json":
-        by_pool = None
-        if pools is not None:
-            by_pool = [{"pool": name, **json_values(each)} for name, each in of_pools.items()]
-        not_intact = [
-            {
-                "node": each["node"],
-                "journalId": each["journal_id"],
-                "state": each["state"],
-                "why": _said(each),
-                "location": each["location"],
-            }
-            for each in remarks
-        ]
-        more = {"journals": dict(sorted(states.items())), "notIntact": not_intact}
-        pooled = {"pools": by_pool, "poolsWithoutEvidence": without if pools is not None else None}
-        show_json(document("FleetAdvice", ADVICE_VERSION, advice, **more, **pooled))
-    elif pools is None:
-        if output == "yaml":
-            sys.stdout.write(advice.configuration)
-        else:
-            show_advice(advice)
+        show_json(found.document())
+    elif output == "yaml":
+        sys.stdout.write(found.advice.configuration)
+    elif found.pools is None:
+        show_advice(found.advice)
     else:
-        for at, (pool, of_pool) in enumerate(of_pools.items()):
-            heading = f"# {visible(_pool_text(pool))}\n"
-            sys.stdout.write(f"\n{heading}" if at else heading)
-            show_advice(of_pool)
+        shown = [(pool, advice) for pool, advice in found.pools.items() if advice is not None]
+        for at, (pool, advice) in enumerate(shown):
+            sys.stdout.write("\n" * bool(at) + f"# {visible(_pool_text(pool))}\n")
+            show_advice(advice)
     return code
 
 
 def _pool_text(pool: str | None) -> str:
     return "nodes of no pool" if pool is None else f"pool {pool}"
-
-
-def _said(each: dict[str, Any]) -> str:
-    said = [each["error"]] if each["error"] else []
-    if each["left_out"]:
-        said.append(f"left out, since its begin is not on record: {', '.join(each['left_out'])}")
-    return f"{each['node'] or each['journal_id']} ({each['location']}): {'; '.join(said)}"

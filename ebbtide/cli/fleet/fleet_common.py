@@ -1,4 +1,5 @@
-"""What the fleet's verbs share: their options, the plan, and an engine's answers with progress on a terminal.
+"""What the fleet's verbs share: options, the plan, node pools, and an engine's answers with progress on a
+terminal.
 
 Nothing of the fleet is loaded before a verb runs: it needs packages that a help can do without.
 """
@@ -6,16 +7,18 @@ Nothing of the fleet is loaded before a verb runs: it needs packages that a help
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import click
+from msgspec import Struct
 
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, INCOMPATIBLE, TORN, WRONG, Refused
+from ebbtide.cli.common.output import Heading, remark
 from ebbtide.events.messages import plural
 from ebbtide.extras import require
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ebbtide.fleet import HasBytesT, Ref
+    from ebbtide.fleet.fleet_plan import HasBytesT, Ref
 
 Answer = TypeVar("Answer")
 
@@ -36,7 +39,7 @@ journals_option = click.option(
     "url",
     required=True,
     metavar="URL",
-    help="Where they lie, at any depth: a folder, or s3://BUCKET/PREFIX, gs://…, az://….",
+    help="A folder, or s3://BUCKET/PREFIX, gs://…, az://…, with journals at any depth.",
 )
 
 jobs_option = click.option(
@@ -48,7 +51,7 @@ jobs_option = click.option(
 
 
 class Engine(NamedTuple):
-    """What asks the journals: this machine, by so many processes (None: one a processor), or Spark."""
+    """This machine, by so many processes (None: one a processor), or Spark."""
 
     name: str = "local"
     jobs: int | None = None
@@ -63,7 +66,7 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
         type=click.Choice(["local", "spark"]),
         default="local",
         show_default=True,
-        help="Who asks them: this machine, or the executors of Apache Spark; the result is the same.",
+        help="This machine, or the executors of Apache Spark; the result is the same.",
     )
     @wraps(command)
     def with_engine(*arguments: Any, engine: str, jobs: int | None, **more: Any) -> int:
@@ -74,8 +77,9 @@ def engine_options(command: Callable[..., int]) -> Callable[..., int]:
     return with_engine
 
 
-#: Exit codes of what became of a journal, or of a shutdown that was asked about.
+#: Exit codes by the state of a journal, or of a shutdown that was decided again.
 CODES = {
+    "": DONE,
     "intact": DONE,
     "identical": DONE,
     "not-asked": DONE,
@@ -87,12 +91,24 @@ CODES = {
 }
 
 
-def plan(url: str, verb: str, engine: Engine) -> list[Ref]:
-    """What lies there. Raises Refused, PackagesMissing."""
+class Problem(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A journal that is not whole, or a ``shutdown`` of it that could not be used."""
+
+    node: Annotated[str, Heading("NODE")]
+    shutdown: Annotated[str | None, Heading("SHUTDOWN")] = None
+    state: Annotated[str, Heading("STATE")]
+    journal_id: Annotated[str, Heading("JOURNAL")]
+    location: Annotated[str, Heading("LOCATION")]
+    why: Annotated[str, Heading("WHY", wraps=True)]
+
+
+def planned_journals(url: str, verb: str, engine: Engine) -> list[Ref]:
+    """The journals below the URL. Raises Refused, PackagesMissing."""
     if engine.name == "spark":
         require("spark", f"fleet {verb} --engine spark (on Java 17)")
     require("fleet", f"fleet {verb}")
-    from ebbtide.fleet import BadUrl, StoreFailed, journals
+    from ebbtide.fleet.fleet_plan import journals
+    from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed
 
     try:
         refs = journals(url)
@@ -108,13 +124,12 @@ def plan(url: str, verb: str, engine: Engine) -> list[Ref]:
 def answers(
     work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], engine: Engine
 ) -> Iterator[Answer]:
-    """What ``work`` says of each bin, in order. Raises Refused."""
+    """The answer of ``work`` to each bin, in order. Raises Refused."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ebbtide.fleet.pool import WorkerLost, over_bins, processors
 
-    # In a pipe nobody waits for it.
     columns = (TextColumn("journals"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     to = Console(stderr=True)
     with ExitStack() as stack:
@@ -134,97 +149,82 @@ def answers(
             raise Refused(str(error)) from None
 
 
-def rows(verb: str, refs: Sequence[Ref], engine: Engine, **asked: Any) -> Iterator[dict[str, Any]]:
-    """The rows of one of `ebbtide.fleet.VERBS`, journal by journal. Raises Refused."""
+def table_answers(
+    refs: Sequence[Ref], engine: Engine, codes: Counter[int], *, settled: bool = False
+) -> Iterator[list[tuple[str, pa.RecordBatch]]]:
+    """The tables of each bin. Counts the exit code of each journal, and names each journal that is not wholly
+    in the tables.
+    """
     from functools import partial
 
-    from ebbtide.fleet.pool import verb_batches
+    from ebbtide.fleet.fleet_rows import JOURNALS_TABLE, not_whole_text, table_batches
 
-    for batches in answers(partial(verb_batches, verb, asked), refs, engine):
-        for batch in batches:
-            yield from batch.to_pylist()
+    for batches in answers(partial(table_batches, settled=settled), refs, engine):
+        for name, batch in batches:
+            for row in batch.to_pylist() if name == JOURNALS_TABLE else ():
+                codes[row["exit_code"]] += 1
+                if text := not_whole_text(row):
+                    remark(f"ebbtide: {text}")
+        yield batches
 
 
 def journals_text(count: int) -> str:
     return plural(count, "journal")
 
 
-def not_whole(journals: pa.RecordBatch, codes: Counter[int]) -> list[str]:
-    """A line a journal that is not wholly in the tables, by its table. Counts the code of each journal."""
-    from ebbtide.fleet import not_whole_text
-
-    found = journals.to_pylist()
-    codes.update(row["exit_code"] for row in found)
-    return [text for row in found if (text := not_whole_text(row))]
-
-
 # --- node pools --------------------------------------------------------------------------------
 
 #: As kubectl prints a label that is not there.
 NO_LABEL = "<none>"
-#: Signs that make a name a pattern.
-_PATTERN_SIGNS = "*?["
 
 
 class Pools:
-    """Which node is of which pool, as somebody has told."""
+    """Each node's pool, from a file."""
 
-    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, path: Path) -> None:
+        """Raises Refused, OSError."""
         self._names: dict[str, str] = {}
-        self._patterns: list[tuple[str, str]] = []
-        for node, pool in lines:
-            if any(sign in node for sign in _PATTERN_SIGNS):
-                self._patterns.append((node, pool))
-            else:
-                self._names.setdefault(node, pool)
-
-    @classmethod
-    def of(cls, path: Path) -> Pools:
-        """A file's. Raises Refused, OSError."""
-        found, known = list[tuple[str, str]](), dict[str, str]()
+        self._patterns: dict[str, str] = {}
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise Refused(f"{path} is no text: a line of --pools is a node's name and its pool") from None
+            raise Refused(f"{path} is no text: write a node's name and its pool in each line") from None
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
             if words and len(words) != 2:
-                raise Refused(f"{path}:{number}: a line of --pools is a node's name and its pool: {line!r}")
-            if not words or words[1] == NO_LABEL:
-                continue
-            if known.setdefault(words[0], words[1]) != words[1]:
-                raise Refused(f"{path}:{number}: {words[0]} is of pool {known[words[0]]} by a line before it")
-            found.append((words[0], words[1]))
-        return cls(found)
+                raise Refused(f"{path}:{number}: write a node's name and its pool, in place of {line!r}")
+            if words and words[1] != NO_LABEL:
+                to = self._patterns if any(sign in words[0] for sign in "*?[") else self._names
+                to.setdefault(*words)
 
     def pool(self, node: str) -> str | None:
-        """None: nobody has told."""
+        """None: in no pool."""
         if node in self._names:
             return self._names[node]
-        return next((pool for pattern, pool in self._patterns if fnmatchcase(node, pattern)), None)
+        return next((pool for pattern, pool in self._patterns.items() if fnmatchcase(node, pattern)), None)
 
 
 #: Of a verb's help.
 POOLS_EPILOG = """
-A journal knows its node and no node pool. A line of --pools is a node's name and its pool, as 'kubectl get
-nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may
-be a pattern (batch-*), for nodes that are gone. The first pattern that fits counts, and a name before all.
+A journal knows its node and no node pool. A line of --pools has a node's name and its pool, as 'kubectl get
+nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may be
+a pattern (batch-*), for deleted nodes. A name wins over a pattern, an earlier pattern over a later one.
 """
 
 
 def pools_option(command: Callable[..., int]) -> Callable[..., int]:
-    """``--pools``, as ``pools``; None: nobody has told of any."""
+    """``--pools``, as ``pools``; None: not given."""
 
     @click.option(
         "--pools",
         "pools_file",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Which node is of which pool: a line a node, its name and its pool.",
+        help="Node pools: a node's name and its pool in each line.",
     )
     @wraps(command)
     def with_pools(*arguments: Any, pools_file: Path | None, **more: Any) -> int:
-        pools = None if pools_file is None else Pools.of(pools_file)
+        pools = None if pools_file is None else Pools(pools_file)
         return command(*arguments, pools=pools, **more)
 
     return with_pools

@@ -1,29 +1,25 @@
-"""``ebbtide fleet ingest``: what is new in a fleet's journals, added to the tables of a lake."""
+"""``ebbtide fleet ingest``: the new rows of a fleet's journals, added to the tables of a lake."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
+from ebbtide.cli.common.output import remark, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.fleet.fleet_common import (
     Engine,
-    answers,
     jobs_option,
     journals_option,
     journals_text,
-    not_whole,
-    plan,
+    planned_journals,
+    table_answers,
 )
+from ebbtide.cli.fleet.fleet_tables import RowsLine
 from ebbtide.extras import require
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 EPILOG = """\b
 Examples:
@@ -31,9 +27,19 @@ Examples:
   ebbtide fleet ingest --journals s3://journals/v1 --lake s3://lake/ebbtide
   ebbtide fleet ingest --journals ./fleet --lake ./lake -o json | jq .new.pods
 
-Delta tables, for DuckDB, Spark, pandas or whatever reads them (docs/fleet.md). It may be run as often as one
-likes, by several at once, and killed: no row is there twice. Credentials come from the environment.
+The tables are Delta tables, for DuckDB, Spark or pandas (docs/fleet.md). No row is added twice, however often
+you run it, by several at once, and if one is killed. Credentials come from the environment.
 """
+
+
+class FleetIngest(Struct, kw_only=True, tag_field="kind", tag="FleetIngest"):
+    """``read``: journals that were not in the lake as they are now. ``new``: rows by table."""
+
+    version: int = 1
+    lake: str
+    journals: int
+    read: int
+    new: dict[str, int]
 
 
 @click.command("ingest", epilog=EPILOG)
@@ -48,54 +54,31 @@ likes, by several at once, and killed: no row is there twice. Credentials come f
 @jobs_option
 @output_option("table", "json")
 def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
-    """Add to a lake's tables what is over for good and not in them yet.
+    """Add finished shutdowns and outages to a lake's tables.
 
-    Journals that are whole and as they were are not read again. The exit code is that of the worst that was.
+    Journals that are whole and unchanged are not read again. The exit code is the worst read journal's.
     """
     require("lake", "fleet ingest")
     engine = Engine(jobs=jobs)
-    refs = plan(url, "ingest", engine)
-    from functools import partial
-
-    from ebbtide.fleet import JOURNALS_TABLE, BadUrl, StoreFailed
+    refs = planned_journals(url, "ingest", engine)
+    from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed
     from ebbtide.fleet.lake import WRITTEN, Lake
-    from ebbtide.fleet.pool import all_tables
 
     codes, new = Counter[int](), Counter[str]()
-
-    def seen() -> Iterator[Sequence[tuple[str, pa.RecordBatch]]]:
-        for batches in answers(partial(all_tables, WRITTEN, settled=True), changed, engine):
-            for name, batch in batches:
-                if name == JOURNALS_TABLE:
-                    for text in not_whole(batch, codes):
-                        remark(f"ebbtide: {text}")
-            yield batches
-
     try:
         lake = Lake(place)
         changed = lake.new_of(refs)
-        for counts in lake.add(seen()) if changed else ():
+        for counts in lake.add(table_answers(changed, engine, codes, settled=True)) if changed else ():
             new += counts
     except (BadUrl, StoreFailed) as error:
         raise Refused(str(error)) from None
+    found = FleetIngest(
+        lake=place, journals=len(refs), read=len(changed), new={name: new[name] for name in WRITTEN}
+    )
     if output == "json":
-        rows = {name: new[name] for name in WRITTEN}
-        show_json(
-            {
-                "kind": "FleetIngest",
-                "version": INGEST_VERSION,
-                "lake": place,
-                "journals": len(refs),
-                "read": len(changed),
-                "new": rows,
-            }
-        )
+        show_json(found)
     else:
-        rows_of = ((name, str(new[name])) for name in WRITTEN if new[name])
         if new:
-            show(NarrowTable(("TABLE", "NEW ROWS"), rows_of, right=("NEW ROWS",)))
-        remark(f"read {len(changed)} of {journals_text(len(refs))}; the others are as they were")
+            show(struct_table([RowsLine(*each) for each in found.new.items() if each[1]]))
+        remark(f"read {found.read} of {journals_text(found.journals)}; the others are unchanged")
     return worst(codes)
-
-
-INGEST_VERSION = 1

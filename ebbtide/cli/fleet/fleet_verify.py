@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from functools import partial
+from typing import Annotated
 
 import click
+from msgspec import Struct
 
 from ebbtide.cli.common.guard import PRECEDENCE, worst
-from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
+from ebbtide.cli.common.output import Heading, remark, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
-from ebbtide.cli.fleet.fleet_common import CODES, Engine, engine_options, journals_option, plan, rows
+from ebbtide.cli.fleet.fleet_common import (
+    CODES,
+    Engine,
+    Problem,
+    answers,
+    engine_options,
+    journals_option,
+    planned_journals,
+)
 
 EPILOG = """\b
 Examples:
@@ -19,9 +29,56 @@ Examples:
   ebbtide fleet verify --journals s3://journals/v1 --engine spark
   ebbtide fleet verify --journals ./fleet -o json | jq '.notIdentical[].node'
 
-STATE is identical where a journal is intact, and every decision in it as recorded. 'replay verify' tells more
-of one that is named here, with the first difference explained.
+STATE is identical where a journal is intact, and every decision in it as recorded. 'replay verify' explains
+the first difference in a journal that is named here.
 """
+
+
+class FleetVerification(Struct, kw_only=True, rename="camel", tag_field="kind", tag="FleetVerification"):
+    """``states``: journals by state. ``headless``: shutdowns whose begin is in a removed segment, so that
+    only the rest was compared.
+    """
+
+    version: int = 1
+    journals: int = 0
+    events: int = 0
+    states: dict[str, int] = {}
+    not_identical: list[Problem] = []
+    headless: list[Problem] = []
+
+
+class StateLine(Struct):
+    state: Annotated[str, Heading("STATE")]
+    journals: Annotated[int, Heading("JOURNALS", right=True)]
+
+
+def verify_fleet(url: str, engine: Engine) -> FleetVerification:
+    """Raises Refused."""
+    refs = planned_journals(url, "verify", engine)
+    from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
+
+    found, states = FleetVerification(), Counter[str]()
+    for answer in (each for part in answers(partial(ask_journals, VERIFY), refs, engine) for each in part):
+        state = "identical" if answer.state == "intact" else answer.state
+        states[state] += 1
+        found.events += answer.events
+        problem = Problem(
+            node=answer.node,
+            shutdown=answer.headless or None,
+            state=state,
+            journal_id=answer.journal_id,
+            location=answer.location,
+            why=answer.error,
+        )
+        if state != "identical":
+            found.not_identical.append(problem)
+        if answer.headless:
+            found.headless.append(problem)
+    found.journals = states.total()
+    found.states = {
+        state: states[state] for state in sorted(states, key=lambda each: PRECEDENCE.index(CODES[each]))
+    }
+    return found
 
 
 @click.command("verify", epilog=EPILOG)
@@ -31,72 +88,20 @@ of one that is named here, with the first difference explained.
 def verify_command(url: str, engine: Engine, output: str) -> int:
     """Execute every journal again, and compare every decision with the recorded one.
 
-    A line a state, then every journal by name that is not intact and identical. The exit code is that of the
-    worst journal.
+    A line a state, then every journal by name that is not intact and identical. The exit code is the worst
+    journal's.
     """
-    journals, events = Counter[str](), Counter[str]()
-    others, headless = list[dict[str, Any]](), list[dict[str, Any]]()
-    for row in rows("verify", plan(url, "verify", engine), engine):
-        state = state_of(row)
-        journals[state] += 1
-        events[state] += row["events"] or 0
-        if row["headless"]:
-            headless.append(
-                {
-                    "node": row["node"],
-                    "journalId": row["journal_id"],
-                    "shutdown": row["headless"],
-                    "location": row["location"],
-                }
-            )
-        if state != "identical":
-            why = row["divergence"] if state == "diverged" else row["error"]
-            others.append(
-                {
-                    "node": row["node"] or "",
-                    "journalId": row["journal_id"],
-                    "state": state,
-                    "why": why or "",
-                    "location": row["location"],
-                }
-            )
-    for each in headless:
+    found = verify_fleet(url, engine)
+    for each in found.headless:
         remark(
-            f"ebbtide: {each['node']} ({each['location']}): it begins in the middle of {each['shutdown']}: of"
-            " it only what is here was compared"
+            f"ebbtide: {each.node} ({each.location}): it begins in the middle of {each.shutdown}: only the"
+            " rest was compared"
         )
-    # As for exit codes: what wins comes first.
-    states = sorted(journals, key=lambda state: PRECEDENCE.index(CODES[state]))
     if output == "json":
-        show_json(
-            {
-                "kind": "FleetVerification",
-                "version": VERIFICATION_VERSION,
-                "journals": journals.total(),
-                "events": events.total(),
-                "states": {state: journals[state] for state in states},
-                "notIdentical": others,
-                "headless": headless,
-            }
-        )
+        show_json(found)
     else:
-        told = ((state, str(journals[state]), str(events[state])) for state in states)
-        show(NarrowTable(("STATE", "JOURNALS", "EVENTS"), told, right=("JOURNALS", "EVENTS")))
-        if others:
+        show(struct_table([StateLine(*each) for each in found.states.items()]))
+        if found.not_identical:
             show("")
-            headings = ("NODE", "STATE", "JOURNAL", "LOCATION", "WHY")
-            names = ("node", "state", "journalId", "location", "why")
-            show(NarrowTable(headings, ([each[name] for name in names] for each in others), wraps="WHY"))
-    return worst(map(CODES.__getitem__, states))
-
-
-VERIFICATION_VERSION = 1
-
-
-def state_of(row: dict[str, Any]) -> str:
-    """One word for a journal: the one that wins, as for exit codes."""
-    found = [row["state"]]
-    if row["divergence"]:
-        found.append("diverged")
-    state: str = min(found, key=lambda state: PRECEDENCE.index(CODES[state]))
-    return "identical" if state == "intact" else state
+            show(struct_table(found.not_identical))
+    return worst(map(CODES.__getitem__, found.states))

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.outage.outage_common import (
-    Cluster,
-    alive_by,
-    decoded,
-    leader_of,
-)
+from ebbtide.cli.outage.outage_common import Cluster, Look, alive_by, decoded, leader_of
 from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
@@ -21,8 +15,6 @@ if TYPE_CHECKING:
     from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
     from ebbtide.outage.configuration import OutageConfiguration
 
-
-T = TypeVar("T")
 ACCOUNT = "ebbtide-outage"
 POLICY = "ebbtide-outage-only-our-taints"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -83,30 +75,6 @@ def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...
     return [right for right in wanted if believed and right.group in groups]
 
 
-class _Look:
-    """Forbidden objects are noted, and None."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.unseen: list[str] = []
-
-    async def may(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        try:
-            return await work()
-        except Refused as error:
-            self.unseen.append(error.message)
-            return None
-
-    async def some(self, path: str) -> list[JsonObject]:
-        return await self.may(lambda: self.cluster.some(path, dict[str, Any])) or []
-
-    async def is_there(self, path: str) -> bool | None:
-        async def ask() -> bool:
-            return await self.cluster.one(path, dict[str, Any]) is not None
-
-        return await self.may(ask)
-
-
 async def gather(
     cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
 ) -> ClusterCheck:
@@ -117,15 +85,15 @@ async def gather(
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
 
-    look = _Look(cluster)
+    look = Look(cluster)
     nodes = await cluster.some(NODES_PATH, ApiNode)
+    csi_nodes = await look.some(f"{STORAGE}/csinodes")
     drivers = {
         each["metadata"]["name"]: tuple(found["name"] for found in each["spec"].get("drivers") or ())
-        for each in await look.some(f"{STORAGE}/csinodes")
+        for each in csi_nodes
     }
     # Without a readable CSINode there is no finding.
-    is_known = not look.unseen
-    checks = await _nodes(nodes, configuration, drivers if is_known else None)
+    checks = await _nodes(nodes, configuration, None if look.unseen else drivers)
     pods = await look.may(lambda: cluster.some(PODS_PATH, PodObject)) or []
     views = map(WorkView().project_pod, pods)
     tolerating = tuple(
@@ -133,50 +101,40 @@ async def gather(
         for pod in views
         if configuration.effect in pod.tolerates and not pod.daemon and not pod.over
     )
-    found = await look.some(VOLUMES_PATH)
+    volumes = await look.some(VOLUMES_PATH)
     attached = {
         each["metadata"]["name"]: each["spec"].get("attachRequired", True)
         for each in await look.some(f"{STORAGE}/csidrivers")
     }
     account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
-    policies = [await look.is_there(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
-    groups = await look.may(lambda: _groups(cluster))
-    denied = await _denied(cluster, account, namespace, rights(namespace))
-    unread = await _denied(cluster, account, namespace, remediator_rights(configuration, groups or ()))
-    leader = await leader_of(cluster, namespace)
-    version = await look.may(lambda: _version(cluster))
+    before = len(look.unseen)
+    policies = [await look.one(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
+    policy = None if len(look.unseen) > before else None not in policies
+    apis = await look.one("/apis") or {}
+    groups = tuple(str(each.get("name")) for each in apis.get("groups") or ())
+    version = await look.one("/version") or {}
     return ClusterCheck(
-        version=version or (0, 0),
+        version=_numbers(version),
         nodes=tuple(checks),
-        leader=leader,
+        leader=await leader_of(cluster, namespace),
         account=account,
-        denied=denied,
-        managed=configuration.cluster_api.kubeconfig is not None,
-        unread=unread or (),
-        policy=None if None in policies else all(policies),
-        groups=groups or (),
+        denied=await _denied(cluster, account, namespace, rights(namespace)),
+        unread=await _denied(cluster, account, namespace, remediator_rights(configuration, groups)) or (),
+        policy=policy,
+        groups=groups,
         tolerating=tolerating,
-        volumes=tuple(volume_check(each) for each in found if is_bound(each)),
+        volumes=tuple(volume_check(each) for each in volumes if is_bound(each)),
         attached=attached,
-        effect=configuration.effect,
-        dry_run=configuration.dry_run,
+        configuration=configuration,
         configured=configured,
-        held=tuple(each.name for each in configuration.pools if each.power_off and each.ask_kubelet),
-        unseen=tuple(dict.fromkeys(look.unseen)),
+        unseen=tuple(look.unseen),
     )
 
 
-async def _version(cluster: Cluster) -> tuple[int, int]:
-    """(0, 0) without one."""
-    said = decoded(await cluster.call("GET", "/version"), "get /version", dict[str, Any])
-    numbers = [re.match(r"\d+", str(said.get(name, ""))) for name in ("major", "minor")]
-    major, minor = (int(each[0]) if each else 0 for each in numbers)
-    return major, minor
-
-
-async def _groups(cluster: Cluster) -> tuple[str, ...]:
-    said = decoded(await cluster.call("GET", "/apis"), "list API groups", dict[str, Any])
-    return tuple(str(each.get("name")) for each in said.get("groups") or ())
+def _numbers(version: JsonObject) -> tuple[int, int]:
+    """(0, 0) for none."""
+    major, minor = (re.match(r"\d+", str(version.get(name, ""))) for name in ("major", "minor"))
+    return int(major[0]) if major else 0, int(minor[0]) if minor else 0
 
 
 async def _denied(
@@ -239,16 +197,10 @@ async def _nodes(
         asked = sources[pool.name](view.name) if pool.name in sources else []
         machine = Machine(view.name, view.uid, view.boot_id, view.system_uuid, view.provider_id)
         return NodeCheck(
-            name=view.name,
-            pool=pool.name,
-            ready=view.ready == "True",
-            system_uuid=view.system_uuid,
-            provider_id=view.provider_id,
-            taint=view.taint,
+            view=view,
+            pool=pool,
             drivers=() if drivers is None else drivers.get(view.name),
-            believes=pool.believe,
             alive=alive_by(view),
-            machine=view.machine is not None,
             sources=tuple([await _asked(each, machine) for each in asked]),
         )
 
@@ -272,5 +224,5 @@ async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
             return SourceCheck(
                 source.source, source.name, said.verdict, said.identity_kind, said.identity, said.error
             )
-        error = "it has nothing to say of this node"
+        error = "it reports nothing about this node"
     return SourceCheck(source.source, source.name, error=error)

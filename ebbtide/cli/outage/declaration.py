@@ -2,58 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import (
     HTTP_CONFLICT,
     Cluster,
+    Seen,
     ago,
     alive_by,
     decoded,
-    ready_text,
     refused,
+    see_node,
 )
+from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
-
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer
 
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #: Other clients write to the Node too; each try compares it again.
 TRIES_MAX = 5
 
 
-class Seen(NamedTuple):
-    """A node and its last heartbeats. ``mark``: the lease's renewTime."""
+class Statement(Struct, omit_defaults=True, kw_only=True):
+    """The annotation's content. ``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an
+    expired one with the same words.
+    """
 
-    node: ApiNode
-    mark: str
-    lease_seconds: int
-
-    @property
-    def uid(self) -> str:
-        return self.node.metadata.uid
-
-    @property
-    def boot(self) -> str:
-        return self.node.status.node_info.boot_id
-
-    @property
-    def status_mark(self) -> str:
-        from ebbtide.actors.edges.kubernetes.api_calls import find_condition
-
-        return str((find_condition(self.node.status.conditions, "Ready") or {}).get("lastHeartbeatTime"))
+    uid: str
+    boot: str
+    mark: str = ""
+    by: str
+    seconds: int
+    at: str
+    reason: str = ""
 
 
-async def read_node(cluster: Cluster, name: str) -> Seen:
-    """The present Node and lease. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.node_view import ApiLease, lease_path, project_lease
+def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> Statement:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 
-    node = await get_node(cluster, name)
-    lease = await cluster.one(lease_path(name), ApiLease)
-    view = project_lease(lease or ApiLease())
-    return Seen(node, view.mark, view.seconds)
+    view = seen.view
+    if not view.boot_id:
+        raise Refused(f"{view.name} has no boot id in its status: a statement has to name one")
+    return Statement(
+        uid=view.uid,
+        boot=view.boot_id,
+        mark=seen.mark,
+        by=by,
+        seconds=seconds,
+        at=rfc3339_now(),
+        reason=reason,
+    )
+
+
+def statement_rows(seen: Seen, statement: Statement) -> list[tuple[str, str]]:
+    """For people, before they confirm it."""
+    view, heard = seen.view, ago(seen.mark)
+    rows = [
+        ("node", f"{view.name}, {seen.ready}"),
+        ("UID", view.uid),
+        ("machine", view.system_uuid or "not in its status"),
+        ("boot id", view.boot_id),
+        ("last heartbeat", f"{seen.mark}{f' ({heard}, by this clock)' if heard else ''}"),
+        ("counts for", f"{short_span(statement.seconds)}, from when the controller sees it"),
+        ("by", statement.by),
+        ("reason", statement.reason),
+        ("replaces", f"the statement of {view.declared.by or 'an unknown person'}" if view.declared else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def whole_seconds(lasting_ns: int) -> int:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.node_view import DECLARED_SECONDS_MAX
+    from ebbtide.events.base import NS_PER_SECOND
+
+    seconds, rest_ns = divmod(lasting_ns, NS_PER_SECOND)
+    if rest_ns or not 0 < seconds <= DECLARED_SECONDS_MAX:
+        raise Refused("--for must be whole seconds, from 1s to 168h: declare again for longer")
+    return seconds
+
+
+def refuse_name(who: str, *, given: bool) -> None:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.node_view import PERSON
+
+    if not who:
+        raise Refused("your name in the cluster does not fit the record: say who you are with --by NAME")
+    if given and not PERSON.fullmatch(who):
+        raise Refused(f"--by {who!r}: up to 64 letters, digits and ._@+-, as in ann@example.com")
+
+
+async def read_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen:
+    """Raises Refused."""
+    seen = await see_node(cluster, name, lease=lease)
+    if seen is None:
+        raise Refused(f"there is no Node {name}: 'kubectl get nodes' lists them")
+    return seen
 
 
 async def user_name(cluster: Cluster) -> str:
@@ -65,78 +114,41 @@ async def user_name(cluster: Cluster) -> str:
     )
     if not answer.ok:
         return ""
-    name = (
-        decoded(answer, "ask who we are", dict[str, Any])
-        .get("status", {})
-        .get("userInfo", {})
-        .get("username", "")
-    )
-    return name if PERSON.fullmatch(str(name)) else ""
+    status = decoded(answer, "ask who we are", dict[str, Any]).get("status") or {}
+    name = str((status.get("userInfo") or {}).get("username") or "")
+    return name if PERSON.fullmatch(name) else ""
 
 
 def refuse_living(seen: Seen, before: Seen | None = None) -> None:
-    """Raises Refused for a node that must not be declared off; ``before``: an earlier reading."""
-    name = seen.node.metadata.name
-    if before is not None and seen.uid != before.uid:
-        raise Refused(
-            f"{name} was made anew meanwhile, with UID {seen.uid}: look again, and declare that one"
-        )
-    if before is not None and seen.boot != before.boot:
-        raise Refused(
-            f"{name} has booted meanwhile (boot id {seen.boot}): it lives, so there is no declaration"
-        )
+    """Raises Refused for a node that lives, for another one than ``before``, or where this boot is declared
+    alive: that statement would win.
+    """
+    view, name = seen.view, seen.view.name
+    none = "it lives, so there is no declaration"
+    if before is not None and view.uid != before.view.uid:
+        raise Refused(f"{name} was made anew meanwhile: it is another Node now")
+    if before is not None and view.boot_id != before.view.boot_id:
+        raise Refused(f"{name} has booted meanwhile (boot id {view.boot_id}): {none}")
     if before is not None and seen.mark != before.mark:
+        raise Refused(f"{name} renewed its lease {ago(seen.mark) or 'meanwhile'}: {none}")
+    if before is not None and view.status_mark != before.view.status_mark:
+        raise Refused(f"{name} reported its status meanwhile: {none}")
+    if who := alive_by(view):
         raise Refused(
-            f"{name} renewed its lease {ago(seen.mark) or 'meanwhile'}: it lives, so there is no declaration"
+            f"{who} has declared that {name} lives, and that wins: ask, then take it back with"
+            f" 'ebbtide outage declare {name} --alive --withdraw'"
         )
-    if before is not None and seen.status_mark != before.status_mark:
-        raise Refused(f"{name} reported its status meanwhile: it lives, so there is no declaration")
-    _refuse_contradicted(seen)
-    if ready_text(seen.node.status.conditions) == "Ready":
+    if seen.ready == "Ready":
         raise Refused(
             f"{name} is Ready: it lives, or has died less than a minute ago; declare it when it is Unknown"
         )
-    if not seen.boot:
-        raise Refused(f"{name} has no boot id in its status: a statement has to name one")
     if not seen.mark:
         raise Refused(
             f"{name} has no lease, or it was never renewed: a statement has to name its last heartbeat"
         )
 
 
-def _refuse_contradicted(seen: Seen) -> None:
-    """Raises Refused where this boot is declared alive: that statement would win."""
-    from ebbtide.actors.edges.kubernetes.node_view import project_node
-
-    name = seen.node.metadata.name
-    if who := alive_by(project_node(seen.node)):
-        raise Refused(
-            f"{who} has declared that {name} lives, and that wins: ask, then take it back with"
-            f" 'ebbtide outage declare {name} --alive --withdraw'"
-        )
-
-
-def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> dict[str, Any]:
-    """The annotation's content; ``at`` distinguishes it from an expired one with the same words."""
-    from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
-
-    said = {"uid": seen.uid, "boot": seen.boot, "mark": seen.mark, "by": by, "seconds": seconds}
-    said |= {"at": rfc3339_now()}
-    return said | ({"reason": reason} if reason else {})
-
-
-def alive_statement_of(node: ApiNode, by: str, seconds: int, reason: str) -> dict[str, Any]:
-    """The same for a running node. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
-
-    boot = node.status.node_info.boot_id
-    if not boot:
-        raise Refused(f"{node.metadata.name} has no boot id in its status: it has never been heard of")
-    said = {"uid": node.metadata.uid, "boot": boot, "by": by, "seconds": seconds, "at": rfc3339_now()}
-    return said | ({"reason": reason} if reason else {})
-
-
-def annotation(statement: dict[str, Any] | None, *, alive: bool = False) -> dict[str, str | None]:
+def annotation(statement: Statement | None, *, alive: bool) -> dict[str, str | None]:
     import msgspec
 
     from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, DECLARED_ANNOTATION
@@ -145,52 +157,33 @@ def annotation(statement: dict[str, Any] | None, *, alive: bool = False) -> dict
     return {ALIVE_ANNOTATION if alive else DECLARED_ANNOTATION: text}
 
 
-async def get_node(cluster: Cluster, name: str) -> ApiNode:
-    """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, node_path
-
-    node = await cluster.one(node_path(name), ApiNode)
-    if node is None:
-        raise Refused(f"there is no Node {name}: 'kubectl get nodes' lists them")
-    return node
-
-
-async def annotate(cluster: Cluster, node: ApiNode, annotations: dict[str, str | None]) -> None:
-    """Only if the Node has the same UID. Raises Refused."""
+async def annotate(cluster: Cluster, seen: Seen, annotations: dict[str, str | None], **meta: str) -> Answer:
+    """Only if the Node has the same UID, and the further ``meta``. Raises Refused, but for a conflict."""
     from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, node_path
 
-    meta = node.metadata
-    body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
-    answer = await cluster.call("PATCH", node_path(meta.name), body, MERGE_PATCH)
-    if not answer.ok:
-        raise refused(answer, f"patch the Node {meta.name}")
+    body = {"metadata": {"uid": seen.view.uid, **meta, "annotations": annotations}}
+    answer = await cluster.call("PATCH", node_path(seen.view.name), body, MERGE_PATCH)
+    if not answer.ok and not (meta and answer.code == HTTP_CONFLICT):
+        raise refused(answer, f"patch the Node {seen.view.name}")
+    return answer
 
 
-async def write(cluster: Cluster, name: str, seen: Seen, statement: dict[str, Any]) -> None:
+async def write_off(cluster: Cluster, name: str, seen: Seen, statement: Statement) -> None:
     """Only if the Node did not change since the comparison. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, node_path
-
     for _ in range(TRIES_MAX):
         now = await read_node(cluster, name)
         refuse_living(now, seen)
-        meta = {"uid": now.uid, "resourceVersion": now.node.metadata.resource_version}
-        body = {"metadata": {**meta, "annotations": annotation(statement)}}
-        answer = await cluster.call("PATCH", node_path(name), body, MERGE_PATCH)
-        if answer.ok:
+        version = now.node.metadata.resource_version
+        if (await annotate(cluster, now, annotation(statement, alive=False), resourceVersion=version)).ok:
             return
-        if answer.code != HTTP_CONFLICT:
-            raise refused(answer, f"patch the Node {name}")
     raise Refused(f"{name} was changed by others at each of {TRIES_MAX} tries: try again")
 
 
 async def withdraw_statement(cluster: Cluster, name: str, *, alive: bool) -> tuple[bool, bool]:
     """Whether an annotation existed, and whether our taint is set. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.node_view import project_node
-
-    node = await get_node(cluster, name)
-    tainted = project_node(node).taint == "ours"
+    seen = await read_node(cluster, name, lease=False)
     nothing = annotation(None, alive=alive)
-    if not nothing.keys() & node.metadata.annotations.keys():
-        return False, tainted
-    await annotate(cluster, node, nothing)
-    return True, tainted
+    existed = bool(nothing.keys() & seen.node.metadata.annotations.keys())
+    if existed:
+        await annotate(cluster, seen, nothing)
+    return existed, seen.view.taint == "ours"

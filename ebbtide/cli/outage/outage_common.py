@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ from ebbtide.cli.common.guard import Refused
 from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, JsonObject
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, ApiNode, JsonObject
     from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
@@ -29,7 +29,6 @@ T = TypeVar("T")
 ANSWER_SECONDS_MAX = 10.0
 #: Objects in one part of a list, of some KiB each.
 PART_OBJECTS = 250
-KUBECONFIG_VARIABLE = "KUBECONFIG"
 #: A leader renews every 2 s; after this time without a change there is none. Only this machine's clock is
 #: used: a person's may be wrong by more than a Lease counts.
 LEADER_SECONDS_MAX = 6.0
@@ -46,13 +45,14 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from ebbtide.config import fields as kinds
 
-        name = str(value)
-        if self.name == "namespace":
-            pattern, length_max, dots = kinds.DNS_LABEL, kinds.LABEL_LENGTH_MAX, ""
-        else:
-            pattern, length_max, dots = kinds.DNS_SUBDOMAIN, kinds.SUBDOMAIN_LENGTH_MAX, ", dots"
+        name, dots = str(value), self.name != "namespace"
+        pattern, length_max = (
+            (kinds.DNS_SUBDOMAIN, kinds.SUBDOMAIN_LENGTH_MAX)
+            if dots
+            else (kinds.DNS_LABEL, kinds.LABEL_LENGTH_MAX)
+        )
         if len(name) > length_max or not pattern.fullmatch(name):
-            of = f"small letters, digits{dots} and '-', {length_max} at most"
+            of = f"small letters, digits{', dots' if dots else ''} and '-', {length_max} at most"
             self.fail(f"{name!r} is no name of a {self.name}: {of}", param, ctx)
         return name
 
@@ -62,7 +62,7 @@ NODE_NAME, POD_NAME, NAMESPACE_NAME = Named("Node"), Named("pod"), Named("namesp
 kubeconfig_option = click.option(
     "--kubeconfig",
     metavar="PATH",
-    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    help="The API server and your identity there: a file, or in-cluster for the pod's service account."
     "  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
 )
 
@@ -84,22 +84,15 @@ def chosen_kubeconfig(given: str | None) -> Path | None:
 
     if given == IN_CLUSTER:
         return None
-    if given is not None:
-        named, why = [given], "--kubeconfig"
-    else:
-        named, why = os.environ.get(KUBECONFIG_VARIABLE, "").split(os.pathsep), KUBECONFIG_VARIABLE
-    named = [each for each in named if each]
-    found = next((path for path in map(Path, named) if path.is_file()), None)
-    if found is not None:
-        return found
-    if named:
-        raise Refused(f"{why} names {named[0]}, which is no file: name a kubeconfig with --kubeconfig PATH")
-    usual = Path.home() / ".kube" / "config"
-    if usual.is_file():
-        return usual
-    if in_a_pod():
+    # kubectl merges the files of KUBECONFIG; in one file a context has its plain meaning.
+    named = [given] if given else list(filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep)))
+    for path in [Path(each) for each in named] or [Path.home() / ".kube" / "config"]:
+        if path.is_file():
+            return path
+    if in_a_pod() and not named:
         return None
-    raise Refused(f"there is no {usual}, and this is no pod: name a kubeconfig with --kubeconfig PATH")
+    places = ", ".join(named) or "~/.kube/config"
+    raise Refused(f"the kubeconfig is {places}, which is no file: name one with --kubeconfig PATH")
 
 
 class Cluster:
@@ -154,6 +147,28 @@ class Cluster:
         return found
 
 
+class Look:
+    """Objects as plain values. A refused request is noted in ``unseen``, and its objects count as absent."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.unseen: list[str] = []
+
+    async def may(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await work()
+        except Refused as error:
+            if error.message not in self.unseen:
+                self.unseen.append(error.message)
+            return None
+
+    async def some(self, path: str, **fields: object) -> list[JsonObject]:
+        return await self.may(lambda: self.cluster.some(path, dict[str, Any], **fields)) or []
+
+    async def one(self, path: str) -> JsonObject | None:
+        return await self.may(lambda: self.cluster.one(path, dict[str, Any]))
+
+
 def decoded(answer: Answer, what: str, kind: type[T]) -> T:
     """Raises Refused for a refusal or an unreadable answer."""
     import msgspec
@@ -170,7 +185,7 @@ def refused(answer: Answer, what: str) -> Refused:
     """In the server's own words, for a person."""
     said = status_text(answer)
     if answer.code == HTTP_UNAUTHORIZED:
-        return Refused("the API server does not know who we are (401): the kubeconfig's user is out of date")
+        return Refused("the API server does not know us (401): the kubeconfig's user is out of date")
     if answer.code == HTTP_FORBIDDEN:
         return Refused(said or f"the API server does not let us {what} (403)")
     return Refused(f"the API server refuses to {what}: {answer.code} {said}".rstrip())
@@ -208,7 +223,34 @@ def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]
     return trio.run(linked)
 
 
-# --- a node, as a person is told of it ---------------------------------------------------------------
+# --- a node ------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """A Node and its lease. ``mark``: the lease's renewTime; empty: it has none."""
+
+    node: ApiNode
+    view: NodeView
+    mark: str = ""
+    lease_seconds: int = 0
+
+    @property
+    def ready(self) -> str:
+        """``Ready``, ``NotReady``, ``Unknown``, or a text for a missing condition."""
+        return ready_text(self.node.status.conditions)
+
+
+async def see_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen | None:
+    """None: no such Node. Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, node_path
+    from ebbtide.actors.edges.kubernetes.node_view import ApiLease, lease_path, project_lease, project_node
+
+    node = await cluster.one(node_path(name), ApiNode)
+    if node is None:
+        return None
+    found = await cluster.one(lease_path(name), ApiLease) if lease else None
+    view = project_lease(found or ApiLease())
+    return Seen(node, project_node(node), view.mark, view.seconds)
 
 
 def age_seconds(text: object, *, signed: bool = False) -> float:
@@ -240,7 +282,6 @@ def alive_by(node: NodeView) -> str:
 
 
 def ready_text(conditions: list[JsonObject]) -> str:
-    """``Ready``, ``NotReady``, ``Unknown``, or a text for a missing condition."""
     from ebbtide.actors.edges.kubernetes.api_calls import find_condition
 
     status = (find_condition(conditions, "Ready") or {}).get("status")
@@ -253,30 +294,25 @@ LEADER_LEASE = "ebbtide-outage"
 
 async def leader_of(cluster: Cluster, namespace: str) -> str | None:
     """The holder that renews the controller's Lease; empty: none; None: no right to read it."""
-    import trio
-
-    holder, renewed = await _lease(cluster, namespace)
-    if not holder:
-        return holder
-    with trio.move_on_after(LEADER_SECONDS_MAX):
-        while True:
-            await trio.sleep(LEADER_LOOK_SECONDS)
-            now, renewed_now = await _lease(cluster, namespace)
-            if not now or renewed_now != renewed:
-                return now
-    return ""
-
-
-async def _lease(cluster: Cluster, namespace: str) -> tuple[str | None, str]:
-    """Its holder, as from `leader_of`, and the time of its renewal."""
     from urllib.parse import quote
 
+    import trio
+
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+
+    async def lease() -> tuple[str, str]:
+        found: JsonObject = await cluster.one(path, dict[str, Any]) or {}
+        spec = found.get("spec") or {}
+        return str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+
     try:
-        found = await cluster.one(path, dict[str, dict[str, Any] | str])
+        holder, renewed = await lease()
+        with trio.move_on_after(LEADER_SECONDS_MAX if holder else 0):
+            while True:
+                await trio.sleep(LEADER_LOOK_SECONDS)
+                holder, renewed_now = await lease()
+                if not holder or renewed_now != renewed:
+                    return holder
     except Refused:
-        return None, ""
-    spec = found.get("spec") if found is not None else None
-    if not isinstance(spec, dict):
-        return "", ""
-    return str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+        return None
+    return ""

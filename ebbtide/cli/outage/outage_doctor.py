@@ -1,18 +1,19 @@
 """``ebbtide outage doctor``: would an outage of each node be recovered?
 
-It reads the cluster with a person's rights, and asks the proof sources from here; `ebbtide.outage.checks`
-judges the result.
+`cluster_looks` reads the cluster with a person's rights, and asks the proof sources from here;
+`ebbtide.outage.checks` judges the result.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Struct
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
-from ebbtide.cli.common.output import NarrowTable, show, show_json
+from ebbtide.cli.common.output import Heading, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.cluster_looks import gather
 from ebbtide.cli.outage.outage_common import (
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ebbtide.outage.checks import NodeCheck
 
 
-DIAGNOSIS_VERSION = 1
-
 EPILOG = """\b
 Examples:
   ebbtide outage doctor --config outage.yaml
@@ -39,11 +38,27 @@ it where these files are, best in the controller's pod. Only looks. Exit code 1:
 """
 
 
-def source_text(node: NodeCheck) -> str:
-    """``redfish 10.0.0.7: on``."""
+class NodeProof(Struct):
+    """``proof``: the answers of its sources, such as ``redfish 10.0.0.7: on``."""
+
+    name: Annotated[str, Heading("NODE")]
+    pool: Annotated[str, Heading("POOL")]
+    ready: Annotated[bool, Heading("READY")]
+    proof: Annotated[str, Heading("PROOF")]
+
+
+class OutageDiagnosis(Struct, kw_only=True, tag_field="kind", tag="OutageDiagnosis"):
+    version: int = 1
+    recoverable: bool
+    findings: list[dict[str, Any]]
+    nodes: list[NodeProof]
+
+
+def node_proof(node: NodeCheck) -> NodeProof:
     said = [f"{each.source} {each.name}: {each.error or each.verdict}" for each in node.sources]
-    believed = f"only what stands on the Node ({', '.join(node.believes)})" if node.believes else "nothing"
-    return "; ".join(said) or believed
+    believed = ", ".join(node.pool.believe)
+    stated = f"only statements on the Node ({believed})" if believed else "none"
+    return NodeProof(node.name, node.pool.name, node.ready, "; ".join(said) or stated)
 
 
 @click.command(epilog=EPILOG)
@@ -76,23 +91,16 @@ def doctor(
         lambda each: gather(each, loaded, where, configured=config is not None),
     )
     findings = examine(seen)
-    healthy = not any(finding.level == "critical" for finding in findings)
-    rows = [(each.name, each.pool, "yes" if each.ready else "no", source_text(each)) for each in seen.nodes]
+    found = OutageDiagnosis(
+        recoverable=not any(finding.level == "critical" for finding in findings),
+        findings=[finding.document for finding in findings],
+        nodes=list(map(node_proof, seen.nodes)),
+    )
     if output == "json":
-        show_json(
-            {
-                "kind": "OutageDiagnosis",
-                "version": DIAGNOSIS_VERSION,
-                "recoverable": healthy,
-                "findings": [finding._asdict() for finding in findings],
-                "nodes": [
-                    {"name": name, "pool": pool, "ready": ready == "yes", "proof": proof}
-                    for name, pool, ready, proof in rows
-                ],
-            }
-        )
-        return DONE if healthy else NOT_SO
-    print_findings(findings, "ok: an outage of each node would be recovered")
-    show("")
-    show(NarrowTable(("NODE", "POOL", "READY", "PROOF"), rows))
-    return DONE if healthy else NOT_SO
+        show_json(found)
+    else:
+        print_findings(findings, "ok: an outage of each node would be recovered")
+        if found.nodes:
+            show("")
+            show(struct_table(found.nodes))
+    return DONE if found.recoverable else NOT_SO

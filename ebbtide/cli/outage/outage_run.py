@@ -13,8 +13,8 @@ Examples:
   ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
   ebbtide outage run --config /etc/ebbtide/config.yaml              # in a pod, by its service account
 
-Two replicas with one Lease are enough: the one that does not lead waits. Ended by SIGTERM it gives the Lease
-back, and leaves what stands on the nodes as it is.
+Two replicas with one Lease are enough: one leads, the other waits. At SIGTERM the leader gives the Lease
+back; taints stay.
 """
 
 
@@ -28,7 +28,7 @@ back, and leaves what stands on the nodes as it is.
 @click.option(
     "--kubeconfig",
     metavar="PATH",
-    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    help="The API server and your identity there: a file, or in-cluster for the pod's service account."
     "  [default: in-cluster in a pod]",
 )
 @click.option(

@@ -1,21 +1,24 @@
-"""How an outage stands, from its record alone: what `ls` and `status` tell, and the journals that they read.
+"""The summary of an outage from its record, for `ls` and `status`, and the journals that they read.
 
-Pure but for the reading. ``now_wall_ns`` is the clock of whoever asks; it is only ever shown.
+``now_wall_ns`` is this machine's clock, only for display.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import Refused, worst
+from ebbtide.cli.common.output import Heading
 from ebbtide.cli.outage.outage_common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.messages import plural
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.outage_record import OPEN, AttachmentRecord, OutageRecord, Statement, Subject
+from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
 from ebbtide.events.units import short_span, span_s
 
 if TYPE_CHECKING:
@@ -32,38 +35,101 @@ SINGLY_MAX = 20
 PERMIT = "permit"
 
 
-class Hanging(NamedTuple):
-    """A pod or a volume that is not over, and what it waits for."""
+class SubjectSummary(Struct, frozen=True, rename="camel"):
+    """A pod or volume that hung; ``waits_for``: empty once it ended."""
 
-    kind: str
-    label: str
-    waits: str
+    name: str
+    outcome: Annotated[str, Heading("IS")]
+    waits_for: Annotated[str, Heading("WAITS FOR")]
+    ended: str | None
 
 
-class OutageSummary(NamedTuple):
-    """``phase``: the stage it is in, or its outcome. ``proof``: whose word counts, until when by the clock of
-    the leader's machine, or whose the taint was set for. ``brake``: what the storm brake said last.
+class PodSummary(SubjectSummary, frozen=True):
+    name: Annotated[str, Heading("POD")]
+
+
+class VolumeSummary(SubjectSummary, frozen=True):
+    name: Annotated[str, Heading("VOLUME")]
+
+
+class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
+    """An outage at the end of its record, as in ``outage ls -o json``; times by the clock of the leader's
+    machine.
+
+    ``phase``: its stage, or its outcome. ``proof``: the accepted statement's author, with ``proof_until``, or
+    the taint's. ``sources``: each one's last answer. ``brake``: the storm brake's. ``reminder``: a person's
+    next step.
     """
 
-    record: OutageRecord
+    id: str
+    trace_id: str
+    node: str
+    node_uid: str
+    boot_id: str
+    started: str
+    outcome: str
     phase: str
-    waits: str
+    waits_for: str = ""
+    reason: str
     proof: str
-    proof_until_wall_ns: int | None
-    opposed: tuple[str, ...]
-    refused: tuple[Statement, ...]
+    proof_until: str | None = None
+    contradicted_by: tuple[str, ...] = ()
+    not_counted: tuple[Statement, ...] = ()
+    sources: dict[str, str]
     brake: str
-    tainted: bool
-    hangs: tuple[Hanging, ...]
-    reminder: str
+    tainted: bool = False
+    out_of_service: str | None
+    untainted: str | None
+    returned: str | None
+    same_boot: bool | None
+    effect: str
+    pods: tuple[PodSummary, ...]
+    volumes: tuple[VolumeSummary, ...]
+    reminder: str = ""
+    last_boot: LastBootStated | None
+    alarms: tuple[Alarm, ...]
 
     @property
     def is_open(self) -> bool:
-        return self.record.outcome == OPEN
+        return self.outcome == OPEN
 
 
 def summary_of(record: OutageRecord) -> OutageSummary:
-    """How it stands at the end of its record."""
+    def moment(at_ns: int | None) -> str | None:
+        return None if at_ns is None else rfc3339(record.started_wall_ns + at_ns)
+
+    def fields(each: Subject) -> dict[str, Any]:
+        ended = moment(each.ended_ns)
+        return {"name": each.label, "outcome": each.outcome, "waits_for": waits_for(each), "ended": ended}
+
+    summary = OutageSummary(
+        id=record.id,
+        trace_id=record.trace_id,
+        node=record.node,
+        node_uid=record.node_uid,
+        boot_id=record.boot_id,
+        started=rfc3339(record.started_wall_ns),
+        outcome=record.outcome,
+        phase=record.outcome,
+        reason=record.reason,
+        proof=record.proof,
+        sources={who: said.reason for who, said in sorted(record.sources.items())},
+        brake=_brake(record),
+        out_of_service=moment(record.out_ns),
+        untainted=moment(record.untainted_ns),
+        returned=moment(record.returned_ns),
+        same_boot=record.same_boot if record.returned_ns is not None else None,
+        effect=record.effect,
+        pods=tuple(PodSummary(**fields(each)) for each in record.pods),
+        volumes=tuple(VolumeSummary(**fields(each)) for each in record.attachments),
+        last_boot=record.last_boot,
+        alarms=record.alarms,
+    )
+    return _with_statements(summary, record) if summary.is_open else summary
+
+
+def _with_statements(summary: OutageSummary, record: OutageRecord) -> OutageSummary:
+    """Of an open outage: the statements in force, and its stage."""
     accepted: Statement | None = None
     opposed: dict[str, str] = {}
     refused: dict[str, Statement] = {}
@@ -80,38 +146,24 @@ def summary_of(record: OutageRecord) -> OutageSummary:
                 opposed[said.who] = f"{said.who}: {said.text}"
             case "contradiction-ended":
                 opposed.pop(said.who, None)
-    # Who does not say so any more is not refused any more.
     says_off = {who for who, said in record.sources.items() if said.reason == "off"}
-    refused = {who: said for who, said in refused.items() if who in says_off}
-    is_open = record.outcome == OPEN
+    until_ns = accepted.until_ns if accepted is not None else None
     last = record.course[-1] if record.course else None
-    until_ns = accepted.until_ns if accepted is not None and is_open else None
-    hangs = [
-        Hanging(
-            "volume" if isinstance(each, AttachmentRecord) else "pod",
-            each.label,
-            waits_for(each),
-        )
-        for each in record.subjects
-        if each.ended_ns is None
-    ]
-    return OutageSummary(
-        record=record,
-        phase=last.what if is_open and last is not None else record.outcome,
-        waits=last.text if is_open and last is not None else "",
-        proof=accepted.who if accepted is not None and is_open else record.proof,
-        proof_until_wall_ns=None if until_ns is None else record.started_wall_ns + until_ns,
-        opposed=tuple(opposed.values()) if is_open else (),
-        refused=tuple(refused.values()) if is_open else (),
-        brake=_brake(record),
-        tainted=record.out_ns is not None and record.untainted_ns is None and is_open,
-        hangs=tuple(hangs),
-        reminder=_reminder(record) if is_open else "",
+    return replace(
+        summary,
+        phase=last.what if last is not None else OPEN,
+        waits_for=last.text if last is not None else "",
+        proof=accepted.who if accepted is not None else record.proof,
+        proof_until=None if until_ns is None else rfc3339(record.started_wall_ns + until_ns),
+        contradicted_by=tuple(opposed.values()),
+        not_counted=tuple(said for who, said in refused.items() if who in says_off),
+        tainted=record.out_ns is not None and record.untainted_ns is None,
+        reminder=_reminder(record),
     )
 
 
 def waits_for(subject: Subject) -> str:
-    """What was said last of why it still hangs; empty: it does not, or nobody has said."""
+    """Its last reason; empty: it has ended, or has none."""
     return subject.waits[-1].reason if subject.ended_ns is None and subject.waits else ""
 
 
@@ -121,95 +173,22 @@ def _brake(record: OutageRecord) -> str:
         return ""
     if last.ended_ns is None:
         return "asked, and has not answered"
-    return "lets it" if last.result == "done" else last.reason or last.result
+    return "grants it" if last.result == "done" else last.reason or last.result
 
 
 def _reminder(record: OutageRecord) -> str:
-    """What a person has to do about an outage that does not end by itself."""
     if record.recovered_ns is None or record.returned_ns is not None:
         return ""
     hung = f"{', '.join(record.unrecovered)} still hang" if record.unrecovered else "all that hung is over"
     taint = "the taint stays until it does"
     if record.untainted_ns is not None:
-        taint = "somebody else has taken our taint away; it is not set again in this outage"
+        taint = "our taint was removed by another client; it is not set again in this outage"
     return f"{record.node} has not come back: {hung}, and {taint}. Start the machine, or delete the Node"
 
 
-def hangs_text(summary: OutageSummary) -> str:
-    """``2 pods, 1 volume``; empty for nothing."""
-    counts = {kind: sum(each.kind == kind for each in summary.hangs) for kind in ("pod", "volume")}
-    return ", ".join(plural(count, kind) for kind, count in counts.items() if count)
-
-
-def since_text(record: OutageRecord, now_wall_ns: int) -> str:
-    """How long ago it began."""
-    return short_span(max(0, now_wall_ns - record.started_wall_ns) / NS_PER_SECOND)
-
-
-def summary_document(summary: OutageSummary) -> dict[str, Any]:
-    """In the words of `outage ls -o json`."""
-    record = summary.record
-    until_ns = summary.proof_until_wall_ns
-    return {
-        "id": record.id,
-        "traceId": record.trace_id,
-        "node": record.node,
-        "nodeUid": record.node_uid,
-        "bootId": record.boot_id,
-        "started": rfc3339(record.started_wall_ns),
-        "outcome": record.outcome,
-        "phase": summary.phase,
-        "waitsFor": summary.waits,
-        "reason": record.reason,
-        "proof": summary.proof,
-        "proofUntil": None if until_ns is None else rfc3339(until_ns),
-        "contradictedBy": list(summary.opposed),
-        "notCounted": [{"who": each.who, "why": each.text} for each in summary.refused],
-        "sources": [
-            {"who": who, "says": said.reason, "at": _moment(record, said.at_ns)}
-            for who, said in sorted(record.sources.items())
-        ],
-        "brake": summary.brake,
-        "tainted": summary.tainted,
-        "outOfService": _moment(record, record.out_ns),
-        "untainted": _moment(record, record.untainted_ns),
-        "returned": _moment(record, record.returned_ns),
-        "sameBoot": record.same_boot if record.returned_ns is not None else None,
-        "effect": record.effect,
-        "hangs": [each._asdict() for each in summary.hangs],
-        "pods": [_subject_document(record, each) for each in record.pods],
-        "volumes": [_subject_document(record, each) for each in record.attachments],
-        "reminder": summary.reminder,
-        "lastBoot": None if record.last_boot is None else _boot_document(record.last_boot),
-        "alarms": [{"code": each.code, "text": each.text} for each in record.alarms],
-    }
-
-
-def _moment(record: OutageRecord, at_ns: int | None) -> str | None:
-    """By the clock of the leader's machine."""
-    return None if at_ns is None else rfc3339(record.started_wall_ns + at_ns)
-
-
-def _subject_document(record: OutageRecord, subject: Subject) -> dict[str, Any]:
-    return {
-        "name": subject.label,
-        "outcome": subject.outcome,
-        "waitsFor": waits_for(subject),
-        "ended": _moment(record, subject.ended_ns),
-    }
-
-
-def _boot_document(ended: LastBootStated) -> dict[str, Any]:
-    return {
-        "bootId": ended.boot_id,
-        "ending": ended.ending,
-        "why": ended.why,
-        "wave": ended.wave if ended.wave >= 0 else None,
-        "alive": rfc3339(ended.alive_wall_ns) if ended.alive_wall_ns else None,
-        "journal": ended.journal_id,
-        "trace": ended.trace_id,
-        "saidBy": ended.said_by,
-    }
+def since_text(started_wall_ns: int, now_wall_ns: int) -> str:
+    """The age of its begin."""
+    return short_span(max(0, now_wall_ns - started_wall_ns) / NS_PER_SECOND)
 
 
 # --- reading -------------------------------------------------------------------------------------------
@@ -242,7 +221,7 @@ async def _outages_of(
     from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 
     def refuse(level: int, line: str) -> None:
-        # A controller would wait until somebody mends that.
+        # A controller would wait until it is repaired.
         raise Refused(line)
 
     place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "", refuse, journal.node)
@@ -258,7 +237,7 @@ async def _outages_of(
 async def _outages_together(
     cluster: Cluster, namespace: str, wanted: Collection[str]
 ) -> dict[str, tuple[list[OutageRecord], Verdict]]:
-    """Of those of the ``wanted`` journals that lie in one piece, by the Node's UID. Raises Refused."""
+    """The ``wanted`` journals in one list, by the Node's UID; none in several parts. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.config_maps import read_journals
 
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
@@ -277,42 +256,27 @@ async def _outages_together(
     return {node_uid: read for node_uid, read in found.items() if node_uid not in parted}
 
 
-class Damaged(NamedTuple):
-    """A journal that cannot be read to its end: outages may be hidden behind the damage."""
+class Damaged(Struct, frozen=True, rename="camel"):
+    """A journal that cannot be read to its end: the damage may hide outages."""
 
     node: str
     node_uid: str
-    verdict: Verdict
+    state: str
+    text: str
 
     @property
     def line(self) -> str:
-        """For people, with what to do."""
         name = self.node or self.node_uid
-        return f"{name}: {self.verdict.banner}; 'ebbtide outage explain {name}' looks at what hangs now"
-
-    @property
-    def document(self) -> dict[str, str]:
-        """In the words of `-o json`."""
-        verdict = self.verdict
-        return {
-            "node": self.node,
-            "nodeUid": self.node_uid,
-            "state": verdict.state,
-            "text": verdict.banner,
-        }
+        return f"{name}: {self.text}; 'ebbtide outage explain {name}' looks at what hangs now"
 
 
 class Found(NamedTuple):
-    """Outages, oldest first, and the journals that may hide more of them; of so many ``journals`` in all."""
+    """Outages, oldest first; the damaged journals; the exit code; the number of ``journals``."""
 
     records: list[OutageRecord]
     damaged: list[Damaged]
-    journals: int = 0
-
-    @property
-    def code(self) -> int:
-        """The exit code: 0 where all journals could be read to their ends."""
-        return worst([each.verdict.exit_code for each in self.damaged])
+    code: int
+    journals: int
 
 
 async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJournal]) -> Found:
@@ -328,14 +292,17 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
         return found if found is not None else await _outages_of(cluster, namespace, journal)
 
     read = await for_each(journals, one)
+    verdicts = [verdict for _, verdict in read]
     return Found(
         sorted(
             (record for records, _ in read for record in records),
             key=lambda each: (each.started_wall_ns, each.node),
         ),
         [
-            Damaged(journal.node, journal.node_uid, verdict)
-            for journal, (_, verdict) in zip(journals, read, strict=True)
+            Damaged(journal.node, journal.node_uid, verdict.state, verdict.banner)
+            for journal, verdict in zip(journals, verdicts, strict=True)
             if verdict.state != "intact"
         ],
+        worst(each.exit_code for each in verdicts),
+        len(journals),
     )

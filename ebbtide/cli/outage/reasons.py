@@ -1,12 +1,14 @@
-"""Why a pod is still Terminating, or its volume still attached, and what a person can do about it.
+"""Why a pod is still Terminating, or its volume still attached, and the cures: a pure function of a `Scene`.
 
-`causes` is a pure function of a `Scene`. `actors.hang` judges what the controller judges as well.
+`actors.hang` has the rules that the controller shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
 from ebbtide.events.units import short_span
@@ -18,7 +20,7 @@ COLLECTOR_SECONDS = 40.0
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
-class NodeScene(NamedTuple):
+class NodeScene(Struct, frozen=True, rename="camel"):
     """``ready``: ``Ready``, ``NotReady``, ``Unknown``, or its other condition. ``heard``: the age of its last
     lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
     it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
@@ -42,7 +44,7 @@ class NodeScene(NamedTuple):
         return self.there and self.ready in ("NotReady", "Unknown")
 
 
-class PodScene(NamedTuple):
+class PodScene(Struct, frozen=True, rename="camel"):
     """``deleted``: seconds since its deletion was due (negative: within its grace); None: not Terminating.
     ``running``: its statuses report a running container. ``asked``: the user asked about it.
     """
@@ -61,9 +63,10 @@ class PodScene(NamedTuple):
     asked: bool = True
 
 
-class AttachmentScene(NamedTuple):
+class AttachmentScene(Struct, frozen=True, rename="camel"):
     """``deleting``: seconds since its detach was asked for; None: it was not. ``error``: the driver's own
     text. ``in_use``: the kubelet's last report. ``claim``: ``namespace/name`` of its volume's claim.
+    ``timer``: `timer_text`.
     """
 
     name: str
@@ -75,9 +78,10 @@ class AttachmentScene(NamedTuple):
     finalizers: tuple[str, ...] = ()
     error: str = ""
     in_use: bool | None = None
+    timer: str = ""
 
 
-class Scene(NamedTuple):
+class Scene(Struct, frozen=True, rename="camel"):
     """``node``: the node asked about, or the pod's; None: the pod has none. ``leader``: the holder of the
     controller's Lease; empty: none, None: it may not be read. ``unseen``: what could not be read.
     """
@@ -98,7 +102,7 @@ class Scene(NamedTuple):
         return [pod for pod in self.pods if pod.node == attachment.node and attachment.claim in pod.claims]
 
 
-class Cause(NamedTuple):
+class Cause(Struct, frozen=True, rename="camel"):
     """``code`` is stable. ``do``: the cures, in order."""
 
     code: str

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.cli.doctor import print_findings
 from ebbtide.cli.outage.cluster_looks import LEASES_NAMESPACE, rights
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
+from ebbtide.outage.configuration import ClusterApi, Ipmi, OutageConfiguration, Pool, PowerOff
 from tests.commands import same_as_golden
 from tests.deploy.rendering import rendered
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID, OTHER = "4c4c4544-0042-3510-8052-b4c04f4d3132", "4c4c4544-0042-3510-8052-b4c04f4d3133"
 BMC = SourceCheck("redfish", "10.0.0.7", "on", "systemUUID", UUID)
-ONE = NodeCheck("worker-1", "rack", True, UUID, "", "none", ("csi.example.test",), ("declared",), (BMC,))
+VIEW = NodeView("worker-1", "u", "1", "b", "True", UUID, "", "none", (), "")
+ONE = NodeCheck(VIEW, Pool(name="rack", believe=("declared",)), ("csi.example.test",), (BMC,))
 TWO = ONE._replace(
-    name="worker-2", system_uuid=OTHER, sources=(BMC._replace(name="10.0.0.8", identity=OTHER),)
+    view=VIEW._replace(name="worker-2", system_uuid=OTHER),
+    sources=(BMC._replace(name="10.0.0.8", identity=OTHER),),
 )
 DISK = VolumeCheck("pv-1", "shop/data-db-0", "csi", "csi.example.test")
 WELL = ClusterCheck(
@@ -26,12 +31,27 @@ WELL = ClusterCheck(
 STORED = WELL._replace(volumes=(DISK,), attached={"csi.example.test": True})
 
 
-def first(**fields: object) -> ClusterCheck:
-    return WELL._replace(nodes=(ONE._replace(**fields), TWO))  # type: ignore[arg-type]  # by name
+def first(sources: tuple[SourceCheck, ...] = (BMC,), alive: str = "", **fields: object) -> ClusterCheck:
+    """``fields``: of the first node's view."""
+    view = VIEW._replace(**fields)  # type: ignore[arg-type]  # by name
+    return WELL._replace(nodes=(ONE._replace(view=view, sources=sources, alive=alive), TWO))
 
 
+def configured(**fields: object) -> ClusterCheck:
+    return WELL._replace(configuration=OutageConfiguration(**fields))  # type: ignore[arg-type]  # by name
+
+
+NEW = TWO._replace(view=VIEW._replace(name="new", system_uuid="u"), drivers=None, sources=())
 #: A cluster whose Machines are in the one that manages it.
-NOTED = first(machine=True, believes=("remediator",))._replace(groups=("apps",))
+NOTED = first(machine=("default", "m"))
+NOTED = NOTED._replace(
+    nodes=(NOTED.nodes[0]._replace(pool=Pool(name="rack", believe=("remediator",))), TWO), groups=("apps",)
+)
+HELD = Pool(
+    name="rack",
+    ipmi=Ipmi(username_file="/u", password_file="/p", address="x"),
+    power_off=PowerOff(after_ns=60 * NS_PER_SECOND),
+)
 
 
 @pytest.mark.parametrize(("seen", "found"), [
@@ -45,17 +65,17 @@ NOTED = first(machine=True, believes=("remediator",))._replace(groups=("apps",))
     (WELL._replace(denied=("patch nodes",)), ["critical rights"]),
     (WELL._replace(denied=None), ["note rights-unknown"]),
     (WELL._replace(policy=False), ["warning policy"]),
-    (WELL._replace(dry_run=True), ["warning dry-run"]),
+    (configured(dry_run=True), ["warning dry-run"]),
     (WELL._replace(configured=False), ["note no-configuration"]),
     (WELL._replace(unread=("list selfnoderemediations",)), ["warning remediator-rights"]),
     (NOTED, ["warning machine-elsewhere"]),
-    (NOTED._replace(managed=True), []),
+    (NOTED._replace(configuration=OutageConfiguration(cluster_api=ClusterApi(kubeconfig="/k"))), []),
     (NOTED._replace(groups=("apps", "cluster.x-k8s.io")), []),
     # The groups may not be seen, and a pool that does not believe it does not ask.
     (NOTED._replace(groups=()), []),
-    (first(machine=True)._replace(groups=("apps",)), []),
-    (WELL._replace(held=("metal", "old")), ["warning power-off-held"]),
-    (WELL._replace(effect="NoSchedule"), ["note no-schedule"]),
+    (first(machine=("default", "m"))._replace(groups=("apps",)), []),
+    (configured(pools=(HELD,)), ["warning power-off-held"]),
+    (configured(effect="NoSchedule"), ["note no-schedule"]),
     (WELL._replace(groups=("apps", "self-node-remediation.medik8s.io")), ["note other-remediator"]),
     (WELL._replace(tolerating=("shop/calm-0",)), ["warning tolerates"]),
     (WELL._replace(unseen=("you may not",)), ["note unseen"]),
@@ -66,21 +86,21 @@ NOTED = first(machine=True, believes=("remediator",))._replace(groups=("apps",))
     (first(sources=(BMC._replace(identity_kind="none", identity=""),)), ["critical source-no-identity"]),
     (first(sources=(BMC._replace(identity=OTHER),)), ["critical source-other-machine"]),
     (first(sources=(BMC._replace(verdict="off"),)), ["critical source-lies"]),
-    (first(ready=False, sources=(BMC._replace(verdict="off"),)), []),
+    (first(ready="False", sources=(BMC._replace(verdict="off"),)), []),
     (first(system_uuid="", sources=()), ["warning no-system-uuid", "warning no-source"]),
     (first(system_uuid=OTHER, sources=()), ["critical same-uuid", "warning no-source"]),
     (first(taint="other"), ["warning other-taint"]),
     (first(taint="ours"), []),
     (first(alive="db-2"), ["note declared-alive"]),
-    (first(alive="db-2", ready=False), ["warning declared-alive"]),
+    (first(alive="db-2", ready="False"), ["warning declared-alive"]),
     (STORED, ["note force-detach-timer"]),
     (STORED._replace(attached={}), ["warning driver-missing"]),
     (STORED._replace(attached={"csi.example.test": False}), ["note driver-no-attach"]),
     (STORED._replace(nodes=(ONE, TWO._replace(drivers=()))),
      ["warning driver-nowhere-else", "note force-detach-timer"]),
     (
-     STORED._replace(nodes=(ONE, TWO, TWO._replace(name="new", system_uuid="u", drivers=None, sources=()))),
-     ["warning no-source", "note no-csinode", "note force-detach-timer"]),
+     STORED._replace(nodes=(ONE, TWO, NEW)),
+     ["warning no-source", "note force-detach-timer", "note no-csinode"]),
     (WELL._replace(volumes=(VolumeCheck("pv-2", "shop/log", "local"),)), ["warning volume-local"]),
     (WELL._replace(volumes=(VolumeCheck("pv-2", "", "hostPath"),)), ["warning volume-local"]),
     (WELL._replace(volumes=(VolumeCheck("pv-2", "", "other"),)), []),
@@ -98,7 +118,7 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         denied=("patch nodes", "list pods"),
         policy=False,
         tolerating=tuple(f"shop/calm-{at}" for at in range(5)),
-        held=("rack",),
+        configuration=OutageConfiguration(pools=(HELD,)),
         nodes=(ONE._replace(sources=(BMC._replace(identity=OTHER),)), TWO._replace(sources=())),
     )
     print_findings(examine(ill))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.cli.common.output import show
-from ebbtide.cli.outage.outage_explain import lines
+from ebbtide.cli.outage.outage_explain import explanation, lines
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     NodeScene,
@@ -20,18 +21,18 @@ from tests.commands import same_as_golden
 
 GOLDEN = Path(__file__).parent / "golden"
 DOWN = NodeScene("worker", ready="Unknown", heard="7 min 3 s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
-OUT = DOWN._replace(taint="ours", effect="NoExecute")
+OUT = replace(DOWN, taint="ours", effect="NoExecute")
 WELL = NodeScene("worker")
 DB = PodScene(
     "shop/db-0", "worker", "StatefulSet/db", deleted=120.0, running=True, claims=("shop/data-db-0",)
 )
-BOUND = DB._replace(deleted=None, ready=True)
+BOUND = replace(DB, deleted=None, ready=True)
 HELD = ("external-attacher/csi-example-test",)
 DISK = AttachmentScene(
     "csi-1", "worker", "pv-1", "csi.example.test", "shop/data-db-0", finalizers=HELD, in_use=True
 )
-DETACHING = DISK._replace(deleting=90.0)
-REFUSED = DETACHING._replace(error="rpc error: code = Internal desc = the array is busy")
+DETACHING = replace(DISK, deleting=90.0)
+REFUSED = replace(DETACHING, error="rpc error: code = Internal desc = the array is busy")
 
 
 def scene(node: NodeScene | None, *pods: PodScene, disk: AttachmentScene | None = None) -> Scene:
@@ -42,30 +43,30 @@ def scene(node: NodeScene | None, *pods: PodScene, disk: AttachmentScene | None 
     ("what", "codes"),
     [
         (scene(DOWN, DB), ["node-down"]),
-        (scene(DOWN, DB._replace(finalizers=("x/y",))), ["node-down", "finalizers"]),
+        (scene(DOWN, replace(DB, finalizers=("x/y",))), ["node-down", "finalizers"]),
         (scene(DOWN, BOUND), ["node-down", "not-deleted"]),
-        (scene(DOWN._replace(there=False), DB), ["node-gone"]),
+        (scene(replace(DOWN, there=False), DB), ["node-gone"]),
         (scene(WELL, DB), ["kubelet-late"]),
-        (scene(WELL, DB._replace(deleted=-12.0)), ["within-grace"]),
-        (scene(WELL, DB._replace(finalizers=("x/y",))), ["finalizers"]),
+        (scene(WELL, replace(DB, deleted=-12.0)), ["within-grace"]),
+        (scene(WELL, replace(DB, finalizers=("x/y",))), ["finalizers"]),
         (scene(WELL, BOUND), ["nothing-hangs"]),
-        (scene(OUT, DB._replace(deleted=5.0)), ["collector-round"]),
+        (scene(OUT, replace(DB, deleted=5.0)), ["collector-round"]),
         (scene(OUT, DB), ["collector-late"]),
-        (scene(OUT, DB._replace(finalizers=("x/y",))), ["finalizers"]),
+        (scene(OUT, replace(DB, finalizers=("x/y",))), ["finalizers"]),
         (scene(OUT, BOUND), ["not-evicted"]),
-        (scene(OUT, BOUND._replace(tolerates=("NoExecute",))), ["tolerates"]),
-        (scene(OUT._replace(effect="NoSchedule"), BOUND), ["no-schedule"]),
+        (scene(OUT, replace(BOUND, tolerates=("NoExecute",))), ["tolerates"]),
+        (scene(replace(OUT, effect="NoSchedule"), BOUND), ["no-schedule"]),
         # Those that belong to the node are not waited for.
-        (scene(OUT, BOUND._replace(daemon=True)), ["nothing-hangs"]),
+        (scene(OUT, replace(BOUND, daemon=True)), ["nothing-hangs"]),
         (scene(OUT), ["nothing-hangs"]),
-        (scene(WELL._replace(taint="ours", effect="NoExecute"), BOUND), ["not-evicted", "taint-left"]),
+        (scene(replace(WELL, taint="ours", effect="NoExecute"), BOUND), ["not-evicted", "taint-left"]),
         (scene(OUT, disk=DISK), ["detach-late"]),
-        (scene(OUT, disk=DETACHING._replace(deleting=3.0)), ["detaching"]),
+        (scene(OUT, disk=replace(DETACHING, deleting=3.0)), ["detaching"]),
         (scene(OUT, disk=DETACHING), ["attacher-silent"]),
         (scene(OUT, disk=REFUSED), ["driver-refuses"]),
-        (scene(OUT, disk=DETACHING._replace(finalizers=("x/y",))), ["attachment-finalizers"]),
-        (scene(None, DB._replace(node="", deleted=None), disk=DISK), ["attached-elsewhere", "not-ready"]),
-        (scene(None, DB._replace(node="", deleted=None, waiting="Unschedulable")), ["not-ready"]),
+        (scene(OUT, disk=replace(DETACHING, finalizers=("x/y",))), ["attachment-finalizers"]),
+        (scene(None, replace(DB, node="", deleted=None), disk=DISK), ["attached-elsewhere", "not-ready"]),
+        (scene(None, replace(DB, node="", deleted=None, waiting="Unschedulable")), ["not-ready"]),
     ],
 )
 def test_the_cause_first(what: Scene, codes: list[str]) -> None:
@@ -77,14 +78,14 @@ def test_the_cause_first(what: Scene, codes: list[str]) -> None:
 @pytest.mark.parametrize(("what", "disk", "text"), [
     (scene(DOWN, DB), DISK, "never begins: the statuses of shop/db-0 say Running for ever"),
     (scene(DOWN, BOUND), DISK, "has not begun: shop/db-0 uses it and is not Terminating"),
-    (scene(DOWN, DB._replace(running=False)), DISK, "detaches it in 4 min at the earliest"),
-    (scene(DOWN, DB._replace(running=False, deleted=400.0)), DISK, "should have detached it 40 s ago"),
+    (scene(DOWN, replace(DB, running=False)), DISK, "detaches it in 4 min at the earliest"),
+    (scene(DOWN, replace(DB, running=False, deleted=400.0)), DISK, "should have detached it 40 s ago"),
     (scene(DOWN), DISK, "began when its last pod was gone; no object says when"),
     # It has no part in these.
     (scene(OUT, DB), DISK, ""),
     (scene(DOWN, DB), DETACHING, ""),
     (scene(WELL, DB), DISK, ""),
-    (scene(DOWN, DB), DISK._replace(node="another"), ""),
+    (scene(DOWN, DB), replace(DISK, node="another"), ""),
 ])  # fmt: skip
 def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> None:
     said = timer_text(what, disk)
@@ -95,10 +96,10 @@ def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> 
     ("name", "what"),
     [
         ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", ("you may not list leases",))),
-        ("refused", Scene("worker", OUT, (DB._replace(finalizers=("x/y",)),), (REFUSED,), "one_1234")),
+        ("refused", Scene("worker", OUT, (replace(DB, finalizers=("x/y",)),), (REFUSED,), "one_1234")),
     ],
 )
 def test_one_screen(name: str, what: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    for each in lines(what, causes(what)):
+    for each in lines(explanation(what)):
         show(each)
     same_as_golden(GOLDEN / f"explain-{name}.txt", capsys.readouterr().out)

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
-from ebbtide.cli.common.output import NarrowTable, show
+from ebbtide.cli.common.output import show, struct_table
 from ebbtide.cli.outage import outage_ls as ls
 from ebbtide.cli.outage import outage_summary as reading
 from ebbtide.cli.outage.outage_common import Cluster
-from ebbtide.cli.outage.outage_ls import HEADINGS, rows_of
-from ebbtide.cli.outage.outage_status import NodeNow, parts
-from ebbtide.cli.outage.outage_summary import OutageSummary, summary_of
+from ebbtide.cli.outage.outage_ls import line_of
+from ebbtide.cli.outage.outage_status import NodeNow, OutageStatus, parts
+from ebbtide.cli.outage.outage_summary import summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageBegan
-from ebbtide.events.record.outage_record import LeaderBefore, OutageFold
+from ebbtide.events.record.outage_record import LeaderBefore, OutageFold, OutageRecord
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
@@ -27,8 +27,8 @@ GOLDEN = Path(__file__).parent / "golden"
 NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 
-def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
-    """How it stands after so many steps."""
+def after(teller: OutageTeller, steps: int | None = None) -> OutageRecord:
+    """Its record after so many steps."""
     fold: OutageFold | None = None
     for header, records in teller.steps[:steps]:
         for raw in records:
@@ -39,32 +39,34 @@ def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
             if fold is not None:
                 fold.take(raw, header, None)
     assert fold is not None
-    return summary_of(fold.finish())
+    return fold.finish()
 
 
-def now_of(summary: OutageSummary) -> int:
+def now_of(record: OutageRecord) -> int:
     """Three hours after it began."""
-    return summary.record.started_wall_ns + 3 * 3600 * NS_PER_SECOND
+    return record.started_wall_ns + 3 * 3600 * NS_PER_SECOND
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     """Each moment of the story is a row: who is believed, what stands, what hangs, what is waited for."""
     moments = [after(recovered(), steps) for steps in range(2, 18)]
-    show(NarrowTable(HEADINGS, [row for each in moments for row in rows_of([each], now_of(each))]))
+    show(struct_table([line_of(each, now_of(each)) for each in moments]))
     same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
-    ("name", "summary"),
+    ("name", "record"),
     [
         ("recovering", after(recovered(), 11)),
         ("wrong", after(wrong(), 11)),
     ],
 )
-def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixture[str]) -> None:
-    for each in parts(summary, NOW, now_of(summary)):
+def test_one_node(name: str, record: OutageRecord, capsys: pytest.CaptureFixture[str]) -> None:
+    found = OutageStatus(node="node-1", now=NOW, outage=summary_of(record), damaged_journals=[])
+    for each in parts(found, record, now_of(record)):
         show(each)
-    print(summary.reminder)
+    assert found.outage is not None
+    print(found.outage.reminder)
     same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
 
 
@@ -93,6 +95,6 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
         found.append(await ls.read_outages(Cluster(server), "ebbtide", closed=closed))
     together, singly_read = found
     assert together == singly_read
-    assert [(each.node_uid, each.verdict.state) for each in together.damaged] == [("uid-2", "corrupt")]
+    assert [(each.node_uid, each.state) for each in together.damaged] == [("uid-2", "corrupt")]
     assert together.journals == len(scripts) + 1
     assert len(together.records) == (4 if closed else 2)

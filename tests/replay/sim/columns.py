@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebbtide.fleet import JOURNAL_COLUMNS, JOURNALS, JOURNALS_TABLE
+from ebbtide.fleet.fleet_rows import JOURNAL_COLUMNS, JOURNALS, JOURNALS_TABLE
 from ebbtide.replay.tables import KEY, OUTAGE_TABLES, TABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
@@ -23,9 +23,8 @@ def reference() -> str:
     of_journals = JOURNALS.metadata[b"doc"].decode()
     parts = []
     for table, text, columns in (*tables, (JOURNALS_TABLE, of_journals, JOURNAL_COLUMNS)):
-        rows = [f"| `{name}` | {kind} | {means} |" for name, kind, means in columns]
-        head = [f"### `{table}`: {text}", "", "| column | type | means |", "|---|---|---|"]
-        parts.append("\n".join([*head, *rows, ""]))
+        lines = [f"* `{name}` ({kind}): {means}" for name, kind, means in columns]
+        parts.append("\n".join([f"### `{table}`: {text}", "", *lines, ""]))
     return "\n".join(parts)
 
 

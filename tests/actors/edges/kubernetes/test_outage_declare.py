@@ -67,7 +67,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     )
     assert (ran.code, ran.out) == (
         0,
-        "declared: worker is off, says ann; 'ebbtide outage status worker' tells what follows\n",
+        "declared: worker is off, says ann; 'ebbtide outage status worker' shows what follows\n",
     )
     # What it is about was said before.
     for each in (kubelet.uid, "boot-1", mark, "Unknown", "2 h"):
@@ -76,10 +76,10 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200, at=said["at"])
     assert said["reason"] == "the rack is dark"
     ran = await declare(rights, "--withdraw")
-    assert (ran.code, ran.out) == (0, "withdrawn: nothing is declared of worker any more\n")
+    assert (ran.code, ran.out) == (0, "withdrawn: worker is no longer declared off\n")
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
     for words in (("--withdraw",), ("--off", "--withdraw")):
-        assert (await declare(rights, *words)).out == "nothing is declared of worker\n"
+        assert (await declare(rights, *words)).out == "worker is not declared off\n"
 
 
 async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
@@ -113,7 +113,9 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
         await kubelet.register()
         await kubelet.unheard()
         with pytest.raises(Refused, match="was made anew meanwhile"):
-            await declaration.write(cluster, "worker", seen, declaration.statement_of(seen, "ann", 60, ""))
+            await declaration.write_off(
+                cluster, "worker", seen, declaration.statement_of(seen, "ann", 60, "")
+            )
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
 
 

@@ -124,11 +124,11 @@ async def test_what_is_missing(
             "no-leader",
             "rights",
             "same-uuid",
-            "driver-nowhere-else",
-            "tolerates",
             "policy",
-            "no-csinode",
+            "tolerates",
+            "driver-nowhere-else",
             "force-detach-timer",
+            "no-csinode",
         ]
     finally:
         await neighbour.remove()

@@ -1,0 +1,244 @@
+"""What a new configuration would have done to all shutdowns of a fleet, added up.
+
+A shutdown for which nothing changes is only counted: memory grows with the workloads and nodes that change,
+and the worst nights are bounded.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+from msgspec import Struct, field
+
+from ebbtide.actors.policy.grace_periods import effective_periods
+from ebbtide.cli.common.guard import NOT_SO, worst
+from ebbtide.cli.common.output import Heading
+from ebbtide.cli.fleet.fleet_common import CODES, Engine, Pools, Problem, answers, planned_journals
+from ebbtide.config import load_named
+from ebbtide.events.record.format import rfc3339
+
+if TYPE_CHECKING:
+    from ebbtide.fleet.fleet_verbs import Decided
+
+#: The bounded number, by a gate's name.
+GATES = {"lost": "lost", "perhaps-lost": "perhaps_lost", "not-asked": "not_asked_count"}
+#: Workloads and nodes say more than a longer list.
+NIGHTS_MAX = 100
+
+
+class Changes(Struct, kw_only=True, rename="camel"):
+    """Pods with another outcome."""
+
+    saved: Annotated[int, Heading("SAVED", right=True)] = 0
+    perhaps_saved: Annotated[int, Heading("PERHAPS SAVED", right=True)] = 0
+    lost: Annotated[int, Heading("LOST", right=True)] = 0
+    perhaps_lost: Annotated[int, Heading("PERHAPS LOST", right=True)] = 0
+
+    def count(self, change: str) -> None:
+        name = change.replace("-", "_")
+        setattr(self, name, getattr(self, name) + 1)
+
+
+class PoolRisk(Changes, kw_only=True, rename="camel"):
+    """Shutdowns that were decided again, and their pods. ``pool`` None: in no pool."""
+
+    pool: Annotated[str | None, Heading("POOL")]
+    shutdowns: Annotated[int, Heading("SHUTDOWNS", right=True)] = 0
+    pods: Annotated[int, Heading("PODS", right=True)] = 0
+
+
+class WorkloadRisk(Changes, kw_only=True, rename="camel"):
+    workload: Annotated[str, Heading("WORKLOAD")]
+    priority: Annotated[int | None, Heading("PRIORITY", right=True)]
+
+
+class NodeRisk(Changes, kw_only=True, rename="camel"):
+    """A node's name is unique in its cluster, which is None where no path names it."""
+
+    cluster: Annotated[str | None, Heading("CLUSTER")]
+    node: Annotated[str, Heading("NODE")]
+
+
+class PodChange(Struct):
+    pod: str
+    change: str
+
+
+class Night(Struct, kw_only=True, rename="camel"):
+    """A shutdown that would have lost a pod, or perhaps."""
+
+    node: Annotated[str, Heading("NODE")]
+    shutdown: Annotated[str, Heading("WORST SHUTDOWN")]
+    started: Annotated[str, Heading("STARTED")]
+    lost: Annotated[int, Heading("LOST", right=True)]
+    perhaps_lost: Annotated[int, Heading("PERHAPS LOST", right=True)]
+    journal_id: str
+    location: Annotated[str, Heading("LOCATION")]
+    pods: list[PodChange]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (-self.lost, -self.perhaps_lost, self.started, self.node, self.shutdown)
+
+
+class Gate(NamedTuple):
+    """At most so many."""
+
+    name: str
+    most: int
+
+
+class GateVerdict(Struct):
+    gate: Annotated[str, Heading("GATE")]
+    found: Annotated[int, Heading("FOUND", right=True)]
+    holds: Annotated[bool, Heading("HOLDS")]
+
+
+class PeriodSeconds(Struct):
+    priority: int
+    seconds: int
+
+
+RiskT = TypeVar("RiskT", PoolRisk, WorkloadRisk, NodeRisk)
+
+
+class FleetWhatIf(Changes, kw_only=True, rename="camel", tag_field="kind", tag="FleetWhatIf"):
+    """``asked``: shutdowns that were decided again; ``same`` of them without any change. ``pools``: None
+    without ``--pools``.
+    """
+
+    version: int = 1
+    changed: list[str]
+    periods: list[PeriodSeconds]
+    journals: int = 0
+    shutdowns: int = 0
+    asked: int = 0
+    same: int = 0
+    pods: int = 0
+    pools: list[PoolRisk] | None = None
+    workloads: list[WorkloadRisk] = field(default_factory=list)
+    nodes: list[NodeRisk] = field(default_factory=list)
+    nights_count: int = 0
+    nights: list[Night] = field(default_factory=list)
+    not_asked_count: int = 0
+    not_asked: list[Problem] = field(default_factory=list)
+    gates: list[GateVerdict] = field(default_factory=list)
+
+
+class _Sum:
+    """Adds answers up."""
+
+    def __init__(self, found: FleetWhatIf, pools: Pools | None) -> None:
+        self.found, self._pools = found, pools
+        self.codes: set[int] = set()
+        self._of_pools: dict[str | None, PoolRisk] = {}
+        self._of_workloads: dict[tuple[str, int | None], WorkloadRisk] = {}
+        self._of_nodes: dict[tuple[str, str], NodeRisk] = {}
+
+    def add(self, answer: Decided) -> None:
+        found = self.found
+        self.codes.add(CODES[answer.state])
+        if answer.error:
+            # No shutdown is known to be in a torn tail.
+            found.not_asked_count += answer.state != "torn"
+            found.not_asked.append(
+                Problem(
+                    node=answer.node,
+                    shutdown=answer.shutdown or None,
+                    state=answer.state,
+                    journal_id=answer.journal_id,
+                    location=answer.location,
+                    why=answer.error,
+                )
+            )
+        if not answer.shutdown:
+            found.journals += 1
+            return
+        found.shutdowns += 1
+        if not answer.error:
+            self._add_decided(answer)
+
+    def _add_decided(self, answer: Decided) -> None:
+        found = self.found
+        found.asked += 1
+        found.same += answer.same
+        found.pods += answer.pods
+        sums: list[Changes] = [found]
+        if self._pools is not None:
+            pool = self._pools.pool(answer.node)
+            of_pool = self._of_pools.setdefault(pool, PoolRisk(pool=pool))
+            of_pool.shutdowns += 1
+            of_pool.pods += answer.pods
+            sums.append(of_pool)
+        if answer.changed:
+            cluster, node = answer.cluster, answer.node
+            sums.append(
+                self._of_nodes.setdefault((cluster, node), NodeRisk(cluster=cluster or None, node=node))
+            )
+        for pod in answer.changed:
+            key = pod.workload, pod.priority
+            of_workload = self._of_workloads.setdefault(key, WorkloadRisk(workload=key[0], priority=key[1]))
+            for each in (*sums, of_workload):
+                each.count(pod.change)
+        changes = [pod.change for pod in answer.changed]
+        lost, perhaps_lost = changes.count("lost"), changes.count("perhaps-lost")
+        if lost or perhaps_lost:
+            found.nights_count += 1
+            night = Night(
+                node=answer.node,
+                shutdown=answer.shutdown,
+                started=rfc3339(answer.started_wall_ns),
+                lost=lost,
+                perhaps_lost=perhaps_lost,
+                journal_id=answer.journal_id,
+                location=answer.location,
+                pods=[PodChange(pod.pod, pod.change) for pod in answer.changed],
+            )
+            found.nights = heapq.nsmallest(NIGHTS_MAX, [*found.nights, night], key=lambda each: each.order)
+
+    def finish(self) -> None:
+        self.found.pools = None if self._pools is None else _worst_first(self._of_pools)
+        self.found.workloads = _worst_first(self._of_workloads)
+        self.found.nodes = _worst_first(self._of_nodes)
+
+
+def _worst_first(found: dict[Any, RiskT]) -> list[RiskT]:
+    """Then by name, in any order of reading."""
+
+    def order(item: tuple[Any, RiskT]) -> tuple[Any, ...]:
+        risk = item[1]
+        return (-risk.lost, -risk.perhaps_lost, -risk.saved, -risk.perhaps_saved, repr(item[0]))
+
+    return [risk for _, risk in sorted(found.items(), key=order)]
+
+
+def decide_fleet(
+    url: str, configs: Sequence[Path], gates: Iterable[Gate], pools: Pools | None, engine: Engine
+) -> tuple[FleetWhatIf, int]:
+    """And the exit code: a gate's goes before the worst journal's, since in a large fleet some are damaged.
+
+    Raises Refused.
+    """
+    settings = load_named(configs).settings
+    refs = planned_journals(url, "what-if", engine)
+    from ebbtide.fleet.fleet_verbs import ask_journals, what_if_verb
+
+    found = FleetWhatIf(
+        changed=[f"the configuration {', '.join(map(str, configs))}"],
+        periods=[PeriodSeconds(each.priority, each.seconds) for each in effective_periods(settings)],
+    )
+    total = _Sum(found, pools)
+    for part in answers(partial(ask_journals, what_if_verb(settings)), refs, engine):
+        for answer in part:
+            total.add(answer)
+    total.finish()
+    for gate in gates:
+        count = getattr(found, GATES[gate.name])
+        # If nothing was asked, it is not known that no pod is lost.
+        holds = count <= gate.most and found.asked > 0
+        found.gates.append(GateVerdict(f"{gate.name}={gate.most}", count, holds))
+    return found, worst(total.codes) if all(each.holds for each in found.gates) else NOT_SO
