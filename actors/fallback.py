@@ -1,15 +1,17 @@
 """FallbackActor: plain code that ends a shutdown after another actor has failed.
 
-Theory of operation. While all is well, it only follows the pods. When an actor that ends pods fails, all of
-them fail (`sets.Rescue`), and the fallback leads. In ascending priority each pod gets its stop signal, the
-rest of its grace, and SIGKILL; then the next wave begins. The statuses and the release follow as always, at
-the latest at ``release_by_ns``. Without a plan it lists the pods itself, as one wave. After a failure of
-another actor it only secures the release.
+While all is well, it only knows the shutdown's times. When an actor that ends pods fails, all of them fail,
+and the fallback leads: it takes over the pods that have not ended, from the actors' last states
+(`sets.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL; then
+the next wave begins. The statuses and the release follow as always, at the latest at ``release_by_ns``.
+Without a plan it lists the pods itself, as one wave. After a failure of another actor, the release comes 2 s
+after the last pod's end.
 
 What this gives up: a defect at one pod costs all pods their hooks, autopsies and order between containers.
-Pods that are found later get no stop. A cancel closes the shutdown at once: a pod that has its stop signal
-may run on. Two leaders side by side would keep all that, and could not be tested. The fallback imports no
-actor that it replaces.
+Pods and containers that start later get no stop, and no pod can be hurried. A cancel closes the shutdown at
+once: a pod that has its stop signal may run on. In mode observe the kubelet ends the pods, and their fates
+are unknown. A shutdown that the fallback opens has no names in its trace. The fallback imports no actor that
+it replaces.
 """
 
 from __future__ import annotations
@@ -20,33 +22,23 @@ from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import (
-    EVERY,
-    NEVER_NS,
-    ActorType,
-    Handler,
-    Result,
-    Row,
-    State,
-    Transitions,
-    fresh_but,
-    ignored,
-)
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
-from ebbtide.events.values import Pod, TerminationMode
+from ebbtide.events.values import Pod
 
 NAME = "FallbackActor"
 
-#: Listings that may fail before the shutdown goes on without one.
-LISTINGS_MAX = 2
-#: From the last pod's end to the release, after a failure of an actor that leads to it.
+#: After a failure of these the fallback leads, of those it only secures the release.
+LEADS_FOR = ("EpisodeActor", "WaveActor", "HookActor", "KubeletActor")
+SECURES_FOR = ("LogindActor", "NodeStatusActor")
+#: From the last pod's end to the secured release.
 SECURED_NS = 2 * NS_PER_SECOND
-#: Kept free before logind's own timer, in a shutdown that the fallback opens.
+#: Kept free before logind's own timer, for a grant that only the fallback knows.
 OPENED_MARGIN_NS = NS_PER_SECOND
 
 Phase = Literal["idle", "watching", "leading", "ended", "withdrawn", "cancelled"]
@@ -69,14 +61,13 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Phase = "idle"
     leading: bool = False
-    #: A signal, and a start, that no actor has answered yet. ``moved``: that start found another userspace.
+    #: A signal, and a start, that no actor has answered yet.
     detected: d.ShutdownDetected | None = None
     start: f.DaemonStarted | None = None
-    moved: bool = False
+    #: Boot and userspace of the last answered start.
     home: str = ""
-    #: The kubelet ends the pods, in this shutdown or by configuration: the fallback signals none.
+    #: The kubelet ends the pods by itself.
     observing: bool = False
-    onlooker: bool = False
     deadline_ns: int = 0
     release_by_ns: int = NEVER_NS
     released: bool = False
@@ -86,17 +77,12 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     wave: int = -1
     planned: bool = False
     listing_key: str = ""
-    listings: int = 0
     ordinal: int = 0
-    # For the trace of a shutdown that the fallback opens.
-    projection_version: int = d.FIRST_PROJECTION_VERSION
-    resource: BoundedDict[str, str] = {}
 
 
 _STOPS = (d.PodStopBegan, d.SendSignal, d.KillContainer, d.PodEnded, d.PodsEnded, d.ReleaseLock)
 _ENGAGES = (d.ShutdownBegan, d.FallbackEngaged, d.TakeInventory, *_STOPS)
 _CLOSES = (d.ShutdownCancelled, d.PodEnded, d.EpisodeClosed, d.Resumed)
-_NOT_LEADING = "idle watching ended withdrawn cancelled"
 
 
 # fmt: off
@@ -105,46 +91,36 @@ def _transitions() -> Transitions:
         get_args(Phase),
         attrgetter("phase"),
         # An actor fails.
-        Row("idle", d.ActorFailed, lambda state, event, now: _open(state, event, [], now), "= leading ended",
-            _ENGAGES),
+        Row("idle", d.ActorFailed, _open, "= leading ended", _ENGAGES),
         Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
             (*_ENGAGES, *_CLOSES)),
         # The pods.
-        Row(_NOT_LEADING, d.PodPlanned, _pod_planned),
-        ignored("leading", d.PodPlanned),
-        Row(_NOT_LEADING, f.PodJoined, lambda state, event, now: (_joined(state, event)[0], ())),
-        Row("leading", f.PodJoined, _joined_late, decides=(d.SendSignal,)),
-        Row(EVERY, d.PodStopBegan, _stop_began),
-        Row(EVERY, d.PodEnded, lambda state, event, now: (_without_pod(state, event.uid), ())),
-        Row(_NOT_LEADING, f.ContainerExited, _container_exited),
-        Row("leading", f.ContainerExited, _then_go_on(_container_exited), "= ended", _STOPS),
-        Row(_NOT_LEADING, f.HurryRequested, _hurried),
-        Row("leading", f.HurryRequested, _then_go_on(_hurried), "= ended", _STOPS),
+        Row("leading", f.ContainerExited, _container_exited, "= ended", _STOPS),
+        Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
+        Row("leading", f.OrderEnded, _order_ended, "= ended", (d.TakeInventory, *_STOPS)),
+        Row("leading", f.Tick, lambda state, event, now: _go_on(state, (), now), "= ended", _STOPS),
+        Row("leading", f.ReleaseRequested, lambda state, event, now: _give_up(state, now), "ended", _STOPS),
+        Row("watching ended", f.Tick, lambda state, event, now: _release(state), decides=(d.ReleaseLock,)),
+        ignored("idle withdrawn cancelled", f.Tick),
+        ignored("idle watching ended withdrawn cancelled", f.ContainerExited, f.InventoryTaken, f.OrderEnded,
+                f.ReleaseRequested),
         # The shutdown.
         Row("idle withdrawn cancelled", d.ShutdownDetected,
             lambda state, event, now: (replace(state, detected=event), ())),
-        Row("leading", d.ShutdownDetected, _then_go_on(_shortened), "= ended", _STOPS),
-        Row("ended", d.ShutdownDetected, _shortened),
+        Row("leading", d.ShutdownDetected,
+            lambda state, event, now: _go_on(_shorten(state, event, now), (), now), "= ended", _STOPS),
+        Row("ended", d.ShutdownDetected, lambda state, event, now: (_shorten(state, event, now), ())),
         ignored("watching", d.ShutdownDetected),
-        Row(_NOT_LEADING, d.ShutdownBegan, _began, "watching"),
+        Row("idle watching ended withdrawn cancelled", d.ShutdownBegan, _began, "watching"),
         ignored("leading", d.ShutdownBegan),
-        Row(EVERY, d.MeansChosen,
+        Row("idle watching ended withdrawn cancelled", d.MeansChosen,
             lambda state, event, now: (replace(state, observing=event.means == "observe"), ())),
+        Row("leading", d.MeansChosen,
+            lambda state, event, now: _stop_short(state, now) if event.means == "observe" else (state, ()),
+            "= ended", _STOPS),
         Row(EVERY, d.DeadlineMoved, _sets("deadline_ns", "release_by_ns")),
-        Row(EVERY, d.PlanMade, _sets(planned=True)),
-        Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
-        Row("leading", f.OrderEnded, _order_ended, "= ended", (d.TakeInventory, *_STOPS)),
-        Row("leading", f.Tick, _then_go_on(_sets()), "= ended", _STOPS),
-        Row("watching ended", f.Tick, lambda state, event, now: _release(state), decides=(d.ReleaseLock,)),
-        Row("leading", f.ReleaseRequested, lambda state, event, now: _give_up(state, now), "ended", _STOPS),
-        ignored(_NOT_LEADING, f.InventoryTaken, f.OrderEnded, f.ReleaseRequested),
-        ignored("idle withdrawn cancelled", f.Tick),
         Row("watching ended", d.PodsEnded, _pods_ended, "ended"),
         ignored("idle leading withdrawn cancelled", d.PodsEnded),
-        Row("ended", d.StatusesSettled,
-            lambda state, event, now: _release(state) if state.secured else (state, ()),
-            decides=(d.ReleaseLock,)),
-        ignored("idle watching leading withdrawn cancelled", d.StatusesSettled),
         Row(EVERY, d.ReleaseLock, _sets(released=True, release_by_ns=NEVER_NS)),
         Row("watching leading ended", d.ShutdownWithdrawn, _withdrawn, "withdrawn idle", _CLOSES),
         ignored("idle withdrawn cancelled", d.ShutdownWithdrawn),
@@ -154,126 +130,69 @@ def _transitions() -> Transitions:
             lambda state, event, now: (_idle(state), ()), "idle"),
         ignored("idle leading", d.EpisodeClosed),
         Row(EVERY, f.DaemonStarted, _started, "= idle", _CLOSES),
-        Row(EVERY, d.Resumed, _sets(start=None)),
-        Row(EVERY, d.ConfigAdopted, _sets("projection_version", "resource")),
+        Row(EVERY, d.Resumed, lambda state, event, now: (_at_home(state), ())),
     )
 # fmt: on
 
 
+def _sets(*fields: str, **values: Any) -> Handler:
+    """Takes these fields from the event, and these values."""
+    return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
+
+
 def _idle(state: FallbackState) -> FallbackState:
-    return fresh_but(state, ("home", "onlooker", "ordinal", "projection_version", "resource"))
+    return FallbackState(home=state.home, ordinal=state.ordinal)
 
 
-def _with_pod(state: FallbackState, pod: FallbackPod) -> FallbackState:
-    return replace(state, pods={**state.pods, pod.pod.uid: pod})
+# --- an actor fails --------------------------------------------------------------------------------
 
 
-def _without_pod(state: FallbackState, uid: str) -> FallbackState:
-    # A copy and a removal: a new dict, entry by entry, takes a fifth of a replay with 1 000 pods.
-    pods = state.pods.copy()
-    pods.pop(uid, None)
-    return replace(state, pods=pods)
-
-
-def _ended(
-    state: FallbackState, pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int
-) -> d.PodEnded:
-    return d.PodEnded(
-        uid=pod.pod.uid,
-        wave=pod.wave,
-        outcome=outcome,
-        reason=reason,
-        elapsed_ns=max(0, now - pod.begun_ns) if pod.begun_ns else 0,
-        gone=outcome == "unknown" and not pod.left,
-        means="observe" if state.observing else "",
+def _open(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
+    """The EpisodeActor failed at the signal. The fallback knows no periods: its budget is the whole grant."""
+    signal = state.detected
+    if signal is None or event.actor != "EpisodeActor":
+        return state, ()
+    left_ns = max(0, signal.grant_ns - OPENED_MARGIN_NS)
+    began = d.ShutdownBegan(
+        kind=signal.kind,
+        grant_ns=signal.grant_ns,
+        requested_ns=signal.grant_ns,
+        budget_ns=left_ns,
+        deadline_ns=now + left_ns,
+        release_by_ns=now + left_ns,
+        lock_held=signal.lock_held,
     )
+    state, _ = _began(state, began, now)
+    return _engage(state, event, [began], now)
 
 
-# --- follow the pods -----------------------------------------------------------------------------
-
-
-def _pod_planned(state: FallbackState, event: d.PodPlanned, now: int) -> Result:
-    left = tuple(each.name for each in event.pod.containers if each.running)
-    grace_ns = event.grace_seconds * NS_PER_SECOND
-    return _with_pod(state, FallbackPod(pod=event.pod, wave=event.wave, grace_ns=grace_ns, left=left)), ()
-
-
-def _joined(state: FallbackState, event: f.PodJoined) -> tuple[FallbackState, list[str]]:
-    """Containers of a known pod that the kubelet has started since: they are left too."""
-    pod = state.pods.get(event.pod.uid)
-    if pod is None:
-        return state, []
-    new = [each.name for each in event.pod.containers if each.running and each.name not in pod.left]
-    return _with_pod(state, replace(pod, pod=event.pod, left=(*pod.left, *new))), new
-
-
-def _joined_late(state: FallbackState, event: f.PodJoined, now: int) -> Result:
-    """A new container of a pod that has its stop signal gets one too, and at least the floor."""
-    state, new = _joined(state, event)
-    pod = state.pods.get(event.pod.uid)
-    if pod is None or not pod.kill_at_ns or not new:
+def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
+    if event.actor in SECURES_FOR:
+        state = replace(state, secured=True)
+        return _pods_ended(state, event, now) if state.phase == "ended" else (state, ())
+    if event.actor not in LEADS_FOR or state.leading:
         return state, ()
-    kill_at_ns = max(pod.kill_at_ns, now + FLOOR_NS)
-    return _signal(state, replace(pod, killed=False, kill_at_ns=kill_at_ns), new)
+    # A start that finds the shutdown cancelled: ShutdownWithdrawn follows in this step.
+    cancelled = state.start is not None and state.start.preparing is False
+    state, made = _answer_start(replace(state, leading=True), now)
+    if state.phase in ("withdrawn", "cancelled"):
+        closed, end = _close(state, now)
+        opened, began = _open(replace(closed, detected=state.detected), event, now)
+        return opened, [*made, *end, *began]
+    return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, made, now)
 
 
-def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result:
-    pod = state.pods.get(event.uid)
-    if pod is None or pod.begun_ns:
-        return state, ()
-    # A hurried pod has no grace.
-    pod = replace(pod, begun_ns=max(now, 1), grace_ns=event.grace_ns if pod.grace_ns else 0)
-    return replace(_with_pod(state, pod), wave=max(state.wave, event.wave)), ()
-
-
-def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
-    pod = state.pods.get(event.uid)
-    if pod is None or event.container not in pod.left:
-        return state, ()
-    outcome: d.PodOutcome = "unknown" if event.gone else pod.outcome
-    if pod.begun_ns and (event.signal == "SIGKILL" or event.exit_code == 137 or pod.outcome == "killed"):
-        outcome = "killed"
-    left = tuple(name for name in pod.left if name != event.container)
-    return _with_pod(state, replace(pod, left=left, outcome=outcome)), ()
-
-
-def _hurried(state: FallbackState, event: f.HurryRequested, now: int) -> Result:
-    for pod in state.pods.values():
-        if event.pod in (pod.pod.uid, pod.pod.name, pod.pod.label) and not state.observing:
-            kill_at_ns = min(pod.kill_at_ns, now + FLOOR_NS)
-            state = _with_pod(state, replace(pod, grace_ns=0, kill_at_ns=kill_at_ns))
-    return state, ()
+def _engage(state: FallbackState, event: d.ActorFailed, made: list[Event], now: int) -> Result:
+    made = [*made, d.FallbackEngaged(pods=tuple(state.pods), reason=f"{event.actor} failed")]
+    state = replace(state, phase="leading", leading=True)
+    if state.observing:
+        state, end = _stop_short(state, now)
+        return state, [*made, *end]
+    state, order = (state, []) if state.planned else _list_pods(state)
+    return _go_on(state, [*made, *order], now)
 
 
 # --- lead the shutdown -----------------------------------------------------------------------------
-
-
-def _signal(
-    state: FallbackState, pod: FallbackPod, names: Sequence[str]
-) -> tuple[FallbackState, list[Event]]:
-    """The stop signal, or SIGKILL for a pod whose time is over."""
-    uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.killed else "stop"
-    for each in () if state.observing else pod.pod.containers:
-        if each.name in names:
-            key = order_key(NAME, f"{kind}:{each.name}", uid, state.ordinal + len(orders))
-            stop = d.SendSignal(key=key, uid=uid, container=each.name, signal=each.stop_signal)
-            orders.append(d.KillContainer(key=key, uid=uid, container=each.name) if pod.killed else stop)
-    return replace(_with_pod(state, pod), ordinal=state.ordinal + len(orders)), orders
-
-
-def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
-    """The pod has what is left of its grace: at least the floor, and no longer than to the release."""
-    began: list[Event] = []
-    last_ns = state.release_by_ns - REAP_MARGIN_NS
-    if not pod.begun_ns:
-        grace_ns = min(pod.grace_ns, max(0, state.deadline_ns - now))
-        pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
-        if not state.observing:
-            began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
-    kill_at_ns = max(now, min(max(now + FLOOR_NS, pod.begun_ns + pod.grace_ns), last_ns), 1)
-    kill_at_ns = NEVER_NS if state.observing else kill_at_ns
-    state, signals = _signal(state, replace(pod, kill_at_ns=kill_at_ns), pod.left)
-    return state, [*began, *signals]
 
 
 def _go_on(state: FallbackState, made: Sequence[Event], now: int) -> Result:
@@ -282,23 +201,21 @@ def _go_on(state: FallbackState, made: Sequence[Event], now: int) -> Result:
     for pod in state.pods.values():
         if not pod.left:
             outcome: d.PodOutcome = "killed" if pod.killed else pod.outcome
-            decisions.append(_ended(state, pod, outcome, "ended under the fallback", now))
-            state = _without_pod(state, pod.pod.uid)
+            decisions.append(_ended(pod, outcome, "ended under the fallback", now))
+            state = replace(state, pods={uid: each for uid, each in state.pods.items() if each is not pod})
         elif _is_signalled(pod) and pod.kill_at_ns <= now:
             state, kills = _signal(state, replace(pod, killed=True), pod.left)
             decisions += kills
     waiting = [pod for pod in state.pods.values() if not pod.kill_at_ns]
     if waiting and not any(map(_is_signalled, state.pods.values())):
         state = replace(state, wave=max(state.wave, min(pod.wave for pod in waiting)))
-    everyone = state.observing or now >= _last_begin_ns(state)
     for pod in waiting:
-        if everyone or pod.wave <= state.wave:
+        if pod.wave <= state.wave or now >= _last_begin_ns(state):
             state, begun = _begin_stop(state, pod, now)
             decisions += begun
     if state.released or state.release_by_ns <= now:
-        state, end = _give_up(state, now)
-        state, release = _release(state)
-        return state, [*decisions, *end, *release]
+        state, end = _stop_short(state, now)
+        return state, [*decisions, *end]
     if state.pods or not state.planned:
         return state, decisions
     return replace(state, phase="ended"), [*decisions, d.PodsEnded()]
@@ -313,28 +230,56 @@ def _is_signalled(pod: FallbackPod) -> bool:
     return pod.kill_at_ns > 0 and not pod.killed
 
 
-def _then_go_on(note: Handler) -> Handler:
-    return lambda state, event, now: _go_on(*note(state, event, now), now)
+def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
+    """The pod has what is left of its grace: at least the floor, and no longer than to the release."""
+    began: list[Event] = []
+    last_ns = state.release_by_ns - REAP_MARGIN_NS
+    if not pod.begun_ns:
+        grace_ns = min(pod.grace_ns, max(0, state.deadline_ns - now))
+        pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
+        began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
+    kill_at_ns = max(now, min(max(now + FLOOR_NS, pod.begun_ns + pod.grace_ns), last_ns), 1)
+    state, signals = _signal(state, replace(pod, kill_at_ns=kill_at_ns), pod.left)
+    return state, [*began, *signals]
 
 
-def _give_up(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
-    end: list[Event] = [d.PodsEnded(unfinished=tuple(state.pods))]
-    for pod in state.pods.values():
-        outcome: d.PodOutcome = "failed" if pod.killed else "unknown"
-        end.append(_ended(state, pod, outcome, "not seen to end under the fallback", now))
-    return replace(state, phase="ended", pods={}), end
+def _signal(
+    state: FallbackState, pod: FallbackPod, names: Sequence[str]
+) -> tuple[FallbackState, list[Event]]:
+    """The stop signal, or SIGKILL for a pod whose time is over."""
+    uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.killed else "stop"
+    for each in pod.pod.containers:
+        if each.name in names:
+            key = order_key(NAME, f"{kind}:{each.name}", uid, state.ordinal + len(orders))
+            stop = d.SendSignal(key=key, uid=uid, container=each.name, signal=each.stop_signal)
+            orders.append(d.KillContainer(key=key, uid=uid, container=each.name) if pod.killed else stop)
+    return replace(state, pods={**state.pods, uid: pod}, ordinal=state.ordinal + len(orders)), orders
 
 
-def _release(state: FallbackState) -> tuple[FallbackState, list[Event]]:
-    if state.released:
-        return state, []
-    order = d.ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
-    return replace(state, released=True, release_by_ns=NEVER_NS, ordinal=state.ordinal + 1), [order]
+def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
+    pod = state.pods.get(event.uid)
+    if pod is None or event.container not in pod.left:
+        return state, ()
+    left = tuple(name for name in pod.left if name != event.container)
+    outcome: d.PodOutcome = "unknown" if event.gone else pod.outcome
+    if pod.begun_ns and (event.signal == "SIGKILL" or event.exit_code == 137 or pod.outcome == "killed"):
+        outcome = "killed"
+    return _go_on(
+        replace(state, pods={**state.pods, event.uid: replace(pod, left=left, outcome=outcome)}), (), now
+    )
+
+
+def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> FallbackState:
+    """A restarted logind, or the service manager's stop, may leave less time, never more."""
+    release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
+    last_ns, deadline_ns = max(now, release_by_ns - REAP_MARGIN_NS), min(state.deadline_ns, release_by_ns)
+    pods = {uid: replace(pod, kill_at_ns=min(pod.kill_at_ns, last_ns)) for uid, pod in state.pods.items()}
+    return replace(state, deadline_ns=deadline_ns, release_by_ns=release_by_ns, pods=pods)
 
 
 def _list_pods(state: FallbackState) -> tuple[FallbackState, list[Event]]:
     key = order_key(NAME, "inventory", "", state.ordinal)
-    state = replace(state, listing_key=key, listings=state.listings + 1, ordinal=state.ordinal + 1)
+    state = replace(state, listing_key=key, ordinal=state.ordinal + 1)
     return state, [d.TakeInventory(key=key, refresh=True)]
 
 
@@ -344,96 +289,76 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
         return state, ()
     left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
     made: list[Event] = []
-    for pod in {pod.uid: pod for pod in event.pods}.values():
+    for pod in event.pods:
+        if pod.uid in state.pods:
+            continue
         asked = left_seconds if pod.grace_seconds is None else pod.grace_seconds
         seconds = max(0, min(asked, left_seconds))
-        means: TerminationMode = "observe" if state.observing else ""
-        planned = d.PodPlanned(wave=0, grace_seconds=seconds, pod=pod, means=means)
-        state, _ = _pod_planned(state, planned, now)
-        made.append(planned)
+        left = tuple(each.name for each in pod.containers if each.running)
+        found = FallbackPod(pod=pod, wave=0, grace_ns=seconds * NS_PER_SECOND, left=left)
+        state = replace(state, pods={**state.pods, pod.uid: found})
+        made.append(d.PodPlanned(wave=0, grace_seconds=seconds, pod=pod))
     return _go_on(replace(state, planned=event.part == event.parts), made, now)
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
-    """A signal whose outcome is lost is sent again; a listing that has failed is tried again."""
+    """A signal or listing whose outcome is lost with the daemon is ordered again."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
     if pod is not None and event.result == "unknown" and key.part in pod.left:
         return _signal(state, pod, (key.part,))
     if event.key != state.listing_key or event.result == "done" or state.planned:
         return state, ()
-    # The daemon died: this says nothing against the next listing.
-    if state.listings < LISTINGS_MAX or event.result == "unknown":
-        return _list_pods(state)
-    return _go_on(replace(state, planned=True), (), now)
+    return _list_pods(state) if event.result == "unknown" else _go_on(replace(state, planned=True), (), now)
 
 
-# --- a shutdown begins and ends --------------------------------------------------------------------
+# --- its end ---------------------------------------------------------------------------------------
 
 
-def _began(state: FallbackState, event: d.ShutdownBegan, now: int) -> Result:
-    times = {"deadline_ns": event.deadline_ns, "release_by_ns": event.release_by_ns}
-    return replace(_idle(state), phase="watching", observing=state.onlooker, **times), ()
-
-
-def _open(state: FallbackState, event: d.ActorFailed, made: list[Event], now: int) -> Result:
-    """The EpisodeActor failed at the signal. The fallback knows no periods: its budget is the whole grant."""
-    signal = state.detected
-    if signal is None or event.actor != "EpisodeActor":
-        return state, made
-    left_ns = max(0, signal.grant_ns - OPENED_MARGIN_NS)
-    began = d.ShutdownBegan(
-        kind=signal.kind,
-        grant_ns=signal.grant_ns,
-        requested_ns=signal.grant_ns,
-        budget_ns=left_ns,
-        deadline_ns=now + left_ns,
-        release_by_ns=now + left_ns,
-        lock_held=signal.lock_held,
-        projection_version=state.projection_version,
-        resource=state.resource,
+def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.PodEnded:
+    return d.PodEnded(
+        uid=pod.pod.uid,
+        wave=pod.wave,
+        outcome=outcome,
+        reason=reason,
+        elapsed_ns=max(0, now - pod.begun_ns) if pod.begun_ns else 0,
+        gone=outcome == "unknown" and not pod.left,
     )
-    state, _ = _began(state, began, now)
-    return _engage(state, event, [*made, began], now)
 
 
-def _engage(state: FallbackState, event: d.ActorFailed, made: list[Event], now: int) -> Result:
-    made = [*made, d.FallbackEngaged(pods=tuple(state.pods), reason=f"{event.actor} failed")]
-    state, order = (state, []) if state.planned else _list_pods(state)
-    return _go_on(replace(state, phase="leading", leading=True), [*made, *order], now)
+def _give_up(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
+    end: list[Event] = [d.PodsEnded(unfinished=tuple(state.pods))]
+    for pod in state.pods.values():
+        outcome: d.PodOutcome = "failed" if pod.killed else "unknown"
+        end.append(_ended(pod, outcome, "not seen to end under the fallback", now))
+    return replace(state, phase="ended", pods={}), end
 
 
-def _shortened(state: FallbackState, event: d.ShutdownDetected, now: int) -> Result:
-    """A restarted logind, or the service manager's stop, may leave less time, never more."""
-    release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
-    last_ns = max(now, release_by_ns - REAP_MARGIN_NS)
-    return replace(
-        state,
-        deadline_ns=min(state.deadline_ns, release_by_ns),
-        release_by_ns=release_by_ns,
-        pods={uid: replace(pod, kill_at_ns=min(pod.kill_at_ns, last_ns)) for uid, pod in state.pods.items()},
-    ), ()
+def _stop_short(state: FallbackState, now: int) -> Result:
+    state, end = _give_up(state, now)
+    state, release = _release(state)
+    return state, [*end, *release]
 
 
-def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
-    if event.actor in ("LogindActor", "NodeStatusActor"):
-        state = replace(state, secured=True)
-        return _pods_ended(state, event, now) if state.phase == "ended" else (state, ())
-    if event.actor == "ConfigReconciler" or state.leading:
-        return state, ()
-    # A start that finds the shutdown cancelled: ShutdownWithdrawn follows in this step.
-    cancelled = state.start is not None and state.start.preparing is False
-    state, made = _answer_start(replace(state, leading=True), now)
-    if state.phase in ("withdrawn", "cancelled"):
-        closed, end = _close(state, now)
-        return _open(replace(closed, detected=state.detected), event, [*made, *end], now)
-    return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, made, now)
+def _release(state: FallbackState) -> tuple[FallbackState, list[Event]]:
+    if state.released:
+        return state, []
+    order = d.ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
+    return replace(state, released=True, release_by_ns=NEVER_NS, ordinal=state.ordinal + 1), [order]
 
 
 def _pods_ended(state: FallbackState, event: Event, now: int) -> Result:
     secured = state.secured and not state.released
     by_ns = min(state.release_by_ns, now + SECURED_NS) if secured else state.release_by_ns
     return replace(state, phase="ended", release_by_ns=by_ns), ()
+
+
+# --- a shutdown begins, is cancelled, or finds another daemon -----------------------------------------
+
+
+def _began(state: FallbackState, event: d.ShutdownBegan, now: int) -> Result:
+    times = {"deadline_ns": event.deadline_ns, "release_by_ns": event.release_by_ns}
+    return replace(_idle(state), phase="watching", **times), ()
 
 
 def _withdrawn(state: FallbackState, event: d.ShutdownWithdrawn, now: int) -> Result:
@@ -447,39 +372,40 @@ def _close(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
     made: list[Event] = [d.ShutdownCancelled(reason=reason)] if state.phase == "withdrawn" else []
     for pod in state.pods.values():
         outcome: d.PodOutcome = "unknown" if pod.begun_ns else "spared"
-        made.append(_ended(state, pod, outcome, "the shutdown was cancelled", now))
+        made.append(_ended(pod, outcome, "the shutdown was cancelled", now))
     followed = state.detected is not None
     made.append(d.EpisodeClosed(outcome="cancelled", last_wave=state.wave, followed=followed))
     return _idle(state), made
 
 
 def _started(state: FallbackState, event: f.DaemonStarted, now: int) -> Result:
-    home = f"{event.boot_id}/{event.userspace_id}"
-    state = replace(state, start=event, moved=home != state.home, home=home, onlooker=event.mode == "observe")
+    state = replace(state, start=event)
     return _answer_start(state, now) if state.leading else (state, ())
 
 
 def _answer_start(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
     """By the same table as the EpisodeActor. In another boot or userspace the pods are gone."""
-    start, same = state.start, not state.moved
+    start, before = state.start, state.home
     if start is None:
         return state, []
-    cancelled = state.phase in ("withdrawn", "cancelled")
+    state = _at_home(state)
+    same, cancelled = state.home == before, state.phase in ("withdrawn", "cancelled")
     last: LastEpisode = "closed" if cancelled else "released" if state.released else "open"
-    resumed = d.Resumed(
-        action=resume_action(FoundAtStart(last, start.preparing, same, same, start.lock_inherited))
-    )
+    found = FoundAtStart(last, start.preparing, same, same, start.lock_inherited)
+    resumed = d.Resumed(action=resume_action(found))
     if same:
-        return replace(state, start=None), [resumed]
+        return state, [resumed]
     reason = "the machine went down before its end was seen"
-    ended = [_ended(state, replace(pod, begun_ns=0), "unknown", reason, now) for pod in state.pods.values()]
+    ended = [_ended(replace(pod, begun_ns=0), "unknown", reason, now) for pod in state.pods.values()]
     outcome: d.EpisodeOutcome = "cancelled" if cancelled else "complete" if state.released else "truncated"
     return _idle(state), [*ended, d.EpisodeClosed(outcome=outcome, last_wave=state.wave), resumed]
 
 
-def _sets(*fields: str, **values: Any) -> Handler:
-    """Takes these fields from the event, and these values."""
-    return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
+def _at_home(state: FallbackState) -> FallbackState:
+    """The start has its answer."""
+    start = state.start
+    home = state.home if start is None else f"{start.boot_id}/{start.userspace_id}"
+    return replace(state, start=None, home=home)
 
 
 def _deadline(state: FallbackState) -> int:

@@ -9,15 +9,18 @@ actors. The old set stays until the release after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ebbtide.actors.actor import NEVER_NS, ActorType, State
 from ebbtide.actors.config_reconciler import CONFIG
+from ebbtide.actors.container import died_of_our_kill
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
-from ebbtide.actors.fallback import FALLBACK
-from ebbtide.actors.hook import HOOK
+from ebbtide.actors.fallback import FALLBACK, FallbackPod, FallbackState
+from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
@@ -27,7 +30,7 @@ from ebbtide.actors.outage_proof import POWER_OFF, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD
 from ebbtide.actors.wave import WAVE
 from ebbtide.events import decisions, outage_events
-from ebbtide.events.base import Event
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.segment import LOGICS
 
@@ -49,12 +52,14 @@ class Route(NamedTuple):
 class Rescue(NamedTuple):
     """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
 
-    A failure of an actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that
-    failed count as a failure of the leader, unless the start leaves nothing to do (``over``).
+    ``inherit`` makes the fallback's state from its own, the leader's, and the subjects'. A failure of an
+    actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that failed count
+    as a failure of the leader, unless the start leaves nothing to do (``over``).
     """
 
     leader: ActorType
     fallback: ActorType
+    inherit: Callable[[Any, Any, Iterable[State]], State]
     go_on: tuple[ActorType, ...]
     over: Callable[[Any], bool]
 
@@ -143,6 +148,38 @@ def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
     return give_up_ns(state) if state.release_by_ns else NEVER_NS
 
 
+def _inherit_pods(state: FallbackState, episode: EpisodeState, subjects: Iterable[State]) -> FallbackState:
+    """The pods that have not ended. A pod whose actor was not made in time is known from the plan."""
+    pods = {
+        each.uid: FallbackPod(
+            pod=episode.pods[each.uid],
+            wave=index,
+            grace_ns=each.grace_seconds * NS_PER_SECOND,
+            left=tuple(
+                container.name for container in episode.pods[each.uid].containers if container.running
+            ),
+        )
+        for index, wave in enumerate(episode.waves)
+        for each in wave.pods
+        if episode.roll.is_open(each.uid)
+    }
+    for each in subjects:
+        if not isinstance(each, PodState) or each.pod is None:
+            continue
+        pods[each.pod.uid] = FallbackPod(
+            pod=each.pod,
+            wave=each.wave,
+            grace_ns=0 if each.hurried else each.grace_ns,
+            left=tuple(down.spec.name for down in each.downs if down.phase != "exited"),
+            begun_ns=each.begun_ns,
+            outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
+        )
+        if each.over:
+            del pods[each.pod.uid]
+    planned = episode.phase not in ("idle", "listing")
+    return replace(state, pods=pods, wave=episode.wave, planned=planned)
+
+
 SHUTDOWN = ActorSet(
     # The mode and the node's marks are decided before the pods are touched.
     singletons=(CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK),
@@ -168,7 +205,9 @@ SHUTDOWN = ActorSet(
     # pod's object.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
     # Only the KubeletActor can start its kubelet again.
-    rescue=Rescue(EPISODE, FALLBACK, go_on=(KUBELET,), over=lambda start: start.preparing is False),
+    rescue=Rescue(
+        EPISODE, FALLBACK, _inherit_pods, go_on=(KUBELET,), over=lambda start: start.preparing is False
+    ),
     look_until_ns=_give_up_ns,
 )
 

@@ -243,7 +243,11 @@ class System:
         if rescue is not None and self._leader is not None and self._fallback is not None:
             ends_pods = slot.subject or slot is self._leader or slot.kind in rescue.go_on
             if self.episode and ends_pods and not self._fallback.failed:
-                failed += [self._leader, *(each for each in self.slots.values() if each.subject)]
+                subjects = [each for each in self.slots.values() if each.subject]
+                if not self._leader.failed:
+                    states = self._fallback.state, self._leader.state, (each.state for each in subjects)
+                    self._fallback.state = rescue.inherit(*states)
+                failed += [self._leader, *subjects]
         for each in failed:
             each.failed = True
             each.deadline_ns = NEVER_NS

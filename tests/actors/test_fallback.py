@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.fallback import FALLBACK, FallbackState
+from ebbtide.actors.fallback import FALLBACK, LEADS_FOR, SECURES_FOR, FallbackPod, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
 from ebbtide.actors.sets import SHUTDOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.facts import ContainerExited, HurryRequested, Tick
+from ebbtide.events.facts import ContainerExited, Tick
 from ebbtide.events.values import Container, Pod
 
 POD = Pod(
@@ -22,10 +22,6 @@ POD = Pod(
     containers=(Container(name="a"), Container(name="b"), Container(name="done", running=False)),
 )
 RELEASE_BY_NS = 100 * NS_PER_SECOND
-
-#: After whose failure the fallback leads; the others secure the release, or nothing.
-LEADS_FOR = ("EpisodeActor", "WaveActor", "HookActor", "KubeletActor")
-SECURES_FOR = ("LogindActor", "NodeStatusActor")
 
 times_ns = st.integers(1, 60).map(lambda seconds: seconds * NS_PER_SECOND)
 
@@ -41,15 +37,11 @@ def failure(actor: str) -> d.ActorFailed:
 
 
 def planned(*, grace_seconds: int = 2, begun_ns: int = 0) -> FallbackState:
-    """In a shutdown with one pod."""
+    """In a shutdown, with one pod of the actors that have failed."""
+    grace_ns = grace_seconds * NS_PER_SECOND
+    pod = FallbackPod(pod=POD, wave=0, grace_ns=grace_ns, left=("a", "b"), begun_ns=begun_ns)
     times = {"deadline_ns": RELEASE_BY_NS, "release_by_ns": RELEASE_BY_NS}
-    state = FallbackState(phase="watching", planned=True, **times)
-    state, _ = handle(state, d.PodPlanned(wave=0, grace_seconds=grace_seconds, pod=POD), 1)
-    if begun_ns:
-        grace_ns = grace_seconds * NS_PER_SECOND
-        began = d.PodStopBegan(uid="u", wave=0, grace_ns=grace_ns, kill_by_ns=RELEASE_BY_NS)
-        state, _ = handle(state, began, begun_ns)
-    return state
+    return FallbackState(phase="watching", planned=True, pods={"u": pod}, **times)
 
 
 @pytest.mark.parametrize("actor", [kind.name for kind in SHUTDOWN.types if kind != FALLBACK])
@@ -62,9 +54,9 @@ def test_a_failure_of_each_actor_has_its_effect(actor: str) -> None:
     assert leads or secures or actor == "ConfigReconciler"
 
 
-@given(times_ns, times_ns, st.integers(0, 60), st.booleans(), st.booleans())
+@given(times_ns, times_ns, st.integers(0, 60), st.booleans())
 def test_signalled_once_and_killed_once_when_its_time_is_over(
-    begun_ns: int, waited_ns: int, grace_seconds: int, has_begun: bool, hurried: bool
+    begun_ns: int, waited_ns: int, grace_seconds: int, has_begun: bool
 ) -> None:
     """After the rest of the grace and the floor, before the release; what has ended is left alone."""
     now = begun_ns + waited_ns
@@ -74,11 +66,9 @@ def test_signalled_once_and_killed_once_when_its_time_is_over(
     if now >= RELEASE_BY_NS:
         assert state.phase == "ended"
         return
-    grace_ns = 0 if hurried else grace_seconds * NS_PER_SECOND
-    if hurried:
-        state, _ = handle(state, HurryRequested(pod="web", asked_by=0), now)
     since_ns = begun_ns if has_begun else now
-    kill_at_ns = min(max(now + FLOOR_NS, since_ns + grace_ns), RELEASE_BY_NS - REAP_MARGIN_NS)
+    end_ns = since_ns + grace_seconds * NS_PER_SECOND
+    kill_at_ns = min(max(now + FLOOR_NS, end_ns), RELEASE_BY_NS - REAP_MARGIN_NS)
     assert FALLBACK.deadline(state) == max(now, kill_at_ns)
     state, decisions = handle(state, Tick(), max(now, kill_at_ns - 1))
     assert decisions == [] or kill_at_ns <= now
@@ -119,23 +109,11 @@ def test_a_pod_has_ended_when_its_last_container_has(
 
 @pytest.mark.parametrize("fails_first", [False, True])
 def test_the_release_is_secured_after_another_failure(fails_first: bool) -> None:
-    """Two seconds after the last pod's end, unless the statuses are settled before."""
+    """Two seconds after the last pod's end."""
     ended, failed = d.PodsEnded(), failure("LogindActor")
     state = planned()
     for event in (failed, ended) if fails_first else (ended, failed):
         state, _ = handle(state, event, 5)
     assert FALLBACK.deadline(state) == 5 + 2 * NS_PER_SECOND
-    _, decisions = handle(state, d.StatusesSettled(undelivered=0), 6)
+    _, decisions = handle(state, Tick(), 5 + 2 * NS_PER_SECOND)
     assert [type(each) for each in decisions] == [d.ReleaseLock]
-
-
-def test_a_shutdown_that_it_opens_has_its_trace_as_any_other() -> None:
-    """Names and resource as the configuration has them, also after the shutdown before it."""
-    blue = {"k8s.cluster.name": "blue"}
-    state, _ = handle(FallbackState(), d.ConfigAdopted(enabled=True, projection_version=2, resource=blue), 1)
-    state, _ = handle(state, d.EpisodeClosed(outcome="cancelled"), 2)
-    detected = d.ShutdownDetected(kind="reboot", grant_ns=30 * NS_PER_SECOND, lock_held=True)
-    state, _ = handle(state, detected, 3)
-    _, decisions = handle(state, failure("EpisodeActor"), 4)
-    (began,) = (each for each in decisions if isinstance(each, d.ShutdownBegan))
-    assert (began.projection_version, began.resource) == (2, blue)
