@@ -151,14 +151,22 @@ class Transitions:
             options.append([part, *named] if SAME in to or part in to or not named else named)
         return tuple(map(AND.join, product(*options)))
 
-    def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
-        """Raises UndeclaredTransition if the handler has done what its row does not say."""
+    def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
+        """What the handler may decide."""
+        return self.rows[self.phase_of(before), event].decides
+
+    def check_phase(self, event: type[Event], before: Any, after: Any) -> None:
         old, new = self.phase_of(before), self.phase_of(after)
-        at, pair = f"{event.__name__} in phase {old!r}", (old, event)
+        pair = (old, event)
         targets = self._known_targets.get(pair) or self._known_targets.setdefault(pair, self.targets(*pair))
         if new not in targets:
+            at = f"{event.__name__} in phase {old!r}"
             raise UndeclaredTransition(f"{at} has led to {new!r}: its row says {', '.join(targets)}")
-        declared = self.rows[pair].decides
+
+    def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
+        """Raises UndeclaredTransition if the handler has done what its row does not say."""
+        self.check_phase(event, before, after)
+        declared, at = self.declared(event, before), f"{event.__name__} in phase {self.phase_of(before)!r}"
         for made in map(type, decisions):
             if made not in declared:
                 raise UndeclaredTransition(f"{at} has decided {made.__name__}: its row does not say so")
@@ -176,6 +184,56 @@ class Transitions:
 def _text_defaults(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
     fields = msgspec.structs.fields(kind)
     return [(field.name, field.default) for field in fields if isinstance(field.default, str)]
+
+
+class Machines(Transitions):
+    """One actor's machines, each with its own table over its part of the state. An event goes to each machine
+    that has rows for it, in their order.
+    """
+
+    def __init__(self, *machines: Transitions) -> None:
+        self.machines = machines
+        self.regions = tuple(region for each in machines for region in each.regions)
+        self.phases = tuple(map(AND.join, product(*(each.phases for each in machines))))
+        self.phase_of = lambda state: AND.join([each.phase_of(state) for each in machines])
+        self.table = tuple(row for each in machines for row in each.table)
+        self.events = tuple(dict.fromkeys(row.event for row in self.table))
+        self.handlers = {}
+        for phases in product(*(each.phases for each in machines)):
+            columns = [each.handlers[phase] for each, phase in zip(machines, phases, strict=True)]
+            self.handlers[AND.join(phases)] = {
+                event: _in_turn([column[event] for column in columns if event in column])
+                for event in self.events
+            }
+
+    def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
+        return tuple(
+            kind for each in self.machines if event in each.events for kind in each.declared(event, before)
+        )
+
+    def check_phase(self, event: type[Event], before: Any, after: Any) -> None:
+        for each in self.machines:
+            if event in each.events:
+                each.check_phase(event, before, after)
+            elif each.phase_of(before) != each.phase_of(after):
+                raise UndeclaredTransition(
+                    f"{event.__name__}: another machine has changed {each.phases[0]!r}"
+                )
+
+
+def _in_turn(handlers: list[Handler]) -> Handler:
+    heard = [handler for handler in handlers if handler is not IGNORED]
+    if len(heard) < 2:
+        return heard[0] if heard else IGNORED
+
+    def handle(state: Any, event: Any, now: int) -> Result:
+        decisions: list[Event] = []
+        for handler in heard:
+            state, made = handler(state, event, now)
+            decisions += made
+        return state, decisions
+
+    return handle
 
 
 def _pairs(pairs: Sequence[tuple[str, type[Event]]]) -> str:

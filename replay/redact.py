@@ -20,16 +20,14 @@ from msgspec import inspect
 from ebbtide.actors.brake import REFUSAL
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
-from ebbtide.actors.node_status import (
+from ebbtide.actors.node_marks import (
     DOWN_CONDITIONS,
     EVENT_REASON,
     GOING_DOWN_CONDITIONS,
-    KILLED_REASON,
     NODE_MESSAGE,
     NODE_REASON,
-    POD_MESSAGE,
-    POD_REASON,
 )
+from ebbtide.actors.node_status import KILLED_REASON, POD_MESSAGE, POD_REASON
 from ebbtide.actors.outage import BRAKE_SAYS, WAITS
 from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded

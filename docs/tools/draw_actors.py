@@ -21,7 +21,10 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from ebbtide.actors.actor import EVERY, IGNORED, SAME, ActorType, Row  # noqa: E402
+from ebbtide.actors.actor import EVERY, IGNORED, SAME, ActorType, Row, Transitions  # noqa: E402
+from ebbtide.actors.detach_certificate import CERTIFICATE  # noqa: E402
+from ebbtide.actors.node_marks import MARKS  # noqa: E402
+from ebbtide.actors.node_status import NODE_STATUS, STATUSES  # noqa: E402
 from ebbtide.actors.sets import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
 from ebbtide.events.base import TYPES, Decision, Fact, Order  # noqa: E402
 
@@ -33,6 +36,10 @@ DYNAMIC = ("OrderEnded", "Tick")
 COLORS = ("#2f6f9f", "#8a5a00", "#4b7f3a", "#7a3f8f", "#a33d3d", "#1f7a72", "#5b5bd0", "#8f4a6b")
 ROW, TOP, FACTS_X, ACTORS_X, ORDERS_X, WIDTH = 31, 60, 20, 400, 840, 1130
 BOX = 210
+
+
+#: The machines of the NodeStatusActor.
+MACHINES = {"marks": MARKS, "certificate": CERTIFICATE, "statuses": STATUSES}
 
 
 class Node(NamedTuple):
@@ -170,9 +177,9 @@ def _page(height: float, parts: list[str]) -> str:
 LINE, COLUMN, LEFT, HEAD, DECIDES_PER_LINE = 26, 88, 190, 74, 3
 
 
-def draw_states(actor: ActorType) -> str:
+def draw_states(name: str, table: Transitions) -> str:
     """Circles are where an event is heard, squares where it leads; what is ignored has neither."""
-    regions = actor.transitions.regions
+    regions = table.regions
     columns: dict[str, float] = {}
     x = LEFT + COLUMN / 2
     for region in regions:
@@ -183,8 +190,8 @@ def draw_states(actor: ActorType) -> str:
     right = x - COLUMN / 2
     width = right + 340
     parts, y, before = [], float(HEAD), None
-    order = actor.transitions.events.index
-    heard = [row for row in actor.transitions.table if row.handler is not IGNORED]
+    order = table.events.index
+    heard = [row for row in table.table if row.handler is not IGNORED]
     rows = sorted(heard, key=lambda row: order(row.event))
     for row in rows:
         if row.event is not before:
@@ -211,7 +218,7 @@ def draw_states(actor: ActorType) -> str:
         f'<text x="{at}" y="{HEAD - 20}" text-anchor="middle" class="phase">{phase}</text>'
         for phase, at in columns.items()
     ]
-    return _states_page(actor, width, y + 40, right, [*grid, *parts])
+    return _states_page(name, width, y + 40, right, [*grid, *parts])
 
 
 def _transition(row: Row, columns: dict[str, float], y: float) -> list[str]:
@@ -230,7 +237,7 @@ def _transition(row: Row, columns: dict[str, float], y: float) -> list[str]:
     return found
 
 
-def _states_page(actor: ActorType, width: float, height: float, right: float, parts: list[str]) -> str:
+def _states_page(name: str, width: float, height: float, right: float, parts: list[str]) -> str:
     style = (
         "text{font-family:system-ui,sans-serif;fill:#1d2733}.event{font-size:12px}"
         ".phase{font-size:12px;font-weight:600}.note{font-size:11px;fill:#5b6773}"
@@ -251,9 +258,9 @@ def _states_page(actor: ActorType, width: float, height: float, right: float, pa
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
-        f'aria-label="The phases of the {actor.name}"><style>{style}</style>'
+        f'aria-label="The phases of the {name}"><style>{style}</style>'
         f'<rect width="100%" height="100%" fill="#fbfcfd"/>'
-        f'<text x="10" y="24" class="head">{actor.name}</text>'
+        f'<text x="10" y="24" class="head">{name}</text>'
         f'<text x="{LEFT - 14}" y="{HEAD - 20}" text-anchor="end" class="note">on</text>'
         f'<text x="{right}" y="{HEAD - 20}" class="note">may decide</text>'
         f"{chr(10).join(parts)}{legend}</svg>\n"
@@ -263,12 +270,17 @@ def _states_page(actor: ActorType, width: float, height: float, right: float, pa
 def pictures() -> dict[Path, str]:
     """By file."""
     actors = (*SHUTDOWN.types, *OUTAGES.types)
-    diagrams = {DOCS / f"states-{file_word(actor.name)}.svg": draw_states(actor) for actor in actors}
+    tables = {actor.name: actor.transitions for actor in actors if actor.name != NODE_STATUS.name}
+    tables |= {f"{NODE_STATUS.name}, {what}": table for what, table in MACHINES.items()}
+    diagrams = {
+        DOCS / f"states-{file_word(name)}.svg": draw_states(name, table) for name, table in tables.items()
+    }
     return {DOCS / "actors.svg": draw(SHUTDOWN), DOCS / "outage-actors.svg": draw(OUTAGES), **diagrams}
 
 
 def file_word(name: str) -> str:
-    """``node_status`` of the NodeStatusActor, ``config`` of the ConfigReconciler."""
+    """``config`` of the ConfigReconciler, ``certificate`` of that machine of the NodeStatusActor."""
+    name = name.rpartition(", ")[2]
     return re.sub(r"(?<=.)([A-Z])", r"_\1", re.sub("Actor$|Reconciler$", "", name)).lower()
 
 

@@ -13,15 +13,14 @@ from ebbtide.actors.edges.kubernetes.api_watch import LIVENESS_PATH
 from ebbtide.actors.edges.kubernetes.api_writes import event_object
 from ebbtide.actors.edges.kubernetes.node_writes import conditions_patch
 from ebbtide.actors.edges.kubernetes.pod_writes import final_status
-from ebbtide.actors.node_status import (
+from ebbtide.actors.node_marks import (
     DETECTED_MESSAGE,
     DOWN_CONDITIONS,
     EVENT_REASON,
-    KILLED_REASON,
     NODE_MESSAGE,
     NODE_REASON,
-    POD_REASON,
 )
+from ebbtide.actors.node_status import KILLED_REASON, POD_REASON
 from ebbtide.events.decisions import PostEvent
 from tests.deploy.granted import applied, speaking, token
 from tests.deploy.rendering import Object
