@@ -29,6 +29,7 @@ from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.events.base import Event
 
@@ -64,6 +65,11 @@ class UndeclaredTransition(Exception):
 
 def _ignore(state: Any, event: Any, now: int) -> Result:
     return state, ()
+
+
+def takes(*fields: str, **values: Any) -> Handler:
+    """A handler that takes these fields from the event, and these values."""
+    return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
 
 
 #: For a pair without an effect. A function, because an ignored `Tick` that is due makes no progress

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds, shutdown_enabled
 from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
@@ -84,7 +84,7 @@ def _transitions() -> Transitions:
         Row("up", SettingsLoaded, _settings_loaded, "= ordered",
             decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
         Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
-        Row(EVERY, ShutdownBegan, _began, "in-shutdown"),
+        Row(EVERY, ShutdownBegan, takes(in_episode=True, preparing=True), "in-shutdown"),
         Row("up", EpisodeClosed, _closed, "= ordered",
             decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
         Row("in-shutdown", EpisodeClosed, _closed, "= up ordered",
@@ -217,10 +217,6 @@ def _tick(state: ConfigState, event: Tick, now: int) -> Result:
 
 
 # --- a shutdown ----------------------------------------------------------------------------------
-
-
-def _began(state: ConfigState, event: ShutdownBegan, now: int) -> Result:
-    return replace(state, in_episode=True, preparing=True), ()
 
 
 def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:

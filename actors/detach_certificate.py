@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, Handler, Result, Row, Transitions, ignored
+from ebbtide.actors.actor import EVERY, Handler, Result, Row, Transitions, ignored, takes
 from ebbtide.actors.node_marks import MarksState, announce, call_back, next_key, renewed
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -77,8 +77,8 @@ def _transitions() -> Transitions:
         Row("ending", d.PodsEnded, _then_ask(_pods_ended), "= asked", _ASKS),
         Row("up asked", d.PodsEnded, _pods_ended),
         # May the kubelet have started a pod again?
-        Row("ending", d.StopKubelet, _kubelet_stops),
-        Row("asked", d.StopKubelet, _then_certify(_kubelet_stops), decides=_CERTIFIES),
+        Row("ending", d.StopKubelet, takes(restarts=True, look_key="")),
+        Row("asked", d.StopKubelet, _then_certify(takes(restarts=True, look_key="")), decides=_CERTIFIES),
         Row("ending", d.KubeletStopped, _kubelet_stopped),
         Row("asked", d.KubeletStopped, _then_certify(_kubelet_stopped), decides=_CERTIFIES),
         Row("ending asked", d.TakeInventory, _look_ordered),
@@ -175,11 +175,6 @@ def _pods_ended(state: CertificateState, event: d.PodsEnded, now: int) -> Result
 
 
 # --- may the kubelet have started a pod again? -------------------------------------------------------------
-
-
-def _kubelet_stops(state: CertificateState, event: d.StopKubelet, now: int) -> Result:
-    """The kubelet runs, or its state is unknown."""
-    return replace(state, restarts=True, look_key=""), ()
 
 
 def _kubelet_stopped(state: CertificateState, event: d.KubeletStopped, now: int) -> Result:

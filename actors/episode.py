@@ -31,6 +31,7 @@ from ebbtide.actors.actor import (
     Transitions,
     fresh_but,
     ignored,
+    takes,
 )
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
@@ -166,7 +167,7 @@ def _transitions() -> Transitions:
         Row("flushing released", f.PodJoined, _joined_too_late,      "=",        (d.PodEnded,)),
         # A listing that has begun, or the next one, finds the pod.
         ignored("idle listing cancelling", f.PodJoined),
-        Row("listing waves draining", d.StopKubelet, _kubelet_stops),
+        Row("listing waves draining", d.StopKubelet, takes(kubelet_stopping=True)),
         Row("listing waves", d.KubeletStopped, _kubelet_stopped,     "=",        (d.TakeInventory,)),
         Row("draining",   d.KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing",
             (d.TakeInventory, d.PodsEnded)),
@@ -195,7 +196,7 @@ def _transitions() -> Transitions:
         # After a cancel no lock is released.
         ignored("idle flushing released cancelling", f.ReleaseRequested),
         Row("listing waves draining", d.ReleaseLock, _released_early, "released",  (d.PodsEnded,)),
-        Row("idle flushing released cancelling", d.ReleaseLock, _released, "released"),
+        Row("idle flushing released cancelling", d.ReleaseLock, takes(phase="released"), "released"),
 
         Row(EVERY,        d.ShutdownWithdrawn, _withdrawn,           "cancelling idle",
             (d.ShutdownCancelled, d.EpisodeClosed)),
@@ -206,13 +207,13 @@ def _transitions() -> Transitions:
             (d.PodEnded, d.EpisodeClosed, d.Resumed, d.TakeInventory)),
 
         Row(EVERY,        f.LastBootRead,     _last_boot_read,       "=",        (d.LastBootEnded,)),
-        Row(EVERY,        d.Armed,            _lock_taken),
-        Row(EVERY,        d.Disarmed,         _lock_lost),
-        Row(EVERY,        d.Leave,            _leaves),
+        Row(EVERY,        d.Armed,            takes(armed=True)),
+        Row(EVERY,        d.Disarmed,         takes(armed=False)),
+        Row(EVERY,        d.Leave,            takes(left=True)),
         Row(EVERY,        d.ConfigAdopted,    _config_adopted),
         Row(EVERY,        d.HookEnded,        _hook_ended),
-        Row(EVERY,        d.MeansChosen,      _mode_chosen),
-        Row(EVERY,        d.HandedOver,       _handed_over),
+        Row(EVERY,        d.MeansChosen,      takes("means", "taints", handed_over=False)),
+        Row(EVERY,        d.HandedOver,       takes(handed_over=True)),
     )
 # fmt: on
 
@@ -441,10 +442,6 @@ def _joined_too_late(state: EpisodeState, event: f.PodJoined, now: int) -> Resul
     return state, [d.PodEnded(uid=uid, wave=wave, outcome="unknown", reason=AGAIN_TOO_LATE, again=True)]
 
 
-def _kubelet_stops(state: EpisodeState, event: d.StopKubelet, now: int) -> Result:
-    return replace(state, kubelet_stopping=True), ()
-
-
 def _kubelet_stopped(state: EpisodeState, event: d.KubeletStopped, now: int) -> Result:
     """The last look must come after the kubelet's stop: until then it may have started ended containers
     again. In ``listing`` the plan has its own look.
@@ -549,26 +546,6 @@ def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Re
         resource=event.resource,
         enabled=event.enabled,
     ), ()
-
-
-def _lock_taken(state: EpisodeState, event: d.Armed, now: int) -> Result:
-    return replace(state, armed=True), ()
-
-
-def _lock_lost(state: EpisodeState, event: d.Disarmed, now: int) -> Result:
-    return replace(state, armed=False), ()
-
-
-def _leaves(state: EpisodeState, event: d.Leave, now: int) -> Result:
-    return replace(state, left=True), ()
-
-
-def _mode_chosen(state: EpisodeState, event: d.MeansChosen, now: int) -> Result:
-    return replace(state, means=event.means, handed_over=False, taints=event.taints), ()
-
-
-def _handed_over(state: EpisodeState, event: d.HandedOver, now: int) -> Result:
-    return replace(state, handed_over=True), ()
 
 
 # --- a start of the daemon ---------------------------------------------------------------------
@@ -762,10 +739,6 @@ def _give_up_cancelled(state: EpisodeState, event: f.Tick, now: int) -> Result:
     unseen = _unseen(state, "nobody was left to see its end")
     state, closed = _close_episode(state, "cancelled")
     return state, [*unseen, *closed]
-
-
-def _released(state: EpisodeState, event: d.ReleaseLock, now: int) -> Result:
-    return replace(state, phase="released"), ()
 
 
 def _released_early(state: EpisodeState, event: d.ReleaseLock, now: int) -> Result:

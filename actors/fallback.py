@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.events import decisions as d
@@ -118,13 +118,13 @@ def _transitions() -> Transitions:
         Row("leading", d.MeansChosen,
             lambda state, event, now: _stop_short(state, now) if event.means == "observe" else (state, ()),
             "= ended", _STOPS),
-        Row(EVERY, d.DeadlineMoved, _sets("deadline_ns", "release_by_ns")),
+        Row(EVERY, d.DeadlineMoved, takes("deadline_ns", "release_by_ns")),
         Row("watching ended", d.PodsEnded, _pods_ended, "ended"),
         ignored("idle leading withdrawn cancelled", d.PodsEnded),
-        Row(EVERY, d.ReleaseLock, _sets(released=True, release_by_ns=NEVER_NS)),
+        Row(EVERY, d.ReleaseLock, takes(released=True, release_by_ns=NEVER_NS)),
         Row("watching leading ended", d.ShutdownWithdrawn, _withdrawn, "withdrawn idle", _CLOSES),
         ignored("idle withdrawn cancelled", d.ShutdownWithdrawn),
-        Row("withdrawn", d.ShutdownCancelled, _sets(phase="cancelled"), "cancelled"),
+        Row("withdrawn", d.ShutdownCancelled, takes(phase="cancelled"), "cancelled"),
         ignored("idle watching leading ended cancelled", d.ShutdownCancelled),
         Row("watching ended withdrawn cancelled", d.EpisodeClosed,
             lambda state, event, now: (_idle(state), ()), "idle"),
@@ -133,11 +133,6 @@ def _transitions() -> Transitions:
         Row(EVERY, d.Resumed, lambda state, event, now: (_at_home(state), ())),
     )
 # fmt: on
-
-
-def _sets(*fields: str, **values: Any) -> Handler:
-    """Takes these fields from the event, and these values."""
-    return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
 
 
 def _idle(state: FallbackState) -> FallbackState:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import AND, EVERY, Result, Row, State, Transitions
+from ebbtide.actors.actor import AND, EVERY, Result, Row, State, Transitions, takes
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -80,15 +80,16 @@ def _transitions() -> Transitions:
     return Transitions(
         (("up", "down"), KUBELET_PHASES), _phase_of,
         Row(EVERY, f.DaemonStarted, _started),
-        Row(EVERY, d.ConfigAdopted, _config_adopted),
+        Row(EVERY, d.ConfigAdopted, takes("unready")),
         Row(EVERY, d.LastBootEnded, _last_boot_ended, decides=(d.PublishLastBoot,)),
         # A shutdown.
         Row(EVERY, d.ShutdownBegan, _began, "down kubelet-runs", (d.AnnounceNode,)),
         Row(EVERY, d.MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             (d.AnnounceNode, d.PostEvent)),
-        Row(EVERY, d.HandedOver, _handed_over, "= kubelet-stopping"),
+        Row(EVERY, d.HandedOver, takes(means="cri", kubelet_stopping=True), "= kubelet-stopping"),
         Row("down", d.KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs", (d.AnnounceNode,)),
-        Row("up", d.KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
+        # It is about to be started again.
+        Row("up", d.KubeletStopped, takes(kubelet_stopping=False, kubelet_stopped=False), "kubelet-runs"),
         Row(EVERY, d.ShutdownCancelled, _cancelled, "up", (d.AnnounceNode, d.PostEvent)),
         Row(EVERY, d.EpisodeClosed, _closed, "up kubelet-runs", (d.AnnounceNode,)),
         # The API server.
@@ -183,10 +184,6 @@ def _started(state: MarksState, event: f.DaemonStarted, now: int) -> Result:
     return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
 
 
-def _config_adopted(state: MarksState, event: d.ConfigAdopted, now: int) -> Result:
-    return replace(state, unready=event.unready), ()
-
-
 def _api_read(state: MarksState, event: f.ApiRead, now: int) -> Result:
     return replace(state, api=event.reachable, taints=event.taint), ()
 
@@ -227,10 +224,6 @@ def _mode_chosen(state: MarksState, event: d.MeansChosen, now: int) -> Result:
     return state, [announced, posted]
 
 
-def _handed_over(state: MarksState, event: d.HandedOver, now: int) -> Result:
-    return replace(state, means="cri", kubelet_stopping=True), ()
-
-
 def _kubelet_stopped(state: MarksState, event: d.KubeletStopped, now: int) -> Result:
     stopped = event.result in ("done", "unknown")
     state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped)
@@ -238,11 +231,6 @@ def _kubelet_stopped(state: MarksState, event: d.KubeletStopped, now: int) -> Re
         return state, ()
     state, order = announce(state, ready=False)
     return state, [order]
-
-
-def _kubelet_stopped_after_cancel(state: MarksState, event: d.KubeletStopped, now: int) -> Result:
-    """It is about to be started again."""
-    return replace(state, kubelet_stopping=False, kubelet_stopped=False), ()
 
 
 def _cancelled(state: MarksState, event: d.ShutdownCancelled, now: int) -> Result:

@@ -44,6 +44,7 @@ from ebbtide.actors.actor import (
     Transitions,
     fresh_but,
     ignored,
+    takes,
 )
 from ebbtide.actors.brake import refusal
 from ebbtide.actors.outage_proof import POWER, PROOF
@@ -1111,10 +1112,10 @@ def _fallback_transitions() -> Transitions:
         ("watching", "engaged"), attrgetter("phase"),
         Row(EVERY, o.LeaderStarted, _watch_again, "watching"),
         Row(EVERY, o.NodeRead, _note_node),
-        Row(EVERY, o.OutageBegan, _note_begin),
+        Row(EVERY, o.OutageBegan, takes(open=True)),
         Row(EVERY, o.SetTaint, _note_order),
         Row(EVERY, o.PowerOff, _note_order),
-        Row(EVERY, o.OutOfService, _note_taint),
+        Row(EVERY, o.OutOfService, takes(tainted=True)),
         Row(EVERY, o.OutageClosed, _note_end, "watching"),
         Row("watching", d.ActorFailed, _engage, "= engaged", decides=(d.CancelOrder, o.OutageAbandoned)),
         ignored("engaged", d.ActorFailed),
@@ -1125,16 +1126,8 @@ def _fallback_transitions() -> Transitions:
 # fmt: on
 
 
-def _note_begin(state: OutageFallbackState, event: o.OutageBegan, now: int) -> Result:
-    return replace(state, open=True), ()
-
-
 def _note_order(state: OutageFallbackState, event: o.SetTaint | o.PowerOff, now: int) -> Result:
     return replace(state, write_key=event.key), ()
-
-
-def _note_taint(state: OutageFallbackState, event: o.OutOfService, now: int) -> Result:
-    return replace(state, tainted=True), ()
 
 
 def _note_node(state: OutageFallbackState, event: o.NodeRead, now: int) -> Result:
