@@ -36,19 +36,17 @@ from ebbtide.actors.actor import (
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
     REAP_MARGIN_NS,
-    ShutdownTimes,
-    lay_out_times,
-    pod_grace_seconds,
-)
-from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
-from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
-from ebbtide.actors.policy.termination_mode import (
     PlacementRules,
+    ShutdownTimes,
     arrange_waves,
+    lay_out_times,
     placement_rules,
+    pod_grace_seconds,
     wave_index,
     wave_mode,
 )
+from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
+from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f

@@ -2,8 +2,8 @@
 
 While all is well, it only knows the shutdown's times. When an actor that ends pods fails, all of them fail,
 and the fallback leads: it takes over the pods that have not ended, from the actors' last states
-(`sets.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL; then
-the next wave begins. The statuses and the release follow as always, at the latest at ``release_by_ns``.
+(`system.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL;
+then the next wave begins. The statuses and the release follow as always, at the latest at ``release_by_ns``.
 Without a plan it lists the pods itself, as one wave. After a failure of another actor, the release comes 2 s
 after the last pod's end.
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.actors.policy.planning import granted_periods
+from ebbtide.actors.policy.grace_periods import FLOOR_NS, granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f

@@ -1,4 +1,4 @@
-"""All actors together, and the one function that moves them, `System.step`.
+"""All actors together: the sets of them, and the one function that moves them, `System.step`.
 
 A step is one fact and all decisions that follow from it, breadth-first. An event goes to its recipients in
 the order of registration, and their decisions are delivered in turn. This module waits for nothing and reads
@@ -6,11 +6,13 @@ no clock, so ``run``, ``replay``, ``what-if`` and ``simulate`` get the same reco
 
 1. A state is replaced only when its handler returns. A handler that raises makes a decision: `ActorFailed`.
 2. Deadlines are part of the states. The caller admits a `Tick` when `next_deadline_ns` has come.
+
+The file: a set of actors in tables; the two sets; the system; its slots and deadlines; digests; checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from heapq import heapify, heappop, heappush
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     IGNORED,
@@ -28,12 +31,259 @@ from ebbtide.actors.actor import (
     State,
     UndeclaredTransition,
 )
-from ebbtide.actors.sets import ACTOR_TYPE_BY_NAME as ACTOR_TYPE_BY_NAME
-from ebbtide.actors.sets import SETS
-from ebbtide.events import facts, outage_events
-from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
+from ebbtide.actors.config_reconciler import CONFIG
+from ebbtide.actors.container import died_of_our_kill
+from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
+from ebbtide.actors.fallback import FALLBACK, FallbackPod, FallbackState
+from ebbtide.actors.hook import HOOK, PodState
+from ebbtide.actors.kubelet import KUBELET
+from ebbtide.actors.logind import LOGIND
+from ebbtide.actors.node_status import NODE_STATUS
+from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
+from ebbtide.actors.outage import OUTAGE_FALLBACK
+from ebbtide.actors.outage_proof import POWER_OFF, PROOF
+from ebbtide.actors.outage_work import DETACH, STUCK_POD
+from ebbtide.actors.wave import WAVE
+from ebbtide.events import decisions, facts, outage_events
+from ebbtide.events.base import (
+    NS_PER_SECOND,
+    ActorState,
+    Checkpoint,
+    Event,
+    Fact,
+    OpenOrder,
+    Order,
+    Record,
+    Stamp,
+    StatesDigest,
+)
+from ebbtide.events.codec import BadPayload, decode_event, encode_event
 from ebbtide.events.decisions import ActorFailed
-from ebbtide.events.segment import SHUTDOWN_LOGIC
+from ebbtide.events.facts import DaemonStarted
+from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
+
+# --- a set of actors ------------------------------------------------------------------------------
+#
+# `System.step` is the same for every journal, and names no actor. A set says in tables which events go to
+# which actors, which events open and close an episode, and how an episode goes on after a failure. The logic
+# in a journal's header names its set.
+#
+# A rule that changes after a release becomes a new logic: another set in `SETS`, with other tables for its
+# actors. The old set stays until the release after that.
+
+#: How to read an event's subject, by actor and event type. Other events go to every instance.
+SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
+
+#: Delivered by key and by deadline.
+_ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
+
+
+class Route(NamedTuple):
+    """``subject`` None: every instance. ``creates``: this event makes the subject's actor."""
+
+    name: str
+    subject: Callable[[Any], str] | None
+    creates: ActorType | None
+
+
+class Rescue(NamedTuple):
+    """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
+
+    ``inherit`` makes the fallback's state from its own, the leader's, and the subjects'. A failure of an
+    actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that failed count
+    as a failure of the leader, unless the start leaves nothing to do (``over``).
+    """
+
+    leader: ActorType
+    fallback: ActorType
+    inherit: Callable[[Any, Any, Iterable[State]], State]
+    go_on: tuple[ActorType, ...]
+    over: Callable[[Any], bool]
+
+
+class ActorSet:
+    """``singletons`` always exist, in the order of delivery; an event makes each of ``subjects``.
+
+    ``start`` is a process's first fact. Decisions ``opens`` and ``closes`` an episode. After a decision of
+    ``digested`` a step ends with a digest of the actors that have come to rest, after ``digested_last`` of
+    all; ``plans`` needs no digest. ``also_hear``: receives the outcomes of orders with this word, from any
+    actor. ``look_until_ns``: the latest end of the wait for the edges' first findings (`system.LOOK_NS`).
+    """
+
+    def __init__(
+        self,
+        *,
+        singletons: tuple[ActorType, ...],
+        subjects: tuple[tuple[ActorType, type[Event]], ...],
+        subject_of: SubjectOf,
+        start: type[Event],
+        opens: type[Event],
+        closes: type[Event],
+        digested: tuple[type[Event], ...],
+        digested_last: type[Event],
+        plans: type[Event] | None = None,
+        also_hear: Mapping[str, ActorType] | None = None,
+        rescue: Rescue | None = None,
+        look_until_ns: Callable[[Callable[[ActorType], State]], int] = lambda state_of: NEVER_NS,
+    ) -> None:
+        self.singletons, self.subjects = singletons, subjects
+        self.start, self.opens, self.closes = start, opens, closes
+        self.digested, self.digested_last, self.plans = digested, digested_last, plans
+        self.also_hear = {word: kind.name for word, kind in (also_hear or {}).items()}
+        self.rescue = rescue
+        self.look_until_ns = look_until_ns
+        self.types: tuple[ActorType, ...] = (*singletons, *(kind for kind, _ in subjects))
+        self.by_name = {kind.name: kind for kind in self.types}
+        #: From event type to recipients, in the order of registration.
+        self.routes = self._build_routes(subject_of)
+        always = tuple(kind.name for kind in singletons)
+        #: The same in two parts, because most events concern only singletons: they come first.
+        self.to_singletons = {
+            kind: tuple((route.name, "") for route in routes if route.name in always)
+            for kind, routes in self.routes.items()
+        }
+        self.to_subjects = {
+            kind: tuple(route for route in routes if route.name not in always)
+            for kind, routes in self.routes.items()
+        }
+
+    def _build_routes(self, subject_of: SubjectOf) -> dict[type[Event], tuple[Route, ...]]:
+        table: dict[type[Event], list[Route]] = {}
+        creators = {kind.name: creator for kind, creator in self.subjects}
+        for kind in self.types:
+            for event_type in kind.transitions.events:
+                if event_type.__name__ in _ADDRESSED_DIRECTLY:
+                    continue
+                subject = subject_of.get((kind.name, event_type.__name__))
+                creates = kind if creators.get(kind.name) is event_type else None
+                table.setdefault(event_type, []).append(Route(kind.name, subject, creates))
+        return {event_type: tuple(routes) for event_type, routes in table.items()}
+
+    def outcome_recipients(self, key: str) -> list[tuple[str, str]]:
+        """Actor and subject of an order's outcome, by its key."""
+        # Cheaper than `parse_order_key`: a third of all facts are outcomes.
+        actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
+        also = self.also_hear.get(what, actor)
+        return [(actor, subject)] if also == actor else [(actor, subject), (also, "")]
+
+
+# --- the daemon on a node -------------------------------------------------------------------------
+
+
+def _wave_of_event(event: Any) -> str:
+    return str(event.wave)
+
+
+_uid_of_event: Callable[[Any], str] = attrgetter("uid")
+_pod_uid_of_event: Callable[[Any], str] = attrgetter("pod.uid")
+
+
+def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
+    """Work before the shutdown's end does not wait for a first look."""
+    state = state_of(EPISODE)
+    assert isinstance(state, EpisodeState)
+    return give_up_ns(state) if state.release_by_ns else NEVER_NS
+
+
+def _inherit_pods(state: FallbackState, episode: EpisodeState, subjects: Iterable[State]) -> FallbackState:
+    """The pods that have not ended. A pod whose actor was not made in time is known from the plan."""
+    pods = {
+        each.uid: FallbackPod(
+            pod=episode.pods[each.uid],
+            wave=index,
+            grace_ns=each.grace_seconds * NS_PER_SECOND,
+            left=tuple(
+                container.name for container in episode.pods[each.uid].containers if container.running
+            ),
+        )
+        for index, wave in enumerate(episode.waves)
+        for each in wave.pods
+        if episode.roll.is_open(each.uid)
+    }
+    for each in subjects:
+        if not isinstance(each, PodState) or each.pod is None:
+            continue
+        pods[each.pod.uid] = FallbackPod(
+            pod=each.pod,
+            wave=each.wave,
+            grace_ns=0 if each.hurried else each.grace_ns,
+            left=tuple(down.spec.name for down in each.downs if down.phase != "exited"),
+            begun_ns=each.begun_ns,
+            outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
+        )
+        if each.over:
+            del pods[each.pod.uid]
+    planned = episode.phase not in ("idle", "listing")
+    return replace(state, pods=pods, wave=episode.wave, planned=planned)
+
+
+SHUTDOWN = ActorSet(
+    # The mode and the node's marks are decided before the pods are touched.
+    singletons=(CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK),
+    subjects=((WAVE, decisions.WaveStarted), (HOOK, decisions.PodPlanned)),
+    subject_of={
+        (WAVE.name, "WaveStarted"): _wave_of_event,
+        (WAVE.name, "PodPlanned"): _wave_of_event,
+        (WAVE.name, "PodEnded"): _wave_of_event,
+        (HOOK.name, "PodPlanned"): _pod_uid_of_event,
+        (HOOK.name, "PodStopBegan"): _uid_of_event,
+        (HOOK.name, "PodEnded"): _uid_of_event,
+        (HOOK.name, "ContainerExited"): _uid_of_event,
+        (HOOK.name, "AutopsyTaken"): _uid_of_event,
+        (HOOK.name, "PodJoined"): _pod_uid_of_event,
+    },
+    start=DaemonStarted,
+    opens=decisions.ShutdownBegan,
+    closes=decisions.EpisodeClosed,
+    digested=(decisions.WaveEnded, decisions.PodsEnded),
+    digested_last=decisions.PodsEnded,
+    plans=decisions.PlanMade,
+    # The LogindActor has the lock that the fallback released. The NodeStatusActor learns what becomes of a
+    # pod's object.
+    also_hear={"release": LOGIND, "delete": NODE_STATUS},
+    # Only the KubeletActor can start its kubelet again.
+    rescue=Rescue(
+        EPISODE, FALLBACK, _inherit_pods, go_on=(KUBELET,), over=lambda start: start.preparing is False
+    ),
+    look_until_ns=_give_up_ns,
+)
+
+
+# --- the controller in the cluster ----------------------------------------------------------------
+
+_name_of_event: Callable[[Any], str] = attrgetter("name")
+_attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
+
+OUTAGES = ActorSet(
+    # The ProofActor decides whether a proof counts before other actors use it.
+    singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK),
+    subjects=((STUCK_POD, outage_events.PodLost), (DETACH, outage_events.AttachmentLeft)),
+    subject_of={
+        (STUCK_POD.name, "PodLost"): _pod_uid_of_event,
+        (STUCK_POD.name, "LostPodRead"): _pod_uid_of_event,
+        (STUCK_POD.name, "LostPodGone"): _uid_of_event,
+        (DETACH.name, "AttachmentLeft"): _attachment_of_event,
+        (DETACH.name, "AttachmentRead"): _attachment_of_event,
+        (DETACH.name, "AttachmentGone"): _name_of_event,
+    },
+    start=outage_events.LeaderStarted,
+    opens=outage_events.OutageBegan,
+    closes=outage_events.OutageClosed,
+    digested=(outage_events.OutOfService, outage_events.WorkRecovered, outage_events.OutageClosed),
+    digested_last=outage_events.OutageClosed,
+    # Sources are read before a machine is switched off, and afterwards.
+    also_hear={POWER_OFF: PROOF, "sources": OUTAGE_ACTOR},
+)
+
+
+#: All sets, by logic.
+SETS: dict[str, ActorSet] = dict(zip(LOGICS, (SHUTDOWN, OUTAGES), strict=True))
+
+#: The actors of all sets: a name is the same actor in each.
+ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.values() for kind in each.types}
+
+
+# --- the system ------------------------------------------------------------------------------------
 
 #: Facts that wait are admitted in this order; a `Tick` comes between the first lane and the second. The
 #: runner and the simulator share the table, so that a simulated node admits its facts as a real one does.
@@ -238,7 +488,7 @@ class System:
         return decisions
 
     def _fail(self, slot: Slot, error: str, now_ns: int) -> ActorFailed:
-        """In an episode an actor that ends pods takes the leader and all subjects along (`sets.Rescue`)."""
+        """In an episode an actor that ends pods takes the leader and all subjects along (`Rescue`)."""
         failed, rescue = [slot], self.actors.rescue
         if rescue is not None and self._leader is not None and self._fallback is not None:
             ends_pods = slot.subject or slot is self._leader or slot.kind in rescue.go_on
@@ -487,3 +737,66 @@ class _FieldLayout(NamedTuple):
 def _field_layout(kind: type[State]) -> _FieldLayout:
     names = [field.name for field in msgspec.structs.fields(kind)]
     return _FieldLayout(attrgetter(*names), tuple(field_tag(name) << VALUE_BITS for name in names))
+
+
+# --- checkpoints ------------------------------------------------------------------------------------
+#
+# Each segment begins with the whole deterministic state, so that a start and a replay need no older segment.
+
+
+def take_checkpoint(system: System) -> Checkpoint:
+    """The state between two steps, for the journal: the next digest covers what changes after it."""
+    mark_recorded(system.slots.values())
+    return as_checkpoint(system)
+
+
+def as_checkpoint(system: System) -> Checkpoint:
+    """The same without an effect on the next digest."""
+    return Checkpoint(
+        episode=system.episode,
+        actors=tuple(map(_pack_actor, system.slots.values())),
+        open_orders=tuple(map(_pack_order, system.open_orders.values())),
+        logic=system.logic,
+    )
+
+
+def _pack_actor(slot: Slot) -> ActorState:
+    state = msgspec.Raw(msgspec.msgpack.encode(slot.state))
+    return ActorState(actor=slot.kind.name, subject=slot.subject, state=state, failed=slot.failed)
+
+
+def _pack_order(opened: OpenedOrder) -> OpenOrder:
+    raw = msgspec.Raw(encode_event(opened.order))
+    return OpenOrder(seq=opened.seq, type=type(opened.order).__name__, order=raw)
+
+
+def restore(checkpoint: Checkpoint, next_seq: int) -> System:
+    """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
+    if checkpoint.logic not in SETS:
+        raise BadPayload(
+            f"the checkpoint is of the logic {checkpoint.logic!r}, which this version does not know"
+        )
+    system = System(next_seq, checkpoint.logic)
+    system.episode = checkpoint.episode
+    for kept in checkpoint.open_orders:
+        order = decode_event(kept.type, bytes(kept.order))
+        if not isinstance(order, Order):
+            raise BadPayload(f"the checkpoint has an open order {kept.type!r}, which is none")
+        system.open_orders[order.key] = OpenedOrder(kept.seq, order)
+    for actor in checkpoint.actors:
+        # Without one of its actors a shutdown would forget pods: refuse the whole checkpoint.
+        kind = system.actors.by_name.get(actor.actor)
+        if kind is None:
+            raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
+        if actor.subject and kind in system.actors.singletons:
+            raise BadPayload(f"the checkpoint has a second {actor.actor}, for {actor.subject!r}")
+        # In the checkpoint's order: it decides ties between actors.
+        slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)
+        try:
+            slot.state = msgspec.msgpack.decode(actor.state, type=kind.state)
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:  # ValueError: bad UTF-8
+            raise BadPayload(f"checkpoint of {actor.actor}: {error}") from error
+        slot.failed = actor.failed
+        system.watch(slot)
+    mark_recorded(system.slots.values())
+    return system

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory

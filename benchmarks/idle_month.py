@@ -15,8 +15,7 @@ from pathlib import Path
 
 import trio
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.facts import (

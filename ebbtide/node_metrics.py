@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.interfaces import Tell
-from ebbtide.actors.policy.planning import planned_waves
+from ebbtide.actors.policy.grace_periods import planned_waves
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.values import Pod, workload_name

@@ -11,12 +11,11 @@ from contextlib import suppress
 from typing import NamedTuple, cast
 
 from ebbtide.actors.actor import UndeclaredTransition
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.interfaces import Clock
-from ebbtide.actors.system import EDGE, System
+from ebbtide.actors.system import EDGE, System, take_checkpoint
 from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus
 from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source

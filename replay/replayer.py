@@ -16,8 +16,15 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import UndeclaredTransition
-from ebbtide.actors.checkpoint import restore, take_checkpoint
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, BareRecord, System, differing_field
+from ebbtide.actors.system import (
+    ACTOR_TYPE_BY_NAME,
+    EDGE,
+    BareRecord,
+    System,
+    differing_field,
+    restore,
+    take_checkpoint,
+)
 from ebbtide.events.base import Checkpoint, StatesDigest
 from ebbtide.events.codec import (
     FLAG_LAST,

@@ -1,9 +1,8 @@
-"""Every grace period: that of a wave, of a pod, and of the whole shutdown.
+"""The waves of a shutdown and every grace period: of a wave, of a pod, of the whole shutdown.
 
-Which periods hold (the two-value form migrated, the gates applied, a small grant shared out); which of them
-a pod belongs to, and how long it may take, to the letter of the kubelet (KEP-2712 and its pod grouping);
-and how a shutdown's time is laid out from its signal. What pods are given is whole seconds; only durations
-as configured, the grant as logind states it, and moments are nanoseconds.
+The effective periods (the two-value form migrated, the gates applied, a small grant shared out); each pod's
+wave and time, exactly as in the kubelet (KEP-2712 and its pod grouping); and the times of a shutdown from its
+signal. Pods get whole seconds. Durations as configured, logind's grant and moments are nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.values import Period, Pod, Settings
+from ebbtide.events.values import Period, PlannedPod, PlannedWave, Pod, Settings, TerminationMode
 
 #: Pods from this priority on are critical: the value of ``system-cluster-critical`` (KEP-2712).
 CRITICAL_PRIORITY = 2_000_000_000
@@ -40,7 +41,7 @@ def migrate_two_values(total_ns: int, critical_ns: int) -> tuple[Period, ...]:
 
 
 def effective_periods(settings: Settings) -> tuple[Period, ...]:
-    """The periods that hold, in ascending priority; entries of equal priority keep their order.
+    """The effective periods, in ascending priority; entries of equal priority keep their order.
 
     Empty when graceful shutdown is off. The list by priority counts only with its gate on, as in the
     kubelet; negative seconds count as 0.
@@ -51,8 +52,7 @@ def effective_periods(settings: Settings) -> tuple[Period, ...]:
         clamped = [
             Period(priority=each.priority, seconds=max(0, each.seconds)) for each in settings.by_pod_priority
         ]
-        # Stable, because among duplicates the configuration's own order says which is the first
-        # (`group_index`).
+        # Stable: among duplicates the configuration's order counts (`group_index`).
         return tuple(sorted(clamped, key=lambda period: period.priority))
     return migrate_two_values(
         settings.shutdown_grace_period_ns, settings.shutdown_grace_period_critical_pods_ns
@@ -60,7 +60,7 @@ def effective_periods(settings: Settings) -> tuple[Period, ...]:
 
 
 def shutdown_enabled(settings: Settings) -> bool:
-    """Whether this configuration asks for graceful shutdown at all."""
+    """Does this configuration ask for graceful shutdown at all?"""
     return bool(effective_periods(settings))
 
 
@@ -78,15 +78,14 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     left = max(0, grant_seconds)
     shares = []
     for period in reversed(periods):
-        # A period that is cut to nothing stays a wave: its pods still get their stop signal, and in their
-        # order.
+        # A period of 0 stays a wave: its pods still get their stop signal, and in their order.
         seconds = min(period.seconds, left)
         left -= seconds
         shares.append(Period(priority=period.priority, seconds=seconds))
     return tuple(reversed(shares))
 
 
-# Which wave a pod belongs to, to the letter of the kubelet (KEP-2712 and its pod grouping).
+# A pod's wave, exactly as in the kubelet.
 #
 # A pod goes to the entry with the largest priority that is not above its own. A pod below every entry goes
 # to the lowest. A pod without a priority counts as 0: the reference does the same for static pods that have
@@ -122,9 +121,6 @@ def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]
     return groups
 
 
-# How long one pod may take: the smaller of its wave's period and what it asks for itself.
-
-
 def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
     """min(period, ``terminationGracePeriodSeconds``), never negative.
 
@@ -132,6 +128,81 @@ def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
     """
     wanted_seconds = period_seconds if pod.grace_seconds is None else pod.grace_seconds
     return max(0, min(period_seconds, wanted_seconds))
+
+
+def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Period, ...]:
+    """``periods`` (ascending) under the grant, in whole seconds. A rest below a second is not used."""
+    return tuple(periods) if grant_ns is None else share_grant(periods, grant_ns // NS_PER_SECOND)
+
+
+def planned_waves(
+    periods: Sequence[Period], grant_ns: int | None, pods: Sequence[Pod]
+) -> tuple[PlannedWave, ...]:
+    """One wave a period, in ascending priority. The pods of a wave keep their order."""
+    waves = []
+    # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
+    for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
+        seconds = granted.seconds
+        planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in members)
+        waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned)))
+    return tuple(waves)
+
+
+# Each pod's place in a shutdown: which wave, and who ends it there.
+#
+# No delete ends static pods, or pods of DaemonSets that tolerate every taint or whose node cannot be tainted.
+# They have waves of their own behind the API's, in the same order, because the kubelet carries deletes out
+# and may not be stopped before the last of those. The last priority range is one wave, over the runtime: the
+# pods that keep the node running are there, and have its full time.
+
+
+def deletable(pod: Pod, *, taints: bool) -> bool:
+    """Does a delete end it for good, on this node? ``taints``: this node can be tainted."""
+    return not pod.static and not (pod.daemon and (pod.tolerates_all or not taints))
+
+
+class PlacementRules(NamedTuple):
+    """``together``: the last range is one wave, over the runtime."""
+
+    means: TerminationMode
+    taints: bool
+    together: bool = False
+
+
+def placement_rules(pods: Sequence[Pod], means: TerminationMode, *, taints: bool) -> PlacementRules:
+    """For a node with these pods."""
+    return PlacementRules(
+        means, taints, means == "api" and not all(deletable(pod, taints=taints) for pod in pods)
+    )
+
+
+def arrange_waves(
+    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], rules: PlacementRules
+) -> tuple[PlannedWave, ...]:
+    """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
+    if rules.means != "api":
+        return planned_waves(periods, grant_ns, pods)
+    first: list[Pod] = []
+    behind: list[Pod] = []
+    for pod in pods:
+        (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
+    # The same periods once more: who can end a pod does not change its time.
+    over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind))
+    return (*planned_waves(periods, grant_ns, first), *over_runtime)
+
+
+def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
+    """Its index in `arrange_waves`."""
+    index = group_index(periods, priority_of(pod))
+    # With the pods that a delete would end: the node's network and storage are among them, and go last.
+    in_last = rules.together and index == len(periods) - 1
+    behind = rules.means == "api" and (in_last or not deletable(pod, taints=rules.taints))
+    return len(periods) + index if behind else index
+
+
+def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -> TerminationMode:
+    """Who ends the pods of a wave."""
+    return "cri" if means == "api" and (handed_over or wave.handover) else means
 
 
 # How a shutdown's time is laid out from its signal: waves, the last SIGKILL, the release.
@@ -173,19 +244,18 @@ class ShutdownTimes(NamedTuple):
 
     @property
     def give_up_ns(self) -> int:
-        """From here on nothing is waited for but the last statuses."""
+        """From here on only the last statuses are waited for."""
         return self.release_by_ns - min(FLUSH_MARGIN_NS, (self.release_by_ns - self.kill_by_ns) // 2)
 
 
 def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> ShutdownTimes:
     """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``.
 
-    Below a second the margins shrink with the limit: also then every pod gets its stop signal first.
+    Below a second the margins shrink with the limit, so that every pod still gets its stop signal.
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
-    # A quarter, and a half below: under a tiny limit the margins would otherwise eat the time of the pods,
-    # which the machine gives to nobody else.
+    # At most a quarter, and a half below: a tiny limit leaves the pods some time.
     release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
     last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns

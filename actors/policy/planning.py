@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from ebbtide.actors.policy.grace_periods import (
     group_pods,
-    pod_grace_seconds,
+    planned_waves,
     priority_of,
     requested_seconds,
-    share_grant,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.units import span, span_s
-from ebbtide.events.values import Budget, Period, PlannedPod, PlannedWave, Pod, Value
+from ebbtide.events.values import Budget, Period, PlannedWave, Pod, Value
 
 
 class Plan(Value):
@@ -50,27 +49,6 @@ def usable_budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
     """min(grant, sum of the configured periods), counted from the signal; never negative."""
     requested_ns = requested_seconds(periods) * NS_PER_SECOND
     return requested_ns if grant_ns is None else max(0, min(grant_ns, requested_ns))
-
-
-def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Period, ...]:
-    """``periods`` (ascending) under the grant, in whole seconds: a broken second goes to nobody."""
-    return tuple(periods) if grant_ns is None else share_grant(periods, grant_ns // NS_PER_SECOND)
-
-
-def planned_waves(
-    periods: Sequence[Period], grant_ns: int | None, pods: Sequence[Pod]
-) -> tuple[PlannedWave, ...]:
-    """The waves alone, without a word of explanation: cheap enough for the first step of a shutdown.
-
-    One wave a period, in ascending priority; ``pods`` of a wave are in the order given.
-    """
-    waves = []
-    # Grouped by what is configured, timed by what is granted: a period that shrinks to 0 keeps its pods.
-    for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
-        seconds = granted.seconds
-        planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in members)
-        waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned)))
-    return tuple(waves)
 
 
 def make_plan(

@@ -25,7 +25,7 @@ from ebbtide.actors.actor import EVERY, IGNORED, SAME, ActorType, Row, Transitio
 from ebbtide.actors.detach_certificate import CERTIFICATE  # noqa: E402
 from ebbtide.actors.node_marks import MARKS  # noqa: E402
 from ebbtide.actors.node_status import NODE_STATUS, STATUSES  # noqa: E402
-from ebbtide.actors.sets import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
+from ebbtide.actors.system import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
 from ebbtide.events.base import TYPES, Decision, Fact, Order  # noqa: E402
 
 DOCS = ROOT / "docs"

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from ebbtide.actors.actor import IGNORED, Handler, Row  # noqa: E402
-from ebbtide.actors.sets import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
+from ebbtide.actors.system import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
 from ebbtide.events.base import TYPES, Event, Fact, Order  # noqa: E402
 
 FILE = ROOT / "docs" / "dispatch.txt"

@@ -14,9 +14,9 @@ import click
 import msgspec
 from rich.text import Text
 
-from ebbtide.actors.policy.grace_periods import priority_of
+from ebbtide.actors.policy.grace_periods import deletable, priority_of
 from ebbtide.actors.policy.planning import Plan, PlanWarning, first_names, short_name
-from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
+from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import Cell, first_of_each, remark, show, show_document, table
 from ebbtide.cli.common.shared_options import (

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
-from ebbtide.actors.policy.grace_periods import effective_periods
-from ebbtide.actors.policy.planning import planned_waves
+from ebbtide.actors.policy.grace_periods import effective_periods, planned_waves
 from ebbtide.actors.simulated_logind import (
     BusSignal,
     InProgress,

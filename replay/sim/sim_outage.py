@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ebbtide.actors.checkpoint import as_checkpoint, restore
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, as_checkpoint, restore
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder

@@ -13,11 +13,10 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from ebbtide.actors.checkpoint import as_checkpoint, restore, take_checkpoint
 from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, as_checkpoint, restore, take_checkpoint
 from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.catalog import StoredFile

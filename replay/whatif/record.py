@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.config_reconciler import NAME as CONFIG
 from ebbtide.actors.config_reconciler import ConfigState
 from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, as_checkpoint, restore
 from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order
 from ebbtide.events.codec import RawRecord, decode_event

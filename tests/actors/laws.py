@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ebbtide.actors.episode import TOO_LATE
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
+from ebbtide.actors.policy.grace_periods import FLOOR_NS, deletable
+from ebbtide.actors.policy.termination_mode import pods_come_back
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
 from ebbtide.events.facts import ContainerExited, DaemonStarted, MountsRead, OrderEnded, PodJoined

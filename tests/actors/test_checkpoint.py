@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ebbtide.actors.checkpoint import restore, take_checkpoint
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, restore, take_checkpoint
 from ebbtide.events.base import CHECKPOINT_ITEMS_MAX, ActorState
 from ebbtide.events.codec import BadPayload, decode_event
 from tests.scripts.bench import Bench

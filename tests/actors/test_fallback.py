@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ebbtide.actors.actor import NEVER_NS
 from ebbtide.actors.fallback import FALLBACK, LEADS_FOR, SECURES_FOR, FallbackPod, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
-from ebbtide.actors.sets import SHUTDOWN
+from ebbtide.actors.system import SHUTDOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import ContainerExited, Tick

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import fields, replace
 
-from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.system import (
@@ -16,7 +15,9 @@ from ebbtide.actors.system import (
     differing_field,
     field_tag,
     mark_recorded,
+    restore,
     state_digest,
+    take_checkpoint,
 )
 from ebbtide.events.base import Record, StatesDigest
 from ebbtide.events.decisions import PodsEnded, WaveEnded

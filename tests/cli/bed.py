@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory

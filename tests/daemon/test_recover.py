@@ -17,8 +17,8 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors import container
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
+from ebbtide.actors.system import take_checkpoint
 from ebbtide.control import Request, control_verbs
 from ebbtide.daemon_assembly import recover_in_time
 from ebbtide.events import bounds

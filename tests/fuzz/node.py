@@ -14,7 +14,6 @@ import trio
 import trio.testing
 from google.protobuf.message import DecodeError, Message
 
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.cri_client import METHODS, CallFailed, CriClient, RuntimeReach, answer_type
 from ebbtide.actors.edges.cri.cri_pods import (
@@ -48,7 +47,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
 )
 from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.edges.pod_spec import ExecAction
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Stamp
 from ebbtide.events.codec import encode_event

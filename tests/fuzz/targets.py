@@ -18,10 +18,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.http_request import RequestFailed
 from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
+from ebbtide.actors.system import take_checkpoint
 from ebbtide.config import ConfigError
 from ebbtide.events.base import Stamp
 from ebbtide.events.codec import (

@@ -10,10 +10,9 @@ from collections import Counter
 
 import pytest
 
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
 from ebbtide.actors.outage_proof import CONTRADICTION_NS, POWER
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed

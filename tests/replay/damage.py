@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.episodes import Theatre
-from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import take_checkpoint
 from ebbtide.events import catalog
 from ebbtide.events import reader as history
 from ebbtide.events.base import Record, Stamp

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import EDGE, System
+from ebbtide.actors.system import EDGE, System, take_checkpoint
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord, decode_event

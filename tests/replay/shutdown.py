@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import System
+from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
 from ebbtide.events.segment import SHUTDOWN_LOGIC

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System, take_checkpoint
 from ebbtide.cli.common.guard import DONE
 from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f

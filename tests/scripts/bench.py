@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import Handler
-from ebbtide.actors.checkpoint import as_checkpoint, restore
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, as_checkpoint, restore
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded, Tick

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.episodes import IDENTITY, START, Theatre, _mark
-from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import take_checkpoint
 from ebbtide.events.base import Stamp
 from ebbtide.events.segment import Chain, segment_file_name
 

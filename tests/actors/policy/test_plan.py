@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_values
-from ebbtide.actors.policy.planning import Plan, make_plan, planned_waves
+from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_values, planned_waves
+from ebbtide.actors.policy.planning import Plan, make_plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Budget, Container, Hook, HookKind, Period, Pod, Settings
 from tests import journals
