@@ -1,8 +1,7 @@
-"""The plan: which pods go in which wave, with how much grace, and why: one warning for every cut.
+"""The plan for people: its waves, and a warning for every cut, with the pod and the cure.
 
-One plan serves the ``plan`` command and the shutdown itself, so what is announced is what happens. The
-warnings name the pod and the cure. There are two kinds of rules, about the whole plan and about one pod in
-it; each is a function that yields (code, message), and the tables at the end are the only list of them.
+``plan`` and the shutdown use the same waves (`actors.policy.grace_periods`). A rule is about the whole plan
+or about one pod, and yields (code, message). The tables at the end list the rules.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ from ebbtide.events.values import Budget, Period, PlannedWave, Pod, Value
 
 
 class Plan(Value):
-    """What a shutdown would do. ``waves`` are in the order in which they run, empty ones included.
-
-    ``enabled`` False, without waves: graceful shutdown is off. ``grant_seconds`` is None when logind's
-    limit is not known; then nothing is cut for it. ``override_needed``: the grant does not cover what is
-    requested and reserved. ``warnings`` are (code, message), codes as in `actors.policy.planning`.
+    """``waves`` are in the order in which they run, empty ones included. ``enabled`` False: graceful shutdown
+    is off, without waves. ``grant_seconds`` None: logind's limit is unknown, and cuts no period.
+    ``override_needed``: the grant does not cover request and reserve.
     """
 
     enabled: bool
@@ -40,8 +37,7 @@ class Plan(Value):
     override_needed: bool = False
     waves: tuple[PlannedWave, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
-    #: Whom each of the first warnings is about, ``namespace/name``; empty: not one pod. What has been added
-    #: behind them since is about none.
+    #: The pods of the first warnings, ``namespace/name``; empty: about more than one pod.
     warned_pods: tuple[str, ...] = ()
 
 
@@ -60,11 +56,9 @@ def make_plan(
     *,
     sleep_action: bool = True,
 ) -> Plan:
-    """The whole plan with an explanation of every cut.
-
-    ``periods`` are effective ones (ascending, see `effective_periods`); none means switched off.
-    ``budget`` changes no number: under ``elastic`` a wave may get more than its period once earlier waves
-    have left time, and the warnings say so. ``sleep_action`` False: sleep hooks do nothing.
+    """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number.
+    Under ``elastic`` a wave may get the time that earlier waves leave, and the warnings say so.
+    ``sleep_action`` False: sleep hooks do nothing.
     """
     waves = planned_waves(periods, grant_ns, pods)
     placed = tuple(
@@ -96,12 +90,12 @@ def make_plan(
 #: (code, message). Codes stay; messages are for people.
 PlanWarning = tuple[str, str]
 
-#: How many names one message lists before it counts the rest.
+#: Names in one message, before it counts the rest.
 NAMES_MAX = 5
 
 
 class PodInPlan(NamedTuple):
-    """A pod's place in the plan: its wave's number, what the wave has, what it was configured to have."""
+    """``period_seconds``: of its wave, under the grant."""
 
     pod: Pod
     wave: int
@@ -111,7 +105,7 @@ class PodInPlan(NamedTuple):
 
 
 class PlanContext(NamedTuple):
-    """What every rule may look at. ``periods`` are the configured ones."""
+    """``periods``: as configured."""
 
     periods: Sequence[Period]
     waves: Sequence[PlannedWave]
@@ -123,13 +117,11 @@ class PlanContext(NamedTuple):
 
 
 def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
-    """All warnings of a plan, each with its pod's label: those about the whole first (empty), then pod by pod
-    in the order of the waves.
-    """
+    """All warnings, each with its pod's label: first about the whole plan (empty), then pod by pod."""
     if not plan.periods:
         off = "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"
         return [(("disabled", off), "")]
-    # The grant first: it is the cause of most of what is said of single pods.
+    # The grant first: it causes most warnings about single pods.
     whole = [(warning, "") for rule in PLAN_RULES for warning in rule(plan)]
     single = [
         (warning, placed.pod.label)
@@ -141,13 +133,12 @@ def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
 
 
 def first_names(names: Sequence[str]) -> str:
-    """Some of them, and how many more there are."""
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return ", ".join(names[:NAMES_MAX]) + more
 
 
 def short_name(pod: Pod) -> str:
-    """``namespace/name``, and just the name in the namespace ``default``."""
+    """Without the namespace ``default``."""
     return pod.name if pod.namespace == "default" else pod.label
 
 
@@ -172,18 +163,11 @@ def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _wave_cuts(plan: PlanContext) -> Iterator[PlanWarning]:
-    # Per wave and not as one sum: from which pods the time is taken is what people have to know.
+    why = f"logind grants {span(plan.grant_ns or 0)}, and higher priorities are served first"
     for number, (period, wave) in enumerate(zip(plan.periods, plan.waves, strict=True)):
         if wave.period_seconds < period.seconds:
-            granted = span(plan.grant_ns or 0)
-            yield (
-                "wave-cut",
-                (
-                    f"wave {number} asks for {span_s(period.seconds)} and gets "
-                    f"{span_s(wave.period_seconds)}: logind grants {granted}, and higher "
-                    "priorities are served first"
-                ),
-            )
+            gets = f"asks for {span_s(period.seconds)} and gets {span_s(wave.period_seconds)}"
+            yield "wave-cut", f"wave {number} {gets}: {why}"
 
 
 def _wave_zeros(plan: PlanContext) -> Iterator[PlanWarning]:
@@ -194,30 +178,18 @@ def _wave_zeros(plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
-    # The kubelet takes them without a word, and hardly anybody means what follows.
-    counts = Counter(period.priority for period in plan.periods)
-    for priority, count in counts.items():
+    # The kubelet accepts them silently.
+    effect = "pods exactly at it go to the first entry, pods above it to the last; keep one"
+    for priority, count in Counter(period.priority for period in plan.periods).items():
         if count > 1:
-            yield (
-                "priority-duplicate",
-                (
-                    f"priority {priority} is configured {count} times: pods exactly at it go to the first "
-                    "entry, pods above it to the last; keep one"
-                ),
-            )
+            yield "priority-duplicate", f"priority {priority} is configured {count} times: {effect}"
 
 
 def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
-    """Only where it can matter: with one wave every pod is in it anyway."""
     names = [short_name(placed.pod) for placed in plan.pods if placed.pod.priority is None]
+    cure = "no numeric spec.priority, which counts as 0; write the number where the pod has to go later"
     if names and len(plan.periods) > 1:
-        yield (
-            "priority-unset",
-            (
-                f"{first_names(names)}: no numeric spec.priority, which counts as 0; "
-                "write the number where the pod has to go later"
-            ),
-        )
+        yield "priority-unset", f"{first_names(names)}: {cure}"
 
 
 # --- one pod -----------------------------------------------------------------------------------
@@ -226,46 +198,29 @@ def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
 def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     asked_seconds = placed.pod.grace_seconds
     if asked_seconds is not None and asked_seconds > placed.grace_seconds:
-        yield (
-            "grace-cut",
-            (
-                f"{short_name(placed.pod)} asks for {span_s(asked_seconds)} and gets "
-                f"{span_s(placed.grace_seconds)}: {_wave_has(placed, plan)}"
-            ),
-        )
+        gets = f"asks for {span_s(asked_seconds)} and gets {span_s(placed.grace_seconds)}"
+        yield "grace-cut", f"{short_name(placed.pod)} {gets}: {_wave_has(placed, plan)}"
 
 
 def _grace_unset(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     if placed.pod.grace_seconds is None:
-        yield (
-            "grace-unset",
-            (
-                f"{short_name(placed.pod)} sets no terminationGracePeriodSeconds and may take all of its "
-                f"wave: {_wave_has(placed, plan)}"
-            ),
-        )
+        takes = "sets no terminationGracePeriodSeconds and may take all of its wave"
+        yield "grace-unset", f"{short_name(placed.pod)} {takes}: {_wave_has(placed, plan)}"
 
 
 def _grace_below_floor(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     if placed.grace_seconds < FLOOR_SECONDS:
-        yield (
-            "grace-below-floor",
-            (
-                f"{short_name(placed.pod)} gets {span_s(placed.grace_seconds)}, but at least "
-                f"{span_s(FLOOR_SECONDS)} lie between stop signal and SIGKILL"
-            ),
-        )
+        floor = f"but at least {span_s(FLOOR_SECONDS)} lie between stop signal and SIGKILL"
+        yield "grace-below-floor", f"{short_name(placed.pod)} gets {span_s(placed.grace_seconds)}, {floor}"
 
 
 def _below_every_period(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     priority, lowest = priority_of(placed.pod), plan.periods[0].priority
     if priority < lowest:
+        goes = f"it goes with priority {lowest}, wave {placed.wave}"
         yield (
             "priority-below",
-            (
-                f"{short_name(placed.pod)} has priority {priority}, below every configured one: it goes with "
-                f"priority {lowest}, wave {placed.wave}"
-            ),
+            f"{short_name(placed.pod)} has priority {priority}, below every configured one: {goes}",
         )
 
 
