@@ -10,7 +10,6 @@ of this file), and its readers get the original's verdict.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -204,22 +203,8 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
 # A part of a damaged journal, or its redacted copy, is whole by itself. No reader may take it for the intact
 # journal of a shutdown that ended there.
 
-OF_ORIGINAL = "in the original, "
-
-#: How the reader's reasons begin. The rest (a path, a name, an error text) belongs to the place of reading,
-#: or to the author of a forged file.
-_REASON = re.compile(
-    r"the header is cut short|no segment header begins here|the header does not match its hash"
-    r"|the header's (fields do not fit into it|numbers are beyond any that are written)"
-    r"|the header belongs to another file name|format version \d+|unknown incompatible features"
-    r"|unknown logic|the journal ends in the middle of a step|a step is larger than \d+ bytes"
-    r"|a frame (is cut short|has unknown flags)|a frame's checksum is wrong|the chain of hashes is broken"
-    r"|no frame begins here|record \d+ stands where \d+ belongs|a (trailer|boundary) does not fit"
-    r"|the next segment continues from something else|it carries less than the file that it was to replace"
-    r"|segment \d+ before [0-9a-f-]+\.ebj is damaged or missing|[0-9a-f-]+\.ebj needs segment \d+"
-    r"|\[Errno \d+\]|cannot be read"
-)
-NO_REASON = "cannot be read"
+#: Instead of the reader's reason, which may name paths and errors of the place of reading.
+OF_ORIGINAL = "in the original"
 
 
 def stated_findings(source: Source) -> tuple[Finding, ...]:
@@ -229,13 +214,8 @@ def stated_findings(source: Source) -> tuple[Finding, ...]:
 
 
 def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """For a manifest: from a reason only this program's own words."""
-    documents = []
-    for finding in findings:
-        known = _REASON.match(finding.reason.removeprefix(OF_ORIGINAL))
-        reason = OF_ORIGINAL + (known[0] if known else NO_REASON)
-        documents.append({**finding._asdict(), "case": finding.case._asdict(), "reason": reason})
-    return documents
+    """For a manifest."""
+    return [{**each._asdict(), "case": each.case._asdict(), "reason": OF_ORIGINAL} for each in findings]
 
 
 def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
@@ -250,16 +230,12 @@ def _finding_from_document(document: Any) -> Finding:
     try:
         found = Finding(**document)
         case = Case(**found.case)  # type: ignore[arg-type]
+        named = found.segment == "" or parse_segment_file_name(found.segment) is not None
     except TypeError as error:
         raise ValueError(f"no such finding: {error}") from error
-    texts, numbers = (found.segment, found.reason), (found.offset, found.seq)
-    if not all(isinstance(each, str) for each in (*texts, *case)) or not all(
-        type(each) is int and 0 <= each < NUMBERS_MAX for each in numbers
-    ):
-        raise ValueError("a finding's place is no file name, or its numbers are none")
-    if found.segment and parse_segment_file_name(found.segment) is None:
-        raise ValueError("a finding's place is no segment")
+    numbers = all(type(each) is int and 0 <= each < NUMBERS_MAX for each in (found.offset, found.seq))
     # A value outside of the table's columns has no row.
-    if not all(value in allowed for value, allowed in zip(case, columns(), strict=True)):
-        raise ValueError(f"no such finding: {', '.join(case)}")
-    return found._replace(case=case)
+    known = all(value in allowed for value, allowed in zip(case, columns(), strict=True))
+    if not (named and numbers and known):
+        raise ValueError("no such finding: its place or its case is none")
+    return found._replace(case=case, reason=OF_ORIGINAL)
