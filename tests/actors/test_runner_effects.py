@@ -43,30 +43,25 @@ def cancel(target: str, *, timed_out: bool = False) -> d.CancelOrder:
 # --- barriers ----------------------------------------------------------------------------------
 
 
-async def test_an_effect_waits_until_its_step_is_written(autojump_clock: MockClock) -> None:
-    """An order does not start before its whole step is written."""
-    witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({d.RunHook: witness}), journal=journal) as it:
-        it.effects.hold(hook(), 7)
-        journal.reach("written", 6)
-        await settle()
-        assert witness.started == []
-        journal.reach("written", 7)
-        await settle()
-        assert witness.started == ["h"]
-
-
-async def test_an_effect_that_outlives_the_boot_waits_for_the_sync(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("order", "starts_at"),
+    [(d.TakeInventory(key="i"), ""), (hook(), "written"), (deliver(), "synced")],
+    ids=["the listing waits for no disk", "its whole step is written", "it outlives the boot"],
+)
+async def test_an_effect_waits_for_its_barrier(
+    autojump_clock: MockClock, order: Order, starts_at: str
+) -> None:
     """Written is not enough for what a power loss would not undo."""
     witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
-        it.effects.hold(deliver(), 3)
-        journal.reach("written", 3)
-        await settle()
-        assert witness.started == []
-        journal.reach("synced", 3)
-        await settle()
-        assert witness.started == ["d"]
+    async with rig(FakeEdge({type(order): witness}), journal=journal) as it:
+        it.effects.hold(order, 7)
+        for what, seq in (("", 0), ("written", 6), ("written", 7), ("synced", 6), ("synced", 7)):
+            journal.reach(what, seq)
+            await settle()
+            if (what, seq) == (starts_at, 7 if starts_at else 0):
+                break
+            assert witness.started == []
+        assert witness.started == [order.key]
 
 
 @pytest.mark.parametrize(("kind", "order"), [(d.RunHook, hook()), (d.DeliverStatuses, deliver())])
@@ -126,15 +121,6 @@ async def test_what_could_not_be_stored_does_not_begin(autojump_clock: MockClock
         await settle()
         assert witness.started == []
         assert [fact.result for fact in it.facts() if isinstance(fact, OrderEnded)] == ["cancelled"] * 2
-
-
-async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:
-    """Between the signal and the first stop there is one order without a barrier: it starts at once."""
-    witness = Witness()
-    async with rig(FakeEdge({d.TakeInventory: witness}), journal=FakeJournal(at_once=False)) as it:
-        it.effects.hold(d.TakeInventory(key="i"), 1)
-        await settle()
-        assert witness.started == ["i"]
 
 
 async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockClock) -> None:
@@ -233,17 +219,12 @@ async def test_a_cancel_may_leave_alone_what_has_begun(autojump_clock: MockClock
 
 async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockClock) -> None:
     """First ordered, first started; a step's orders start together."""
-    started: list[str] = []
-
-    def note(order: Order, outlet: Outlet) -> Ending:
-        started.append(order.key)
-        return Ending()
-
-    async with rig(FakeEdge({d.SendSignal: note})) as it:
+    started = Started()
+    async with rig(FakeEdge({d.SendSignal: started})) as it:
         for at in range(20):
             it.effects.hold(signal(str(at)), at // 4)
         await settle()
-        assert started == [str(at) for at in range(20)]
+        assert started.keys == [str(at) for at in range(20)]
 
 
 async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
@@ -259,24 +240,17 @@ async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
 # --- outcomes ----------------------------------------------------------------------------------
 
 
-async def test_a_function_ends_when_it_returns(autojump_clock: MockClock) -> None:
-    """A plain function is done at once; its outcome says how long it took."""
-    async with rig(FakeEdge({d.SendSignal: done})) as it:
-        it.effects.hold(signal(), 1)
-        await settle()
-        assert it.facts() == [OrderEnded(key="s", result="done")]
-
-
-async def test_a_coroutine_ends_with_what_it_returns(autojump_clock: MockClock) -> None:
-    """Result, reason, exit code and the time it took come from the effect."""
+async def test_an_order_ends_with_what_its_effect_returns(autojump_clock: MockClock) -> None:
+    """A plain function is done at once; of a coroutine come result, reason, exit code and time."""
     witness = Witness(3, Ending("failed", "exit code 4", 4))
-    async with rig(FakeEdge({d.RunHook: witness})) as it:
+    async with rig(FakeEdge({d.SendSignal: done, d.RunHook: witness})) as it:
+        it.effects.hold(signal(), 1)
         it.effects.hold(hook(), 1)
         await trio.sleep(5)
         ended = OrderEnded(
             key="h", result="failed", reason="exit code 4", exit_code=4, elapsed_ns=3 * NS_PER_SECOND
         )
-        assert it.facts() == [ended]
+        assert it.facts() == [OrderEnded(key="s", result="done"), ended]
 
 
 async def test_facts_of_an_effect_come_before_its_outcome(autojump_clock: MockClock) -> None:
@@ -329,20 +303,6 @@ async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock
 
 
 # --- cancelling --------------------------------------------------------------------------------
-
-
-async def test_cancelling_what_has_not_begun(autojump_clock: MockClock) -> None:
-    """An order behind its barrier ends cancelled without having begun."""
-    witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
-        it.effects.hold(deliver(), 1)
-        it.effects.hold(cancel("d"), 2)
-        journal.reach("written", 2)
-        await settle()
-        journal.reach("synced", 2)
-        await settle()
-        assert witness.started == []
-        assert it.outcomes() == [("cancel d", "done"), ("d", "cancelled")]
 
 
 @pytest.mark.parametrize(("timed_out", "result"), [(False, "cancelled"), (True, "timed-out")])
@@ -413,17 +373,6 @@ async def _fails_when_cancelled() -> None:
         raise ValueError("a bug in the clean-up")
 
 
-async def test_two_cancels_give_one_outcome(autojump_clock: MockClock) -> None:
-    """The second finds nothing left to cancel."""
-    async with rig(FakeEdge({d.RunHook: Witness(60)})) as it:
-        it.effects.hold(hook(), 1)
-        await settle()
-        it.effects.hold(cancel("h"), 2)
-        it.effects.hold(d.CancelOrder(key="again", target="h", timed_out=True), 2)
-        await settle()
-        assert [key for key, _ in it.outcomes()].count("h") == 1
-
-
 # --- detaching ---------------------------------------------------------------------------------
 
 
@@ -452,20 +401,15 @@ async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockC
         assert it.outcomes() == [("cancel b", "done"), ("b", "cancelled"), ("a", "done")]
 
 
-async def test_an_effect_that_is_lost_ends_unknown(autojump_clock: MockClock) -> None:
-    """Nothing is found of it, or no edge knows the order: unknown, so that an actor decides what it means."""
-    async with rig(FakeEdge({d.RunHook: done})) as it:
+@pytest.mark.parametrize(("lives", "result"), [(None, "unknown"), (raises, "failed")])
+async def test_an_effect_that_is_not_found(autojump_clock: MockClock, lives: Any, result: str) -> None:
+    """Unknown, so that an actor decides what it means, also where no edge knows the order; a search that
+    raises is a bug like any other.
+    """
+    async with rig(FakeEdge({d.RunHook: done}, lives=lives)) as it:
         await it.effects.adopt([hook(), d.Arm(key="a")], same_userspace=True)
         await settle()
-        assert sorted(it.outcomes()) == [("a", "unknown"), ("h", "unknown")]
-
-
-async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) -> None:
-    """A bug in an edge's search is like any other."""
-    async with rig(FakeEdge({d.RunHook: done}, lives=raises)) as it:
-        await it.effects.adopt([hook()], same_userspace=True)
-        await settle()
-        assert it.outcomes() == [("h", "failed")]
+        assert sorted(it.outcomes()) == [("a", "unknown"), ("h", result)]
 
 
 async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:
