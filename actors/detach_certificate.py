@@ -7,7 +7,7 @@ doubt it is unsafe. When a later finding changes it, certificate and mark "drain
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ebbtide.actors.actor import EVERY, Handler, Result, Row, Transitions, ignored, takes
 from ebbtide.actors.node_marks import MarksState, announce, call_back, next_key, renewed
@@ -266,15 +266,7 @@ def _publish(state: CertificateState) -> tuple[CertificateState, list[Event]]:
         mounted=mounted,
         restarts=state.restarts,
     )
-    order = d.PublishCertificate(
-        key=key,
-        safe=certified.safe,
-        ended=certified.ended,
-        running=certified.running,
-        mounted=mounted,
-        restarts=certified.restarts,
-    )
-    return state, [certified, order]
+    return state, [certified, d.PublishCertificate(key=key, **asdict(certified))]
 
 
 CERTIFICATE = _transitions()

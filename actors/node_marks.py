@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ebbtide.actors.actor import AND, EVERY, Result, Row, State, Transitions, takes
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
@@ -268,16 +268,7 @@ def _publish_last_boot(state: MarksState) -> Result:
     if ended is None or state.api is not True:
         return state, ()
     state, key = next_key(state, "last-boot")
-    order = d.PublishLastBoot(
-        key=key,
-        boot_id=ended.boot_id,
-        ending=ended.ending,
-        why=ended.why,
-        wave=ended.wave,
-        recorded=ended.recorded,
-        alive_wall_ns=ended.alive_wall_ns,
-    )
-    return replace(state, last_boot_key=key), [order]
+    return replace(state, last_boot_key=key), [d.PublishLastBoot(key=key, **asdict(ended))]
 
 
 def _last_boot_published(state: MarksState, event: f.OrderEnded) -> Result:
