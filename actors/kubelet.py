@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events import decisions as d
@@ -150,12 +150,12 @@ def _transitions() -> Transitions:
         Row("idle", d.FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
             decides=(d.MeansChosen, d.StopKubelet)),
         ignored("no-node observe cri handed-over cancelled", d.FallbackEngaged),
-        Row("api", d.DeleteRefused, _delete_refused, "handed-over stopping",
-            decides=(d.HandedOver, d.StopKubelet)),
-        Row("api", d.DeleteOverdue, _delete_overdue, "handed-over stopping",
-            decides=(d.HandedOver, d.StopKubelet)),
-        Row("api", d.FallbackEngaged, _fallback_engaged, "handed-over stopping",
-            decides=(d.HandedOver, d.StopKubelet)),
+        Row("api", d.DeleteRefused, _hands_over("the API server did not take a delete: {event.reason}"),
+            "handed-over stopping", decides=_OVER),
+        Row("api", d.DeleteOverdue, _hands_over("the kubelet has not ended a deleted pod in its grace"),
+            "handed-over stopping", decides=_OVER),
+        # A running kubelet would start again what the fallback stops.
+        Row("api", d.FallbackEngaged, _hands_over("the fallback ends pods"), "handed-over stopping", decides=_OVER),
         Row("observe api cri handed-over cancelled", d.ShutdownCancelled, _cancelled,
             "cancelled untouched stopping start-due starting"),
         ignored("no-node idle", d.ShutdownCancelled),
@@ -287,25 +287,16 @@ def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
     return state, [chosen, order]
 
 
-def _delete_refused(state: KubeletState, event: d.DeleteRefused, now: int) -> Result:
-    return _hand_over(state, f"the API server did not take a delete: {event.reason}")
-
-
-def _delete_overdue(state: KubeletState, event: d.DeleteOverdue, now: int) -> Result:
-    return _hand_over(state, "the kubelet has not ended a deleted pod in its grace")
-
-
-def _fallback_engaged(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
-    """A running kubelet would start again what the fallback stops."""
-    return _hand_over(state, "the fallback ends pods")
-
-
 def _fallback_engaged_early(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
     """Before the mode was chosen, by this actor's own failure."""
     if state.mode == "observe":
         return replace(state, means="observe"), [d.MeansChosen(means="observe", reason=event.reason)]
     state, order = _order_stop(replace(state, means="cri"))
     return state, [d.MeansChosen(means="cri", reason=event.reason), order]
+
+
+def _hands_over(reason: str) -> Handler:
+    return lambda state, event, now: _hand_over(state, reason.format(event=event))
 
 
 def _hand_over(state: KubeletState, reason: str) -> Result:

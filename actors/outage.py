@@ -249,7 +249,8 @@ def _transitions() -> Transitions:
         Row("following", o.NodeRead, _read_following, f"= quarantined {_UNTAINTED}",
             decides=(*_SAME_BOOT, *_FOLLOW)),
         ignored("quiet", o.NodeDeleted),
-        Row(f"{_BEFORE} {_WAITING} aside", o.NodeDeleted, _deleted, "quiet", decides=_CLOSE),
+        Row(f"{_BEFORE} {_WAITING} aside", o.NodeDeleted,
+            lambda state, event, now: _close(state, "node-deleted"), "quiet", decides=_CLOSE),
         Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet", decides=(d.CancelOrder, *_CLOSE)),
         Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= contacted quarantined",
             decides=_SAME_BOOT),
@@ -284,10 +285,12 @@ def _transitions() -> Transitions:
         Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", decides=(o.RemoveTaint,)),
         Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
         ignored("quiet recovering out contacted doubted following aside", f.OrderEnded),
-        Row("suspected", f.Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
-        Row("reading", f.Tick, _read_again, decides=(o.ReadNode,)),
+        Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED,
+            decides=_CONSIDER),
+        Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
         Row("recovering out doubted aside following", f.Tick, _remind, decides=(o.OutageReminded,)),
-        Row("contacted", f.Tick, _contacted_too_long, "quarantined", decides=_SAME_BOOT),
+        Row("contacted", f.Tick, lambda state, event, now: _same_boot(state, "it renews its lease", now),
+            "quarantined", decides=_SAME_BOOT),
         Row("quarantined", f.Tick, _tick_quarantined, decides=(o.OutageReminded, o.SetQuarantine)),
         Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
         ignored("quiet asking tainting switching", f.Tick),
@@ -489,10 +492,6 @@ def _sources_read(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     return replace(state, readings=min(state.readings + read, READINGS_BEFORE)), ()
 
 
-def _reconsider(state: OutageState, event: Event, now: int) -> Result:
-    return _consider(state, now)
-
-
 def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
     return replace(state, counted=event if event.key == state.key else state.counted), ()
 
@@ -534,10 +533,6 @@ def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
 def _read(state: OutageState) -> Result:
     state, key = _key(state, "read")
     return replace(state, phase="reading", key=key, wake_ns=NEVER_NS), [o.ReadNode(key=key)]
-
-
-def _read_again(state: OutageState, event: Event, now: int) -> Result:
-    return _read(state)
 
 
 def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -844,10 +839,6 @@ def _doubted(state: OutageState, now: int) -> Result:
     return after, [*returned, *waits]
 
 
-def _contacted_too_long(state: OutageState, event: f.Tick, now: int) -> Result:
-    return _same_boot(state, "it renews its lease", now)
-
-
 def _rebooted(state: OutageState, now: int) -> Result:
     """Ready or not: the old pods do not run, no proof is about this boot, and the taint would detach its
     volumes.
@@ -995,10 +986,6 @@ def _follow(state: OutageState, now: int) -> Result:
         return again, [*decisions, *more]
     after, decisions = _recovered(state)
     return after, [*returned, *decisions]
-
-
-def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
-    return _close(state, "node-deleted")
 
 
 # --- another leader -------------------------------------------------------------------------------
