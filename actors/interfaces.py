@@ -1,9 +1,8 @@
-"""The border between the core and its edges: what the runner asks of an edge, and what it offers one.
+"""The border between the core and its edges.
 
-An effect is the work behind one order. It may be a plain function (done when it returns: a signal)
-or a coroutine function (a hook). It returns an `Ending`; what it learned beside that it reports as facts
-through the `Outlet` *before* it returns. An effect that raises is a bug: the runner records it and
-ends the order as failed; no exception reaches an actor.
+An effect is the work behind one order: a plain function (done when it returns: a signal) or a coroutine
+function (a hook). It returns an `Ending`, and reports its findings as facts through the `Outlet` *before* it
+returns. An effect that raises is a bug: the runner records it and ends the order as failed.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ class Ending(NamedTuple):
     exit_code: int | None = None
 
 
-# Runtimes and servers quote what they were asked about, libraries what they were given: a pod's arguments,
-# its termination message, a header, a token. What goes on record goes into log, traces, reports and packs, so
-# of others' words only those are given that we know.
+# Runtimes, servers and libraries quote their input: a pod's arguments, its termination message, a header, a
+# token. Records go into log, traces, reports and packs, so they get only known words of other programs.
 
 
 def known_text(said: str, known: tuple[str, ...]) -> str:
-    """Those of ``known`` that stand in what somebody else has said, with commas."""
+    """The words of ``known`` in another program's text, with commas."""
     return ", ".join(each for each in known if each in said)
 
 
 def error_text(error: BaseException) -> str:
-    """Of an error that nobody expected, of a group's the first: one line for the record. In words only where
-    they are ours, an import's or the system's; of any other its type and its place.
+    """One line for the record about an unexpected error, or a group's first. Our own texts, an import's and
+    the system's; of any other error the type and the place.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -67,7 +65,7 @@ class Clock(Protocol):
     def wall_ns(self) -> int: ...
 
 
-#: An order's key to its ``traceparent`` (W3C Trace Context); empty: there is none to pass on.
+#: An order's key to its ``traceparent`` (W3C Trace Context); empty: none.
 TraceContext = Callable[[str], str]
 #: Takes a line for the operator with its level.
 Tell = Callable[[int, str], None]
@@ -76,9 +74,7 @@ WARNING, NOTICE = 4, 5
 
 
 class StartState(NamedTuple):
-    """What a daemon learns of logind before it has a loop, for `DaemonStarted`; ``preparing`` None: logind
-    could not be asked.
-    """
+    """logind's state before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
 
     preparing: bool | None = None
     kind: ShutdownKind = "unknown"
@@ -89,9 +85,9 @@ Effect = Callable[[Any, Outlet], "Ending | Awaitable[Ending]"]
 
 
 class Edge(Protocol):
-    """One part of the world. A subclass leaves out what it does not need."""
+    """One part of the world. A subclass omits the methods that it does not need."""
 
-    #: Which orders this edge carries out.
+    #: The orders that this edge carries out.
     effects: Mapping[type[Order], Effect]
 
     async def run(self, outlet: Outlet) -> None:
@@ -99,16 +95,15 @@ class Edge(Protocol):
         return
 
     def prewarm(self) -> None:
-        """Armed: import and open now what a shutdown needs, while the disk answers. May be called again."""
+        """Armed: import and open what a shutdown needs, while the disk answers. May be called again."""
         return
 
     def detach(self) -> None:
-        """The daemon ends: from now on a cancellation ends no process and gives nothing back."""
+        """The daemon ends: from now on a cancellation ends no process and releases nothing."""
         return
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """After a restart: the effect of an open order. Follow it to its end if it still runs, and return how
-        it ended; None: that cannot be known. Then the order ends ``unknown``, and the core gives some orders
-        again. An effect that is repeated here ends as it would have: without an answer ``timed-out``.
+        """After a restart: follow the effect of an open order to its end, and return it. None: unknown; the
+        core gives some orders again. An effect that is repeated here may end ``timed-out``.
         """
         return None

@@ -155,7 +155,8 @@ def _transitions() -> Transitions:
         Row("api", d.DeleteOverdue, _hands_over("the kubelet has not ended a deleted pod in its grace"),
             "handed-over stopping", decides=_OVER),
         # A running kubelet would start again what the fallback stops.
-        Row("api", d.FallbackEngaged, _hands_over("the fallback ends pods"), "handed-over stopping", decides=_OVER),
+        Row("api", d.FallbackEngaged, _hands_over("the fallback ends pods"), "handed-over stopping",
+            decides=_OVER),
         Row("observe api cri handed-over cancelled", d.ShutdownCancelled, _cancelled,
             "cancelled untouched stopping start-due starting"),
         ignored("no-node idle", d.ShutdownCancelled),

@@ -1,13 +1,11 @@
-"""logind's rules, as far as the holder of a delay lock can tell them apart from the real one's.
+"""logind's rules, as the holder of a delay lock sees them. `simulate`, the tests' world and the demo use it.
 
-Every logind that is not the real one is this one: of `simulate`, of the tests' world and of the demo. So the
-module knows neither clock nor task; whoever runs it gives it a `Timer`.
+It knows neither clock nor task: its user gives it a `Timer`.
 
-A lock is a FIFO. It is held by a daemon's process, by the service manager's descriptor store, or by both, and
-stays open until the last of them closes; it survives a restart of logind. On a shutdown the signal comes
-first. With a lock held logind then waits until the last lock is closed or the limit is over; without one it
-does not wait at all. The limit is the one in force at the signal: raising it in the delay moves the property,
-not the timer. While preparing no lock can be had, and a second shutdown is refused.
+A lock is a FIFO. A daemon's process and the service manager's descriptor store may hold it; it stays open
+until the last of them closes, and survives a restart of logind. On a shutdown the signal comes first. Then
+logind waits until the last lock is closed or the limit is over. The limit is read at the signal: raising it
+later moves the property, not the timer. While preparing, logind gives no lock and refuses a second shutdown.
 """
 
 from __future__ import annotations
@@ -27,24 +25,24 @@ DEFAULT_NS = 5 * NS_PER_SECOND
 
 
 class Timer(Protocol):
-    """What lets a model go on by itself: an agenda in virtual time, or tasks under a clock of Trio."""
+    """An agenda in virtual time, or tasks under Trio's clock."""
 
     @property
     def now_ns(self) -> int:
         """The monotonic clock."""
 
     def later(self, after_ns: int, do: Callable[[], object]) -> Callable[[], object]:
-        """Call ``do`` so long from now; what is returned takes that back."""
+        """Call ``do`` after this time; the returned function cancels it."""
 
 
 class Note(Protocol):
-    """Hears what really happened, by its name (`replay.sim.sim_node.WorldLog.note`)."""
+    """Takes each event of the model (`replay.sim.sim_node.WorldLog.note`)."""
 
     def __call__(self, what: str, *, detail: str = "", life: int = 0) -> object: ...
 
 
 class ShutdownSignal(NamedTuple):
-    """``PrepareForShutdown``, as it goes over the bus."""
+    """``PrepareForShutdown`` on the bus."""
 
     active: bool
     kind: ShutdownKind
@@ -52,7 +50,7 @@ class ShutdownSignal(NamedTuple):
 
 
 class OwnerChanged(NamedTuple):
-    """logind's name on the bus; empty: nobody has it."""
+    """logind's name on the bus; empty: none."""
 
     owner: str
 
@@ -73,7 +71,7 @@ class Unreachable(Exception):
 
 
 class SimulatedLogind:
-    """One boot's logind. ``act`` starts the final unit: from there on the machine is going."""
+    """One boot's logind. ``act`` starts the final unit: the machine goes down."""
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class SimulatedLogind:
         self.grant_ns = 0
         self.reload()
 
-    # --- what a client asks ----------------------------------------------------------------------
+    # --- a client's calls --------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises Unreachable."""
@@ -119,7 +117,7 @@ class SimulatedLogind:
         self._note("lock", life=holder)
 
     def duplicate(self, holder: int) -> None:
-        """Another descriptor for the same lock; no question to logind."""
+        """Another descriptor for the same lock, without logind."""
         if self.holders:
             self.holders[holder] = None
 
@@ -155,12 +153,12 @@ class SimulatedLogind:
         else:
             self.grant_ns = DEFAULT_NS if self.others_ns is None else self.others_ns
 
-    # --- what a client learns, as facts ------------------------------------------------------------
+    # --- its facts -----------------------------------------------------------------------------------
 
     def signal_fact(
         self, signal: ShutdownSignal, holder: int, *, kubelet_lock: bool = False
     ) -> PrepareForShutdown:
-        """As below systemd 255: the limit is asked for after the signal, and may have been raised by then."""
+        """As before systemd 255: the limit is read after the signal, and may have been raised by then."""
         return PrepareForShutdown(
             active=signal.active,
             kind=signal.kind,
@@ -171,7 +169,7 @@ class SimulatedLogind:
         )
 
     def facts(self, others_path: str = "", *, kubelet_lock: bool = False) -> tuple[LogindRead, DropInsRead]:
-        """Properties, then files. ``others_path``: the file that sets the limit where it is not ours."""
+        """Properties, then files. ``others_path``: another file that sets the limit."""
         return (
             LogindRead(
                 owner=self.owner,
@@ -188,17 +186,17 @@ class SimulatedLogind:
             ),
         )
 
-    # --- what people and systemd do ----------------------------------------------------------------
+    # --- people and systemd ------------------------------------------------------------------------
 
     def shutdown(self, kind: ShutdownKind) -> None:
-        """``systemctl poweroff`` and its kin; while one is under way another is refused."""
+        """``systemctl poweroff`` and others; refused while one is under way."""
         if not self.up or self.preparing or self.acting:
             return
         self.preparing, self.kind = True, kind
         self._note("shutdown", detail=f"{kind} grant {self.grant_ns // 1_000_000} ms")
-        # Before the locks are looked at, as in logind: whoever hears of it late has no more time for that.
+        # Before it looks at the locks, as logind does.
         self._emit(ShutdownSignal(True, kind, self.owner))
-        # The limit is read once, here: a drop-in that is written later moves the property and not this timer.
+        # A later drop-in moves the property, not this timer.
         if self.holders and self.grant_ns > 0:
             self._stop_delay = self._timer.later(self.grant_ns, self._delay_over)
         else:
@@ -216,7 +214,7 @@ class SimulatedLogind:
         self._act(self.kind)
 
     def cancel(self) -> None:
-        """``shutdown -c``: too late once the final unit is started."""
+        """``shutdown -c``: too late once the final unit has started."""
         if not self.acting:
             self.withdraw("cancelled")
 
@@ -230,13 +228,11 @@ class SimulatedLogind:
         self._emit(ShutdownSignal(False, "unknown", self.owner))
 
     def restart(self, gap_ns: int, again: bool) -> None:
-        """logind dies and comes back: locks survive (they are FIFOs), a delay does not.
-
-        ``again``: the shutdown is asked for once more at once, as a scheduled one is.
+        """logind dies and comes back: locks survive, a delay does not. ``again``: the shutdown is requested
+        again at once, as a scheduled one is.
         """
         if self.acting or not self.up:
             return
-        # The delay was a timer of the process that died; the locks are descriptors that others hold as well.
         was, kind = self.preparing, self.kind
         self.up, self.preparing, self.owner = False, False, ""
         self._stop_delay()
@@ -257,10 +253,9 @@ class SimulatedLogind:
         self._timer.later(gap_ns, come_back)
 
     def disconnect(self) -> None:
-        """The bus breaks every connection; logind itself does not notice."""
+        """The bus breaks every connection; logind does not notice."""
         self._note("bus-lost")
         self._emit(Disconnected())
-        # After they have heard of it: a broken connection tells nothing any more.
         self.subscribers.clear()
 
     def _emit(self, signal: BusSignal) -> None:

@@ -1,9 +1,8 @@
-"""How the last boot ended, from what its journal knew when it ended and what the machine has of it since.
+"""How the last boot ended, from its journal and from the machine's own records of it.
 
-Theory of operation. The journal knows how far a shutdown had come, and whether one could have begun at all.
-Whether the machine went down in order, by force or without a word, only others know, and each of them may
-be silent: a log that is not kept, a store that the hardware has not. So what somebody says counts, what
-nobody says proves nothing, and where nobody could have said anything the ending is ``unknown``.
+The journal knows how far a shutdown had come, and whether one could have begun. Only the machine's records
+show whether it went down in order, by force or by a crash, and each of them may be missing. A missing record
+proves nothing. Without any record the ending is ``unknown``.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from ebbtide.events.values import BootEnding, BootEndReason
 
 
 class EndedBoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A boot as its journal ends. ``enabled`` and ``armed`` None: an earlier version wrote it, without them.
-
-    ``overtime``: its shutdown began with our own stop. ``left``: the daemon had ended before it, as told.
+    """A boot as its journal ends. ``enabled`` and ``armed`` None: unknown. ``overtime``: its shutdown began
+    with our own stop. ``left``: the daemon had been stopped before it.
     """
 
     boot_id: str
@@ -38,14 +36,14 @@ class BootEnd(NamedTuple):
 
 
 def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
-    """The one answer; `LastBootRead` of another boot than ``ended`` is the caller's mistake."""
+    """``read`` must be about the boot ``ended``."""
     in_order = "shutdown" in (read.wtmp, read.journal)
     by_software = (
         in_order or read.journal == "stopped" or read.crash in ("shutdown", "emergency") or read.kexec
     )
     crashed = _crashed(read, by_software=by_software)
     if ended.last == "released":
-        # Whatever came after the release: the pods had ended, and the lock was given back because of it.
+        # Whatever came after the release: the pods had ended.
         return BootEnd("graceful", crashed or ("bypassed" if ended.overtime else ""))
     if ended.last == "open":
         ending: BootEnding = "cut-short" if ended.wave >= 0 else "never-begun"
@@ -60,7 +58,7 @@ def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
         return BootEnd("abrupt", crashed)
     unprotected = _unprotected(ended)
     if by_software:
-        # An earlier version's journal does not tell whether there was a lock to go past.
+        # Was there a lock to bypass?
         known = ended.armed is not None
         return BootEnd("never-begun", unprotected or ("bypassed" if known else ""))
     if "no-shutdown" in (read.wtmp, read.journal):
@@ -69,7 +67,7 @@ def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
 
 
 def _crashed(read: LastBootRead, *, by_software: bool) -> BootEndReason:
-    """An oops alone may be days older than the end: where that was in order it was not its cause."""
+    """An oops may be days older than the end, and is no cause of an orderly one."""
     if read.crash == "panic" or (not by_software and (read.crash == "oops" or read.kernel_emergency)):
         return "panic"
     return "watchdog" if read.watchdog and not by_software else ""
@@ -77,7 +75,7 @@ def _crashed(read: LastBootRead, *, by_software: bool) -> BootEndReason:
 
 def _unprotected(ended: EndedBoot) -> BootEndReason:
     """Why no shutdown could have begun; empty: one could."""
-    # In this order: switched off, nothing is armed, and the daemon leaves when it is told to stop.
+    # In this order: a daemon that is switched off is not armed either.
     if ended.enabled is False:
         return "not-configured"
     if ended.left:

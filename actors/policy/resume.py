@@ -1,13 +1,13 @@
 """The resume table: what a starting daemon does about the shutdown that its journal ends with.
 
-Theory of operation. Five things are known at a start: how the last episode in the journal stands, logind's
-``PreparingForShutdown``, whether the boot and the userspace are still the ones of that episode (a soft
-reboot keeps the boot id and changes the userspace), and whether the service manager handed the lock back.
-Every combination has exactly one row; a test proves it. Rules behind the rows:
+A start knows five things: the state of the journal's last episode, logind's ``PreparingForShutdown``, whether
+boot and userspace are the same as in that episode (a soft reboot keeps the boot id and changes the
+userspace), and whether the service manager handed the lock back. Every combination has exactly one row; a
+test proves it. The rules behind the rows:
 
 1. An episode survives its daemon, never its userspace: in another boot or userspace it is closed.
-2. Complete means that the release was ordered durably, and nothing else does.
-3. *Unknown* is read as "no change": an open shutdown goes on, a new one is not invented.
+2. Complete means that the release was ordered durably.
+3. *Unknown* counts as "no change": an open shutdown goes on, and no new one begins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ResumeAction = Literal[
 
 MEANINGS: dict[ResumeAction, str] = {
     "fresh": "no shutdown is on and none is left over: arm",
-    "begin": "a shutdown is on that we did not see begin: open an episode",
+    "begin": "a shutdown is on whose begin we missed: open an episode",
     "resume": "our shutdown is still on: go on where it stopped, the downtime counts",
     "cancelled-while-away": "our shutdown was cancelled while no daemon ran: honour it now",
     "close-truncated": "the machine went down before the release: close the episode as cut short",
@@ -91,7 +91,7 @@ _PREPARING = {True: "yes", False: "no", None: "unknown"}
 
 
 def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
-    """Every row that matches: exactly one, or the table is wrong."""
+    """All matching rows: exactly one, or the table is wrong."""
     words = (
         found.last,
         _PREPARING[found.preparing],
@@ -99,18 +99,18 @@ def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
         "same" if found.same_userspace else "other",
         "inherited" if found.lock_inherited else "absent",
     )
-    # All of them and not the first, so that a test can prove that there is one.
+    # All, so that a test can prove that there is one.
     return tuple(row for row in RESUME_TABLE if all(map(_fits, row[: len(words)], words)))
 
 
 def resume_action(found: FoundAtStart) -> ResumeAction:
-    """What to do. ``found.last`` "none" ignores the boot columns, whatever they say."""
+    """``found.last`` "none" ignores the boot columns."""
     (row,) = matching_rows(found)
     return row.action
 
 
 def every_combination() -> tuple[FoundAtStart, ...]:
-    """All that a start can find, for the proof and for the documentation."""
+    """All combinations, for the proof."""
     truth = (True, False)
     return tuple(
         FoundAtStart(last, preparing, boot, userspace, lock)
