@@ -36,6 +36,8 @@ NAME = "FallbackActor"
 #: After a failure of these the fallback leads, of those it only secures the release.
 LEADS_FOR = ("EpisodeActor", "WaveActor", "HookActor", "KubeletActor")
 SECURES_FOR = ("LogindActor", "NodeStatusActor")
+#: Listings that may fail before the shutdown goes on without one.
+LISTINGS_MAX = 2
 #: From the last pod's end to the secured release.
 SECURED_NS = 2 * NS_PER_SECOND
 #: Kept free before logind's own timer, for a grant that only the fallback knows.
@@ -77,6 +79,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     wave: int = -1
     planned: bool = False
     listing_key: str = ""
+    listings: int = 0
     ordinal: int = 0
 
 
@@ -274,7 +277,7 @@ def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> Fallb
 
 def _list_pods(state: FallbackState) -> tuple[FallbackState, list[Event]]:
     key = order_key(NAME, "inventory", "", state.ordinal)
-    state = replace(state, listing_key=key, ordinal=state.ordinal + 1)
+    state = replace(state, listing_key=key, listings=state.listings + 1, ordinal=state.ordinal + 1)
     return state, [d.TakeInventory(key=key, refresh=True)]
 
 
@@ -297,14 +300,17 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
-    """A signal or listing whose outcome is lost with the daemon is ordered again."""
+    """A signal whose outcome is lost is sent again; a listing that has failed is tried again."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
     if pod is not None and event.result == "unknown" and key.part in pod.left:
         return _signal(state, pod, (key.part,))
     if event.key != state.listing_key or event.result == "done" or state.planned:
         return state, ()
-    return _list_pods(state) if event.result == "unknown" else _go_on(replace(state, planned=True), (), now)
+    # The daemon died: this says nothing against the next listing.
+    if state.listings < LISTINGS_MAX or event.result == "unknown":
+        return _list_pods(state)
+    return _go_on(replace(state, planned=True), (), now)
 
 
 # --- its end ---------------------------------------------------------------------------------------
