@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -31,29 +30,22 @@ from ebbtide.manifests import Manifest
 from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
 
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.cri.cri_client import RuntimeProbe
-
 # --- the container runtime ---------------------------------------------------------------------
 
 #: A list, and three calls for each pod: a hundred pods take some 200 ms.
 LOOK_SECONDS_MAX = 10.0
 
 
-class RunningSandboxes(NamedTuple):
-    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed."""
+async def look_at_runtime(socket: Path | None) -> tuple[snapshot.RuntimeState, tuple[PodEntry, ...]]:
+    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed.
 
-    runtime: snapshot.RuntimeState
-    pods: tuple[PodEntry, ...] = ()
-
-
-async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
-    """Does not raise for the runtime: ``problem`` has its error."""
+    Does not raise for the runtime: ``problem`` has its error.
+    """
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
     if socket is None:
-        return RunningSandboxes(snapshot.RuntimeState(problem="no socket is named or found"))
+        return snapshot.RuntimeState(problem="no socket is named or found"), ()
     # gRPC would only say "unavailable" for each of these.
     problem = ""
     if not socket.exists():
@@ -63,11 +55,12 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     elif not os.access(socket, os.W_OK):
         problem = "permission denied: use sudo"
     if problem:
-        return RunningSandboxes(snapshot.RuntimeState(str(socket), problem=problem))
+        return snapshot.RuntimeState(str(socket), problem=problem), ()
     endpoint = f"unix://{socket}"
     probed = await probe_runtime(endpoint)
+    state = snapshot.RuntimeState(str(socket), probed.name, probed.version, probed.problem)
     if not probed.name:
-        return RunningSandboxes(_runtime_state(socket, probed))
+        return state, ()
     try:
         with trio.fail_after(LOOK_SECONDS_MAX):
             link, table = CriClient(endpoint), PodTable()
@@ -84,13 +77,8 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
-        why = str(error) or f"no list within {span_s(LOOK_SECONDS_MAX)}"
-        return RunningSandboxes(_runtime_state(socket, probed)._replace(problem=why))
-    return RunningSandboxes(_runtime_state(socket, probed), pods)
-
-
-def _runtime_state(socket: Path, probed: RuntimeProbe) -> snapshot.RuntimeState:
-    return snapshot.RuntimeState(str(socket), probed.name, probed.version, probed.problem)
+        return state._replace(problem=str(error) or f"no list within {span_s(LOOK_SECONDS_MAX)}"), ()
+    return state, pods
 
 
 def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
