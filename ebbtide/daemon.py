@@ -231,13 +231,17 @@ class Daemon:
         # Imported here: arming has begun already.
         from ebbtide import view_socket as view
 
+        async def until_shutdown() -> None:
+            while self.status.phase == "idle":
+                await self._stepped.wait()
+
         options = self._options
         fallbacks = self._loaded.config.journal_fallbacks if self._loaded is not None else ()
         viewer = view.Viewer(
             [options.journal, *map(Path, fallbacks)],
             options.runtime,
             lambda: self.status.phase == "idle",
-            self._until_shutdown,
+            until_shutdown,
             environment_of_children,
         )
         path = view.view_socket(options.runtime)
@@ -247,10 +251,6 @@ class Daemon:
             await serve(path, viewer.verbs, self._tell, *limits, task_status=trio.TASK_STATUS_IGNORED)
         except OSError as error:
             self._tell(4, f"no socket for 'kubectl ebbtide' at {path}: {error.strerror or error}")
-
-    async def _until_shutdown(self) -> None:
-        while self.status.phase == "idle":
-            await self._stepped.wait()
 
     def _status(self) -> dict[str, Any]:
         now_ns = self._clock.mono_ns()

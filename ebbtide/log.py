@@ -193,20 +193,18 @@ class SystemJournal:
         """False where the socket did not take it."""
         rows = {"MESSAGE": line, "PRIORITY": str(level), "SYSLOG_IDENTIFIER": IDENTIFIER}
         rows |= {FIELD_PREFIX + name: value for name, value in fields.items()}
+        datagram = b""
+        for name, value in rows.items():
+            data = value.encode(errors="replace")[:VALUE_BYTES_MAX]
+            length = b"\n" + struct.pack("<Q", len(data)) if b"\n" in data else b"="
+            datagram += name.encode() + length + data + b"\n"
         with suppress(OSError):
-            self._socket.sendto(b"".join(map(_journald_field, rows, rows.values())), self._path)
+            self._socket.sendto(datagram, self._path)
             return True
         return False
 
     def close(self) -> None:
         self._socket.close()
-
-
-def _journald_field(name: str, value: str) -> bytes:
-    data = value.encode(errors="replace")[:VALUE_BYTES_MAX]
-    if b"\n" in data:
-        return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
-    return name.encode() + b"=" + data + b"\n"
 
 
 def is_connected_to_journald(stream: str, descriptor: int) -> bool:

@@ -8,7 +8,6 @@ user, and executes one command in the container of ``deploy/kubernetes/view``, w
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
@@ -72,7 +71,10 @@ def _add_verb(name: str, short: str, text: str, formats: tuple[str, ...], *own: 
     def ask(
         node: str, kubeconfig: str | None, context: str, namespace: str, shutdown: str = "", **options: Any
     ) -> int:
-        words = [name, *([shutdown] if shutdown else ()), *_named_options(options)]
+        words = [name, *([shutdown] if shutdown else ())]
+        for option, value in options.items():
+            if value not in (None, False, ""):
+                words.append(f"--{option}" if value is True else f"--{option}={value}")
         return answer(node, kubeconfig, context, namespace, words)
 
     there: list[click.Parameter] = [
@@ -94,14 +96,6 @@ def _add_verb(name: str, short: str, text: str, formats: tuple[str, ...], *own: 
     plugin.command(name, cls=EpisodeCommand, params=there, help=text, short_help=short, epilog=EPILOG)(
         decorated
     )
-
-
-def _named_options(options: dict[str, Any]) -> Iterable[str]:
-    for name, value in options.items():
-        if value is True:
-            yield f"--{name}"
-        elif value not in (None, False, ""):
-            yield f"--{name}={value}"
 
 
 _add_verb(

@@ -334,23 +334,20 @@ def node_name(value: str) -> str:
 
 def _listen_address(value: str) -> str:
     """Only addresses, no names: a lookup may need a network that is not there."""
-    host, _, port = value.rpartition(":")
-    if value and not (
-        _is_address(host) and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= PORT_MAX
-    ):
-        raise ValueError
-    return value
-
-
-def _is_address(host: str) -> bool:
     import ipaddress  # late: few configurations need it
 
+    host, _, port = value.rpartition(":")
+    if not value:
+        return value
     try:
         version = ipaddress.ip_address(host.strip("[]")).version
     except ValueError:
-        return False
+        raise ValueError from None
     # Without the brackets the last part of an IPv6 address would look like the port.
-    return (version == 6) == (host[:1] + host[-1:] == "[]")
+    bracketed = host[:1] + host[-1:] == "[]"
+    if (version == 6) != bracketed or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
+        raise ValueError
+    return value
 
 
 def checked(check: Callable[[str], str], text: str) -> Kind:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -268,14 +269,18 @@ def running_pods(runtime: Path) -> list[PodRecord]:
     # A record may outlive its pod, and process ids are reused: the start time must match.
     folder = runtime / "process" / "pods"
     try:
-        paths = sorted(folder.iterdir(), key=lambda path: path.name)
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    records = filter(None, map(_read_record, paths))
+    records = []
+    for path in paths:
+        with suppress(FileNotFoundError, ValueError, RecursionError):
+            records.append(_record_decoder.decode(path.read_bytes()))
     return [
         record
         for record in records
-        if record.boot_id == proc.boot_id_with_dashes()
+        if record.version == RECORD_VERSION
+        and record.boot_id == proc.boot_id_with_dashes()
         and any(proc.is_same_process(each.pid, each.start_ticks) for each in record.containers)
     ]
 
@@ -289,13 +294,3 @@ def forecasts_of_processes(pod: PodRecord) -> list[SignalForecast]:
         if proc.is_same_process(each.pid, each.start_ticks)
     ]
     return [each for each in found if each is not None]
-
-
-def _read_record(path: Path) -> PodRecord | None:
-    if path.name.startswith("."):
-        return None
-    try:
-        record = _record_decoder.decode(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return None
-    return record if record.version == RECORD_VERSION else None

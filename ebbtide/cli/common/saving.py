@@ -64,7 +64,9 @@ def spare_journals(path: Path, option: str = "-o") -> None:
     """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused."""
     context = click.get_current_context(silent=True)
     named = context.params.get("journals", ()) if context is not None else ()
-    spared = any(path.resolve().parent.glob(SEGMENT_FILES)) or any(_same(path, Path(each)) for each in named)
+    spared = any(path.resolve().parent.glob(SEGMENT_FILES))
+    if path.exists():
+        spared |= any(Path(each).exists() and path.samefile(each) for each in named)
     if not spared and path.is_file():
         # A renamed segment is still evidence.
         with path.open("rb") as file:
@@ -92,13 +94,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         if path.exists():
             path.rmdir()
         made.rename(path)
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
