@@ -134,8 +134,14 @@ async def _assemble(
     edges: tuple[Edge, ...] = (logind, *parts.edges)
     if last_boot is not None:
         edges = (*edges, last_boot(who.boot_id, boot_to_ask_about(recovered, who.boot_id)))
-    link = partial(_journal_link, recovered, lambda: made[0].writer.journal_id)
     if parts.cluster is not None:
+
+        def link() -> tuple[str, str]:
+            """The journal's id, and its last shutdown's trace where that began before this boot."""
+            clock = SystemClock()
+            before_boot = recovered.status.began_wall_ns < clock.wall_ns() - clock.mono_ns()
+            return writer.journal_id.hex(), recovered.trace_id if before_boot else ""
+
         parts.cluster.link_to(link)
     prefix = KUBELET_PREFIX if loaded.config.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
@@ -216,13 +222,6 @@ def boot_to_ask_about(recovered: Recovered, boot_id: str) -> str:
         return state.boot_id
     # An earlier daemon of this boot ended before it had an answer.
     return state.ended.boot_id if state.ended is not None else ""
-
-
-def _journal_link(recovered: Recovered, journal_id: Callable[[], bytes]) -> tuple[str, str]:
-    """The journal's id, and its last shutdown's trace where that began before this boot."""
-    clock = SystemClock()
-    before_boot = recovered.status.began_wall_ns < clock.wall_ns() - clock.mono_ns()
-    return journal_id().hex(), recovered.trace_id if before_boot else ""
 
 
 async def recover_in_time(
