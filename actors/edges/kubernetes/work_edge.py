@@ -108,7 +108,7 @@ class WorkEdge(Edge):
         del self._before[owner]
         self._claimed.pop(owner, None)
         self._new = {uid: each for uid, each in self._new.items() if each.owner_uid != owner}
-        if self._changes.node:
+        if self._changes.keys:
             self._view.follow(self._changes, self._node, self._before)
 
     async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:

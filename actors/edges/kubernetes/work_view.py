@@ -277,8 +277,8 @@ class Changes:
     """Changes of what one follower follows, in their order."""
 
     def __init__(self) -> None:
-        self.node = ""
-        self.owners: tuple[str, ...] = ()
+        #: The groups that it follows.
+        self.keys: tuple[Key, ...] = ()
         self._pods: dict[str, None] = {}
         self._attachments: dict[str, None] = {}
         self.news = trio.Event()
@@ -299,12 +299,24 @@ class Changes:
         return taken
 
 
+#: ``node`` or ``owner``, and its name or UID.
+Key = tuple[str, str]
+
+
 class _Group:
-    __slots__ = ("followers", "pods")
+    """What belongs to a node or an owner, by UID, and its followers."""
+
+    __slots__ = ("attachments", "followers", "pods")
 
     def __init__(self) -> None:
         self.pods: set[str] = set()
+        self.attachments: set[str] = set()
         self.followers: tuple[Changes, ...] = ()
+
+
+def _keys_of(pod: PodView | None) -> list[Key]:
+    keys = [("node", pod.node), ("owner", pod.owner_uid)] if pod is not None else []
+    return [key for key in keys if key[1]]
 
 
 class WorkView:
@@ -312,9 +324,7 @@ class WorkView:
         self.pods = Mirror[PodView]("uid", self._take_pod)
         self.attachments = Mirror[AttachmentView]("uid", self._take_attachment)
         self.volumes = Mirror[VolumeView]("name", self._take_volume)
-        self._nodes: dict[str, _Group] = {}
-        self._owners: dict[str, _Group] = {}
-        self._attached: dict[str, set[str]] = {}
+        self._groups: dict[Key, _Group] = {}
         self._shared: dict[Hashable, Hashable] = {}
         #: By bound claim.
         self._volume_of: dict[str, str] = {}
@@ -353,15 +363,16 @@ class WorkView:
 
     def pods_of(self, node: str) -> list[PodView]:
         """By name."""
-        return self._pods_in(self._nodes.get(node))
+        return self._pods_in(("node", node))
 
     def siblings(self, owner_uid: str) -> list[PodView]:
         """All pods of the owner in the cluster, by name."""
-        return self._pods_in(self._owners.get(owner_uid))
+        return self._pods_in(("owner", owner_uid))
 
     def attachments_of(self, node: str) -> list[AttachmentView]:
         """By name."""
-        found = (self.attachments.kept[uid] for uid in self._attached.get(node, ()))
+        group = self._groups.get(("node", node), _Group())
+        found = (self.attachments.kept[uid] for uid in group.attachments)
         return sorted(found, key=lambda each: (each.name, each.uid))
 
     def volumes_of(self, pod: PodView) -> tuple[str, ...]:
@@ -372,33 +383,34 @@ class WorkView:
         found = self.volumes.kept.get(volume)
         return found.unique_name if found is not None else ""
 
-    def _pods_in(self, group: _Group | None) -> list[PodView]:
-        found = (self.pods.kept[uid] for uid in (group.pods if group is not None else ()))
+    def _pods_in(self, key: Key) -> list[PodView]:
+        found = (self.pods.kept[uid] for uid in self._groups.get(key, _Group()).pods)
         return sorted(found, key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
     def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
         """Report changes of that node's pods and attachments, and of those owners' pods."""
         self.forget(changes)
-        changes.node, changes.owners = node, tuple(owners)
-        for groups, name in self._followed(changes):
-            group = groups.setdefault(name, _Group())
+        changes.keys = (("node", node), *(("owner", uid) for uid in owners))
+        for key in changes.keys:
+            group = self._groups.setdefault(key, _Group())
             group.followers = (*group.followers, changes)
 
     def forget(self, changes: Changes) -> None:
-        for groups, name in self._followed(changes):
-            group = groups[name]
+        for key in changes.keys:
+            group = self._groups[key]
             group.followers = tuple(each for each in group.followers if each is not changes)
-            _drop_empty(groups, name)
-        changes.node, changes.owners = "", ()
+            self._drop_empty(key)
+        changes.keys = ()
 
-    def _followed(self, changes: Changes) -> list[tuple[dict[str, _Group], str]]:
-        nodes = [(self._nodes, changes.node)] if changes.node else []
-        return nodes + [(self._owners, uid) for uid in changes.owners]
+    def _drop_empty(self, key: Key) -> None:
+        group = self._groups[key]
+        if not (group.pods or group.attachments or group.followers):
+            del self._groups[key]
 
     def turned(self) -> None:
         self._turned.set()
         self._turned = trio.Event()
-        for group in self._nodes.values():
+        for group in self._groups.values():
             for changes in group.followers:
                 changes.news.set()
 
@@ -456,34 +468,30 @@ class WorkView:
         return self._shared.setdefault(word, word)  # type: ignore[return-value]  # an equal one
 
     def _take_pod(self, uid: str, before: PodView | None, now: PodView | None) -> None:
-        for groups, was, name in (
-            (self._nodes, before.node if before else "", now.node if now else ""),
-            (self._owners, before.owner_uid if before else "", now.owner_uid if now else ""),
-        ):
-            if was and was != name:
-                _tell(groups[was], uid)
-                groups[was].pods.discard(uid)
-                _drop_empty(groups, was)
-            if name:
-                group = groups.setdefault(name, _Group())
+        keys = _keys_of(now)
+        for key in dict.fromkeys((*_keys_of(before), *keys)):
+            group = self._groups.setdefault(key, _Group())
+            for changes in group.followers:
+                changes.pod(uid)
+            if key in keys:
                 group.pods.add(uid)
-                _tell(group, uid)
+            else:
+                group.pods.discard(uid)
+                self._drop_empty(key)
 
     def _take_attachment(self, uid: str, before: AttachmentView | None, now: AttachmentView | None) -> None:
         attachment = now or before
         assert attachment is not None
-        # It never changes: an attachment's spec is immutable.
-        node = attachment.node
-        uids = self._attached.setdefault(node, set())
-        if now is not None:
-            uids.add(uid)
-        else:
-            uids.discard(uid)
-        if not uids:
-            del self._attached[node]
-        group = self._nodes.get(node)
-        for changes in group.followers if group is not None else ():
+        # Its node never changes: an attachment's spec is immutable.
+        key = "node", attachment.node
+        group = self._groups.setdefault(key, _Group())
+        for changes in group.followers:
             changes.attachment(uid)
+        if now is not None:
+            group.attachments.add(uid)
+        else:
+            group.attachments.discard(uid)
+            self._drop_empty(key)
 
     def _take_volume(self, name: str, before: VolumeView | None, now: VolumeView | None) -> None:
         # No follower needs it: a volume is bound before its pod starts, and stays bound.
@@ -491,13 +499,3 @@ class WorkView:
             del self._volume_of[before.claim]
         if now is not None and now.claim:
             self._volume_of[now.claim] = now.name
-
-
-def _tell(group: _Group, uid: str) -> None:
-    for changes in group.followers:
-        changes.pod(uid)
-
-
-def _drop_empty(groups: dict[str, _Group], name: str) -> None:
-    if not groups[name].pods and not groups[name].followers:
-        del groups[name]
