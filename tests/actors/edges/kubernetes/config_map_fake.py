@@ -1,7 +1,5 @@
-"""ConfigMaps in memory, in virtual time, with what an API server does to a request now and then.
-
-Drawn for each request: it is answered, or refused for now, or lost on its way there, or carried out (at once
-or later) with its answer lost. What one writer is told of all others is what a real one is told.
+"""ConfigMaps in memory. Drawn for each request: it is answered, refused, lost, or carried out (at once or
+later) without an answer.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 class ConfigMaps:
-    """``trouble``: of how many requests in a hundred something goes wrong. ``away``: until it is set back,
-    nothing is answered. Late requests are carried out by ``work``, whoever still waits.
+    """``trouble``: in how many requests of a hundred something goes wrong. ``work`` carries out late
+    requests.
     """
 
     def __init__(self, draws: Draws, work: trio.Nursery | None = None, trouble: int = 0) -> None:

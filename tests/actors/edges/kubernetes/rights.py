@@ -34,8 +34,8 @@ async def granted(
     others: dict[str, list[Object]] | None = None,
     server: str = "",
 ) -> Path:
-    """The kubeconfig of an account in a namespace of that name, with ``rules`` there, ``cluster`` everywhere,
-    and in other namespaces those of ``others``. They count already.
+    """The kubeconfig of an account with ``rules`` in its namespace, ``cluster`` everywhere, and ``others``
+    elsewhere.
     """
     given = [(name, rule) for rule in rules] + [("", rule) for rule in cluster or []]
     given += [(space, rule) for space, them in (others or {}).items() for rule in them]

@@ -1,7 +1,5 @@
-"""All that is asked of a real API server, once each: the gate's proof that ours are its words.
-
-No kubelet and no controller is there, so nothing changes by itself. The product's bounds are widened: what
-they are is proved in virtual time.
+"""All that is asked of a real API server, once each. No kubelet and no controller is there. The bounds are
+widened: they are proved in virtual time.
 """
 
 from __future__ import annotations
@@ -117,8 +115,8 @@ async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
 async def test_pods_are_listed_and_followed_and_listed_again(
     api_bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pods of this node and no others, as they come and go; and where the server has forgotten the place
-    (410), what happened meanwhile comes with one list more, of which nobody hears.
+    """This node's pods as they come and go. Where the server has forgotten the place (410), one more list
+    follows.
     """
     lists: list[str] = []
     list_watched = watch.list_watched
@@ -163,9 +161,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
 async def test_a_delete_has_its_mark_its_grace_and_its_uid(
     rights: Path, api_bed: Bed, pods: list[Object]
 ) -> None:
-    """The pod says why it goes, in the reference's words; a later order shortens its grace; one that is about
-    another pod of its name touches nothing.
-    """
+    """A later order shortens the grace. An order about another pod of the name changes nothing."""
     one, two = pods
     async with writing(rights, known(one)) as hand:
         for grace_seconds, left in ((20, 20), (25, 20), (6, 6)):
@@ -210,9 +206,7 @@ async def test_statuses_are_patched(rights: Path, api_bed: Bed, pods: list[Objec
 
 
 async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kubelet) -> None:
-    """Taint, cordon and conditions come with their note, beside what others have set; another daemon, which
-    remembers nothing, takes back exactly that.
-    """
+    """Taint, cordon and conditions come with their note; another daemon takes back exactly these."""
 
     async def seen() -> Any:
         node = await kubelet.bed.api.get(kubelet.path)
@@ -253,9 +247,7 @@ async def test_an_event_is_posted_once(rights: Path, api_bed: Bed) -> None:
 
 
 async def test_the_out_of_service_taint_and_back(rights: Path, kubelet: Kubelet) -> None:
-    """What changes between the last reading and the write is refused (409), and nothing is written. Decided
-    anew it is one write with its note; others' taints stay, also on the way back.
-    """
+    """A change between the last reading and the write is refused (409). Others' taints stay."""
     async with asking(rights, kubelet) as hand:
         order = hand.taint()
         hand.caller.before["PATCH"] = kubelet.report
@@ -350,9 +342,7 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
 
 
 async def test_of_two_writers_of_a_journal_one_is_fenced(rights: Path, api_bed: Bed) -> None:
-    """The second goes on from the first's end, in immutable objects; the first one's next append conflicts:
-    its orders end cancelled and never begin, and what the other one wrote is the journal.
-    """
+    """The first one's next append conflicts: its orders end cancelled. Objects are immutable."""
     uid, told, inbox, begun = str(uuid4()), Told(), Inbox(), []
 
     class Effectless:

@@ -128,9 +128,7 @@ def quoting(code: int) -> list[Answer]:
 async def test_no_ending_quotes_an_answer(
     order: Order, code: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    """An answer may hold what a pod's containers have said at their end, or whatever a webhook thinks of it:
-    on record are its code, and those of its words that are known.
-    """
+    """An answer may hold output of containers: only its code and known words are on record."""
     monkeypatch.setattr(node_writes, "LAST_BOOT_SECONDS_MAX", 60.0)
     for answer in quoting(code):
         hand = Hand(answers(answer), "a")

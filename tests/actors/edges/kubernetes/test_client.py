@@ -290,9 +290,7 @@ async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_writers_find_their_pods_among_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_at: int
 ) -> None:
-    """A tenant whose pods make the list too long keeps nobody from telling which are gone. A list that the
-    server forgets on its way tells nothing of any.
-    """
+    """A list that is too long comes in parts. A list that the server forgets proves nothing."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
     asked: list[dict[str, list[str]]] = []
     uids = [f"u{number}" for number in range(5)]
@@ -346,9 +344,7 @@ async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
 
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure that nobody thought of is the API server's absence, said once and without its words; the edge
-    goes on, tries again, and is there once it can be.
-    """
+    """An unforeseen failure counts as the API server's absence, is told once, and is tried again."""
     monkeypatch.setattr(keeping, "AGAIN_SECONDS", 0.01)
     load, tries = light.load_client, 0
 

@@ -136,8 +136,8 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
 
 
 async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """Each as it is by itself, wherever a part of the list ends, without what a removal has left behind; one
-    with somebody else's piece in the middle comes more than once.
+    """Each equals its own list, wherever a part ends. A journal with a foreign piece inside comes more than
+    once.
     """
     monkeypatch.setattr(config_maps, "PART_OF_ALL", 3)
     server, uids = ConfigMaps(Draws(1)), [f"{UID[:-1]}{number}" for number in range(4)]

@@ -210,8 +210,8 @@ async def test_what_is_refused_is_told_once(
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_never_two_at_once(seed: int, autojump_clock: MockClock) -> None:
-    """Answers that are lost or come late, partitions, deaths and restarts, drawn from a seed; and soon after
-    all is well again somebody leads.
+    """Lost and late answers, partitions, deaths and restarts from a seed. Once all is well, one replica leads
+    soon.
     """
     draws = Draws(seed)
     async with trio.open_nursery() as work:

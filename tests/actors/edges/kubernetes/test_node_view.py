@@ -295,8 +295,8 @@ async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -
 
 
 async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
-    """Both kinds are listed and followed, older states never follow newer ones, and the view knows when
-    renewals are seen and when not, which the operator hears once.
+    """Older states never follow newer ones. The view knows when it sees renewals; the operator is told
+    once.
     """
     server, told = Server(), list[str]()
     view = ClusterView(lambda level, line: told.append(line))

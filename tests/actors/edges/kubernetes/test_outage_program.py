@@ -100,9 +100,7 @@ async def tainted(kubelet: Kubelet, count: int) -> None:
 
 
 async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """The leader is stopped with its taint set: the other one takes that back, and at its end gives the Lease
-    back. Who was stopped knows it as soon as it goes on.
-    """
+    """A stopped leader's taint is taken back by the other one. The stopped one notices when it goes on."""
     kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
     await kubelet.register()
     await others.register()

@@ -69,9 +69,7 @@ def test_what_is_urgent(method: str, path: str, rank: int) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_laws(seed: int, autojump_clock: MockClock) -> None:
-    """Whatever comes, also some that give up: never faster than the rate, and everybody is sent at the latest
-    when those before it are, four times over.
-    """
+    """Never faster than the rate. Each call waits at most four times for those before it."""
     draws = Draws(seed)
     asked = server()
     paced = PacedCaller(asked)

@@ -36,9 +36,7 @@ async def is_kept(folder: Path, *uids: str) -> bool:
 
 
 async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many reports give it up: those that everybody shares are left to the others. Once it is back,
-    the next report is kept with all that were given up.
-    """
+    """The shared threads stay free. Once the disk is back, the next report keeps all."""
     free = threading.Event()
 
     def slow(*arguments: Any, **more: Any) -> None:

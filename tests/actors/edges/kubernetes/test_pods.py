@@ -140,9 +140,7 @@ async def test_a_disk_that_refuses(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads that everybody shares are left to the others, also by the last write of a daemon that ends;
-    what the disk gets late never takes the place of what is newer.
-    """
+    """The shared threads stay free, and a late write never replaces a newer one."""
     free, held = threading.Event(), threading.Event()
 
     def slow(*arguments: Any, **more: Any) -> None:
@@ -253,9 +251,7 @@ async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
 
 
 async def test_what_may_still_come(tmp_path: Path) -> None:
-    """A first list, and the manifests, are expected until they have come; what is kept from before is not
-    told.
-    """
+    """A first list and the manifests are expected until they have come."""
     store = PodStore()
     store.restore([pod("one", priority=4)])
     assert store.untold == caching.NOT_LISTED_YET
@@ -272,9 +268,7 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
 
 
 def test_light() -> None:
-    """What is there from the start imports neither the client nor asyncio nor YAML; and the client is loaded
-    without its models.
-    """
+    """The light part imports neither client nor asyncio nor YAML; the client is loaded without its models."""
     script = """
 import sys
 import ebbtide.actors.edges.kubernetes.api_edge

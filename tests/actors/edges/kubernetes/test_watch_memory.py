@@ -66,10 +66,7 @@ async def test_a_line_without_end() -> None:
 
 
 class Server:
-    """Answers a list with these pods, and each watch with the next of these streams; the last one lasts.
-
-    ``bodies``: what it says before that to lists and to whatever else is asked.
-    """
+    """Answers a list with these pods, and each watch with the next stream. ``bodies`` come before that."""
 
     def __init__(
         self, pods: list[dict[str, Any]], *watches: list[bytes], bodies: tuple[tuple[int, bytes], ...] = ()
@@ -115,8 +112,8 @@ def pod(uid: str, version: str = "10") -> dict[str, Any]:
 
 
 async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
-    """The server is asked whether it is there; when it is not, that is on record as soon as of any silence,
-    and once. The next answer takes it back.
+    """A silent server is asked whether it is there, and is on record as away once. Any answer takes that
+    back.
     """
     takes_seconds = 0.0
     server, outbox = Scripted(lambda asked: (takes_seconds, Answer(200, b"{}"))), Outbox()

@@ -505,9 +505,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojump_clock: MockClock) -> None:
-    """However watches break and places are forgotten: nothing older after newer, nothing missed, nothing of
-    what was not listed; an index has what is there and no more.
-    """
+    """However watches break: nothing older after newer, nothing missed, nothing that was not listed."""
     world, told = World(seed), Told()
     for _ in range(10):
         world.step()

@@ -88,9 +88,7 @@ async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> End
 
 @pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "changed"])
 async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> None:
-    """A pod of which nothing has been heard since gets its status of the boot before; whatever somebody has
-    changed in between, though the new boot's watch knows no other version, keeps it from that.
-    """
+    """An unchanged pod gets its status of the boot before; a change in between prevents that."""
     (made,) = await running(alone, pod("one", NODE))
     await stop_kubelet(alone)
     await undelivered(alone, tmp_path, statuses(made))

@@ -21,9 +21,7 @@ PATHS = (PODS_PATH, ATTACHMENTS_PATH, VOLUMES_PATH, NODES_PATH, LEASES_PATH)
 
 
 def pod(name: str, node: str = "", uid: str = "", **fields: Any) -> Object:
-    """``owner``: its controller as ``Kind/name``, with the UID of the same words; ``meta``, ``spec`` and
-    ``status``: more of the object.
-    """
+    """``owner``: its controller as ``Kind/name``. ``meta``, ``spec``, ``status``: more of the object."""
     meta: Object = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"}
     if owner := fields.get("owner"):
         kind, _, called = owner.partition("/")

@@ -134,8 +134,8 @@ async def test_what_is_no_uuid_names_no_machine(server: Server, uuid: object) ->
 
 
 async def test_the_byte_order(server: Server) -> None:
-    """The other one is named and not taken; where it is configured, the text as it stands is not taken. A
-    board that is another one's is told as it is.
+    """The other order is named and not taken, unless it is configured. Another board's UUID is told as it
+    is.
     """
     said = await unread(server, system("Off", TURNED))
     assert said.endswith("if that is right, configure swapped")
@@ -295,9 +295,7 @@ async def test_files_that_cannot_be_used(server: Server, name: str, text: bytes 
 
 
 async def test_who_is_not_trusted_gets_no_password(server: Server, tmp_path: Path) -> None:
-    """Self-signed, as most controllers' are, for another name, of no authority of the system's, without TLS;
-    a pinned certificate is trusted whoever signed it, and no other one.
-    """
+    """Unknown authorities, other names, no TLS. A pinned certificate is trusted, and no other one."""
     other = tmp_path / "other"
     other.mkdir()
     unknown = {"ca_file": Server(other).ca_file}
@@ -340,9 +338,7 @@ def posts(server: Server) -> list[Asked]:
 
 
 async def test_switching_off(server: Server) -> None:
-    """The resource says where; a controller that names no values is asked all the same. Already off is
-    success.
-    """
+    """The resource says where. A machine that is off already is a success."""
     assert not await switched(server, resettable("Off"))
     assert not posts(server)
     for allowed in (("On", "ForceOff"), None):
