@@ -26,7 +26,7 @@ from ebbtide.replay.report.markup import (
     time_of,
 )
 from ebbtide.replay.report.page import (
-    chain_list,
+    chain_section,
     damage_section,
     filled,
     journal_footer,
@@ -48,7 +48,7 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "damage": damage_section(outage.damage),
         "alarms": _alarms(outage),
         "figures": _figures(outage),
-        "chain": _chain(outage),
+        "chain": chain_section("What it waited for", recovery_chain(outage)),
         "hanging": _hanging(outage),
         "proof": _proof(outage),
         "orders": _orders(outage),
@@ -152,15 +152,6 @@ def _figures(outage: OutageRecord) -> Markup:
 
 
 # --- what it waited for ------------------------------------------------------------------------
-
-
-def _chain(outage: OutageRecord) -> Markup:
-    chain = recovery_chain(outage)
-    title = "What it waited for"
-    if not chain.segments:
-        return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
-    text = f"Stages follow each other and add up to {span(chain.total_ns)}."
-    return section("chain", title, tag("p", text), chain_list(chain))
 
 
 def _hanging(outage: OutageRecord) -> Markup:

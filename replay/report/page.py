@@ -64,7 +64,7 @@ def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], star
         "damage": damage_section(shutdown.damage),
         "warnings": notices_section(shutdown),
         "figures": figures_section(shutdown),
-        "chain": chain_section(shutdown, found),
+        "chain": chain_section("What took the time", found, held_up(shutdown, found)),
         "waves": waves_section(shutdown),
         "pods": pods_section(shutdown),
         "pod-count": counted(len(shutdown.pods), "pod"),
@@ -274,11 +274,6 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("waves", "Waves", table("Waves in their order", headings, rows))
 
 
-def hook_result(run: shutdown_record.HookRecord) -> str:
-    sentence = f"{run.result or 'open'}{' early' if run.early else ''}"
-    return f"{sentence}: {run.reason}" if run.reason else sentence
-
-
 #: Parts of the whole width of a bar.
 BAR_SCALE = 1000
 BAR_HEIGHT = 6
@@ -303,22 +298,18 @@ def holders(chain: Chain) -> tuple[str, ...]:
     return tuple(each.uid for segment in chain.segments for each in segment.within if each.what == "pod")
 
 
-def chain_section(shutdown: shutdown_record.ShutdownRecord, chain: Chain) -> Markup:
-    title = "What took the time"
+def chain_section(title: str, chain: Chain, lede: str = "") -> Markup:
+    """Its segments, each with its place in the whole; below them, when no daemon ran."""
     if not chain.segments:
         return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
-    total = f"Stages follow each other and add up to {span(chain.total_ns)}. {held_up(shutdown, chain)}"
+    total = f"Stages follow each other and add up to {span(chain.total_ns)}. {lede}".rstrip()
     away = [
         f"No daemon ran for {span(each.ended_ns - each.began_ns)}, from {moment(each.began_ns)} on."
         for each in chain.daemon_away
     ]
     beside = (tag("ul", *(tag("li", sentence) for sentence in away)),) if away else ()
-    return section("chain", title, tag("p", total), chain_list(chain), *beside)
-
-
-def chain_list(chain: Chain) -> Markup:
-    """Its segments, each with its place in the whole."""
-    return tag("ol", *(_chain_item(each, chain.total_ns) for each in chain.segments), class_="chain")
+    items = tag("ol", *(_chain_item(each, chain.total_ns) for each in chain.segments), class_="chain")
+    return section("chain", title, tag("p", total), items, *beside)
 
 
 def _chain_item(segment: Segment, total_ns: int) -> Markup:
@@ -391,11 +382,13 @@ def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodR
         tag("td", grace, data_v=sorts_as, data_l="grace "),
         tag("td", outcome_badge(fate(pod))),
         tag("td", took, data_v=took_ns // NS_PER_US),
-        tag("td", why, _pod_details(pod, had_ns)),
+        tag("td", why, _pod_details(shutdown, pod, had_ns)),
     )
 
 
-def _pod_details(pod: shutdown_record.PodRecord, had_ns: int) -> Markup:
+def _pod_details(
+    shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord, had_ns: int
+) -> Markup:
     """The unfolding part; empty for a pod of one container that ended when asked. ``had_ns``: its grace."""
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
@@ -410,12 +403,12 @@ def _pod_details(pod: shutdown_record.PodRecord, had_ns: int) -> Markup:
     )
     # The row explains one container that ended when asked. A hook, a second container or a SIGKILL needs
     # more.
-    several = len(pod.containers) > 1 or bool(pod.hooks)
-    parts = [_container_text(each) for each in pod.containers if several or each.killed_ns is not None]
-    parts += [
-        f"preStop {run.kind} {run.detail}".strip()
-        + f" in {run.container}: {hook_result(run)}, {moment(run.began_ns)} to {moment(run.ended_ns)}"
-        for run in pod.hooks
+    stops = list(shutdown_record.stop_parts(pod, shutdown))
+    parts = [
+        f"{each.container}: {each.text}, from {moment(each.began_ns)}"
+        + (f" to {moment(each.ended_ns)}" if each.seen else "")
+        for each in stops
+        if len(stops) > 1 or each.what == "killed"
     ]
     parts += [sentence for holds, sentence in remarks if holds]
     autopsies = [_autopsy_detail(each) for each in pod.autopsies]
@@ -425,23 +418,6 @@ def _pod_details(pod: shutdown_record.PodRecord, had_ns: int) -> Markup:
     items = tag("ul", *(tag("li", part) for part in parts)) if parts else Markup("")
     # An autopsy prints open: it is why people pass the page on. The rest would fill paper.
     return tag("details", summary, *autopsies, items, data_print=bool(autopsies))
-
-
-def _container_text(container: shutdown_record.ContainerRecord) -> str:
-    """From the request to its end, as far as each step is on record."""
-    end = f" by {container.exit_signal}" if container.exit_signal else ""
-    if not end and container.exit_code is not None:
-        end = f" with code {container.exit_code}"
-    steps = (
-        ("asked to end", container.asked_ns, ""),
-        (container.stop_signal, container.signalled_ns, ""),
-        ("SIGKILL", container.killed_ns, ""),
-        ("gone", container.exited_ns, end),
-    )
-    parts = [f"{what} {moment(at_ns)}{how}" for what, at_ns, how in steps if at_ns is not None]
-    parts += [] if container.running else ["was not running"]
-    name = f"{'sidecar' if container.sidecar else 'container'} {container.name}"
-    return f"{name}: {', '.join(parts) or 'nothing on record'}"
 
 
 def _autopsy_detail(autopsy: shutdown_record.AutopsyRecord) -> Markup:
