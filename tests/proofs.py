@@ -71,7 +71,7 @@ PROOFS = {
         CORE + "|otel/",
     ),
     "mutations": Proof(
-        "every comparison of the core turned round, every bit of a journal flipped",
+        "a comparison of each actor turned round, every bit of a journal flipped",
         f"{PYTEST} -n 2 -m '' --whole tests/replay/test_edges.py tests/replay/test_mutations.py"
         " tests/replay/test_damage.py",
         8,
