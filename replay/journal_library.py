@@ -229,7 +229,7 @@ class Journal:
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
         """The shutdowns' records, oldest first, made while it is read."""
-        # Not above: `journal ls` chooses by name, too, and never makes a whole record.
+        # Not above: most uses of a journal need no record.
         from ebbtide.events.record.episodes import shutdown_records
 
         # A full read has the verdict as well; after a partial one `verdict` reads again.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ebbtide.events.base import Event, Record, Stamp, episode_id, shutdown_trace_id
-from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord
 from ebbtide.events.segment import Header
 
 MethodT = TypeVar("MethodT", bound=Callable[..., None])
@@ -35,8 +35,6 @@ class EpisodeFold:
 
     #: By type tag: what an event means. A reader need not decode other types.
     handlers: ClassVar[dict[str, Callable[[Any, Any], None]]]
-    #: The tags that decide the episode's summary.
-    summary_tags: ClassVar[tuple[str, ...]]
     #: The tags that count after the episode's end, in records of no episode.
     late_tags: ClassVar[tuple[str, ...]] = ()
     #: The record so far.
@@ -49,6 +47,8 @@ class EpisodeFold:
         self.number = number
         self.started = Stamp(first.mono_ns, first.wall_ns)
         self.boot_id = boot_id
+        #: The error of a record that does not fit its type.
+        self.unreadable: BadPayload | None = None
         #: The record that the fold interprets.
         self.point = RecordPoint(number, 0, True)
 
@@ -68,15 +68,9 @@ class EpisodeFold:
         """One record of the journal. ``fact`` began its step; records of other episodes change nothing."""
         raise NotImplementedError
 
-    def take_summary(self, raw: RawRecord, header: Header) -> None:
-        """The same for the episode's summary alone. Raises BadPayload."""
-        if raw.episode == self.number:
-            self.record.last_seq = raw.seq
-        elif raw.episode or raw.tag not in self.late_tags:
-            return
-        if raw.tag in self.summary_tags:
-            self.turn_to(raw, header.identity.boot_id)
-            self.handlers[raw.tag](self, decode_event(raw.tag, raw.payload))
+    def finish(self, boot_id: str | None, damage: Any) -> Any:
+        """The record as it stands."""
+        raise NotImplementedError
 
 
 def begin_of_record(number: int, first: RawRecord | Stamp, header: Header) -> dict[str, Any]:

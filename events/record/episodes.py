@@ -1,13 +1,14 @@
 """The shutdowns and outages of a journal, as summaries (`episodes`) or as whole records (`records_of`).
 
-A summary needs few events, so ``journal ls`` decodes a tenth of a long journal. One set of actors wrote all
-of a journal: the daemon on a node (shutdowns), or the controller in the cluster (outages).
+One set of actors wrote all of a journal: the daemon on a node (shutdowns), or the controller in the cluster
+(outages).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, get_args
 
 from ebbtide.events.codec import BadPayload, RawRecord
 from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
@@ -16,7 +17,7 @@ from ebbtide.events.record.episode_fold import EpisodeFold, grouped_by_episode
 from ebbtide.events.record.fold import Beforehand, BootRecord, ShutdownFold
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
 from ebbtide.events.record.severity import Severity, severity_of
-from ebbtide.events.record.shutdown_record import DamageRecord, ShutdownRecord, damage_of
+from ebbtide.events.record.shutdown_record import ShutdownRecord, damage_of
 from ebbtide.events.values import ShutdownKind
 
 #: Kind and end of a shutdown in logind's words, or of an outage.
@@ -53,72 +54,45 @@ class Episode(NamedTuple):
     headless: bool = False
 
 
-FoldT = TypeVar("FoldT", bound=EpisodeFold)
-
-
-def _folds(
-    history: History,
-    begin: Callable[[int, RawRecord, Any, Any, Any], FoldT],
-    before: Beforehand | LeaderBefore,
-    *,
-    summary: bool = False,
-) -> Iterator[tuple[FoldT, DamageRecord | None]]:
-    """Each episode once it is complete, oldest first. Memory for one. Only the last one names the damage.
-
-    Raises BadPayload for a summary; else a damaged payload counts on its episode's record.
-    """
-    fold: FoldT | None = None
+def _folded(
+    history: History, boot_id: str | None, before: Beforehand | LeaderBefore
+) -> Iterator[tuple[EpisodeFold, EpisodeRecord]]:
+    """Each episode once it is complete, oldest first. Memory for one. Only the last one names the damage."""
+    begin: Any = OutageFold if history.of_outages else ShutdownFold
+    fold: EpisodeFold | None = None
     fact: RawRecord | None = None
     for batch in history.batches():
         for raw in grouped_by_episode(batch.records):
             if raw.cause == 0:
                 fact = raw
-            try:
+            with suppress(BadPayload):
                 before.learn(raw)
-            except BadPayload:
-                if summary:
-                    raise
             if raw.episode and (fold is None or raw.episode != fold.number):
                 # The fact that opens an episode is its first record, even if it closed another one before.
                 first = fact if fact is not None and fact.seq == raw.episode else raw
                 former, fold = fold, begin(raw.episode, first, batch.header, before, fold)
                 if former is not None:
-                    yield former, None
-            if fold is None:
-                continue
-            if summary:
-                fold.take_summary(raw, batch.header)
-            else:
+                    yield former, former.finish(boot_id, None)
+            if fold is not None:
                 fold.take(raw, batch.header, fact)
     if fold is not None:
-        yield fold, damage_of(history.verdict, here=fold.goes_on)
+        yield fold, fold.finish(boot_id, damage_of(history.verdict, here=fold.goes_on))
+
+
+def records_of(history: History, *, boot_id: str | None = None) -> Iterator[EpisodeRecord]:
+    """The shutdowns of a history, or its outages (`fold.ShutdownFold.outcome` explains ``boot_id``)."""
+    before = LeaderBefore() if history.of_outages else Beforehand()
+    return (record for _, record in _folded(history, boot_id, before))
 
 
 def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterator[ShutdownRecord]:
-    """The shutdowns of a history (`fold.ShutdownFold.outcome` explains ``boot_id``). A journal of outages has
-    none.
-    """
-    if history.of_outages:
-        history.read()
-        return
-    for fold, damage in _folds(history, ShutdownFold, Beforehand()):
-        yield fold.finish(boot_id, damage)
+    """The shutdowns of a history. A journal of outages has none."""
+    return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, ShutdownRecord))
 
 
 def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[OutageRecord]:
     """The outages of a history. A journal of shutdowns has none."""
-    if not history.of_outages:
-        history.read()
-        return
-    for fold, damage in _folds(history, OutageFold, LeaderBefore()):
-        yield fold.finish(boot_id, damage)
-
-
-def records_of(history: History, *, boot_id: str | None = None) -> Iterator[EpisodeRecord]:
-    """Its shutdowns, or its outages."""
-    if history.of_outages:
-        return outage_records(history, boot_id=boot_id)
-    return shutdown_records(history, boot_id=boot_id)
+    return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, OutageRecord))
 
 
 def episodes(
@@ -129,28 +103,29 @@ def episodes(
     ``boot_id``: see `fold.ShutdownFold.outcome`. Raises events.codec.BadPayload.
     """
     if history.of_outages:
-        for outage, damage in _folds(history, OutageFold, LeaderBefore(), summary=True):
-            record = outage.finish(boot_id, damage)
+        for fold, record in _folded(history, boot_id, LeaderBefore()):
+            assert isinstance(record, OutageRecord)
             over = sum(pod.ended_ns is not None for pod in record.pods)
-            yield _episode(record, outage, {"recovered": over, "waiting": len(record.pods) - over})
+            yield _episode(record, fold, {"recovered": over, "waiting": len(record.pods) - over})
             if boots is not None and record.last_boot is not None:
                 boots.append(_boot_of_node(record))
         return
-    before = Beforehand(summary=True)
+    before = Beforehand()
     before.boots = before.boots if boots is None else boots
-    for shutdown, damage in _folds(history, ShutdownFold, before, summary=True):
-        found = shutdown.finish(boot_id, damage)
-        summary = found.summary
-        yield _episode(
-            found, shutdown, {fate: summary.count(fate) for fate in get_args(PodOutcome)}
-        )._replace(
-            severity=None if found.headless else severity_of(summary),
-            pods_running=len(shutdown.without_fate()) if found.outcome == "running" else 0,
-            headless=found.headless,
+    for fold, record in _folded(history, boot_id, before):
+        assert isinstance(fold, ShutdownFold)
+        assert isinstance(record, ShutdownRecord)
+        summary = record.summary
+        yield _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)})._replace(
+            severity=None if record.headless else severity_of(summary),
+            pods_running=len(fold.without_fate()) if record.outcome == "running" else 0,
+            headless=record.headless,
         )
 
 
 def _episode(record: EpisodeRecord, fold: EpisodeFold, pods: Mapping[str, int]) -> Episode:
+    if fold.unreadable is not None:
+        raise fold.unreadable
     return Episode(
         id=record.id,
         trace_id=record.trace_id,

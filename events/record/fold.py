@@ -43,7 +43,7 @@ class Beforehand:
     read as plain values, so that another version's do no harm. ``process`` None: no start is on record.
     """
 
-    def __init__(self, *, summary: bool = False) -> None:
+    def __init__(self) -> None:
         self.configuration = shutdown_record.ConfigurationRecord()
         self.process: shutdown_record.ProcessRecord | None = None
         self.assessed: d.GrantAssessed | None = None
@@ -51,13 +51,12 @@ class Beforehand:
         self.boots: list[BootRecord] = []
         #: By boot: the id of its last shutdown. The next may have begun before the report on a boot comes.
         self.last_of_boot: dict[str, str] = {}
-        self._tags = (d.LastBootEnded.__name__,) if summary else _LEARNED
         self._fresh = True
 
     def learn(self, raw: RawRecord) -> None:
         """Raises BadPayload."""
         fresh, self._fresh = self._fresh, False
-        if raw.tag not in self._tags:
+        if raw.tag not in _LEARNED:
             return
         match decode_event(raw.tag, raw.payload):
             case d.LastBootEnded() as event:
@@ -160,21 +159,6 @@ class ShutdownFold(EpisodeFold):
     """
 
     record: shutdown_record.ShutdownRecord
-    summary_tags = tuple(
-        kind.__name__
-        for kind in (
-            *(
-                d.ShutdownBegan,
-                f.DaemonStarted,
-                d.Resumed,
-                f.InventoryTaken,
-                d.PodPlanned,
-                d.PodEnded,
-                d.PodRejected,
-            ),
-            *(d.ReleaseLock, d.ShutdownWithdrawn, d.EpisodeClosed),
-        )
-    )
 
     def __init__(
         self,
@@ -237,7 +221,8 @@ class ShutdownFold(EpisodeFold):
         if handle is not None:
             try:
                 handle(self, decode_event(raw.tag, raw.payload))
-            except BadPayload:
+            except BadPayload as error:
+                self.unreadable = error
                 self.tally("unreadable")
         elif raw.tag not in base.TYPES:
             unknown = self.record.unknown_types

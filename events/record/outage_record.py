@@ -9,7 +9,6 @@ pod and of an attachment are the same for them.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Literal
 
 from ebbtide.events import outage_events as o
@@ -270,18 +269,6 @@ class OutageFold(EpisodeFold):
     """
 
     record: OutageRecord
-    summary_tags = tuple(
-        kind.__name__
-        for kind in (
-            o.OutageBegan,
-            o.SetTaint,
-            o.NodeRead,
-            o.LastBootStated,
-            o.PodLost,
-            o.PodRecovered,
-            o.OutageClosed,
-        )
-    )
     late_tags = (o.LastBootStated.__name__,)
 
     def __init__(
@@ -325,8 +312,10 @@ class OutageFold(EpisodeFold):
                 self.record.last_ns = max(self.record.last_ns, self.point.at_ns)
         handle = self.handlers.get(raw.tag)
         if handle is not None:
-            with suppress(BadPayload):
+            try:
                 handle(self, decode_event(raw.tag, raw.payload))
+            except BadPayload as error:
+                self.unreadable = error
 
     def led(self, event: o.LeaderStarted, at_ns: int | None) -> None:
         self.record.leaders += (LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version),)
