@@ -123,7 +123,7 @@ CAUSES: tuple[CauseRow, ...] = (
     CauseRow(
         "hurried",
         _KILLED,
-        "somebody asked not to wait for it",
+        "a person asked not to wait for it",
         _where(lambda pod: pod.hurried_ns is not None),
     ),
     CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _where(_killed_elsewhere)),
@@ -224,7 +224,7 @@ _HOOK_TEXTS = {
     "failed": ("hook-failed", "failed"),
     "timed-out": ("hook-timed-out", "was cut"),
     "not-run": ("hook-not-run", "did not run"),
-    "unknown": ("hook-unknown", "ended nobody knows how"),
+    "unknown": ("hook-unknown", "ended, and how is not known"),
 }
 _HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
 

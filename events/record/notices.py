@@ -41,12 +41,12 @@ NOTICE_TEXTS: dict[str, str] = {
     "final-statuses-missing": "{count} without a final status in the API server at the release: {pods}",
     "withdraw-failed": "pods could not be taken out of their Services ({result}): {reason}",
     "await-failed": "the final statuses were not all seen in time ({result}): {reason}",
-    "mounts-failed": "what is mounted could not be read ({result}): {reason}",
+    "mounts-failed": "the mounts could not be read ({result}): {reason}",
     "certificate-failed": "the certificate could not be published ({result}): {reason}",
     "not-safe-to-detach": "volumes are not safe to detach: {why}",
     # --- people
     "hurried": "uid {asker} asked not to wait for {pod} any longer",
-    "release-requested": "uid {asked_by} asked to let the machine go",
+    "release-requested": "uid {asked_by} asked to release the machine",
     "cancelled": "the shutdown was withdrawn ({reason})",
     # --- the daemon
     "restarted": "the daemon was started again, none had run for at most {away} ({action})",
@@ -54,7 +54,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "never-begun": "the machine went down before any wave began",
     "actor-failed": "{actor} failed ({error}): the fallback took its part",
     "fallback": "the fallback took over {count} ({reason})",
-    "effect-panicked": "the order {key} ended in an error that nobody foresaw: {error}",
+    "effect-panicked": "the order {key} ended in an unexpected error: {error}",
     "settings-rejected": "a configuration could not be used: {error}",
     "manifest-rejected": "a pod manifest could not be used: {path}: {error}",
     "inventory-failed": "the pods could not be listed ({result}): {reason}",
@@ -68,12 +68,12 @@ NOTICE_TEXTS: dict[str, str] = {
     "storage-failed": "the journal could not be written in {location}: {error}",
     "storage-moved": "the journal went on in {location}, from record {first_seq}",
     "bus-lost": "the connection to logind was lost: {error}",
-    "signal-rejected": "{count} from somebody else than logind, or with a wrong body ({reason})",
+    "signal-rejected": "{count} from another sender than logind, or with a wrong body ({reason})",
     "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",
     # --- the record itself
     "begin-lost": "the record of its begin is lost: what became of its pods is not known",
     "record-damaged": "the record ends here, in damage: what happened after it is not known",
-    "unreadable": "{count} could not be read, and is not told of: the journal was edited, or miswritten",
+    "unreadable": "{count} could not be read and is left out: the journal was edited, or miswritten",
     "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",
 }
 

@@ -132,7 +132,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     ),
     "signal-rejected": (
         (f.SignalRejected(member="PrepareForShutdown", reason="foreign sender"),),
-        "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
+        "1 signal from another sender than logind, or with a wrong body (foreign sender)",
     ),
     "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +90 s"),
     # Of a Kubernetes node.
