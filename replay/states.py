@@ -1,7 +1,7 @@
 """What every actor knew at any place of a journal: after any event, or at any instant.
 
 It reads the journal twice: up to the place, then again from the nearest checkpoint before it, executing.
-Below: a system that stops within a step; a state as a flat list of named values (``downs[main].phase``).
+Below: a system that stops within a step; a state as rows (``downs[main].phase``).
 """
 
 from __future__ import annotations
@@ -143,14 +143,7 @@ class Stopped(System):
         return super()._recipients(event, *how)
 
 
-# An actor's state as a flat list of named values, for print.
-#
-# A path uses the fields' names: ``downs[main].phase``. Pods have their names, a checklist shows open and
-# ended pods, and defaults are left out unless all are wanted.
-
-
-#: Text, a number, a truth value, None, or a list of such.
-FlatValue = str | int | bool | None | list[Any]
+# --- an actor's state as rows --------------------------------------------------------------------
 
 #: Suffixes of fields with a moment of the monotonic clock; other ``_ns`` are durations.
 MOMENT_SUFFIXES = (
@@ -159,94 +152,58 @@ MOMENT_SUFFIXES = (
     *("first_ns", "seen_ns", "down_ns", "switch_ns", "wake_ns", "unused_ns"),
 )
 
-#: The name of a list's element, in place of its index.
-_ELEMENT_NAMES = ("spec", "name", "uid")
-
-#: Fields that repeat the element's or the actor's name.
-_NAMED_ALREADY = (".spec.name", ".name", ".uid")
-
-
-def flatten(value: Any, names: Names, *, every: bool) -> dict[str, FlatValue]:
-    """Path to value, in the order of the fields. ``every``: defaults too."""
-    return dict(_walk(value, "", names, every))
-
-
-def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
-    if isinstance(value, Pod):
-        yield path, value.label
-    elif isinstance(value, PodChecklist):
-        missing = dict.fromkeys(value.missing())
-        yield f"{path}.open", [names.of(uid) for uid in missing]
-        yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in missing]
-    elif isinstance(value, msgspec.Struct):
-        for name, of in struct_fields(value, every=every).items():
-            yield from _walk(of, f"{path}.{name}" if path else name, names, every)
-    elif isinstance(value, dict):
-        # Pods by UID are a list: their own actors show the rest.
-        if all(isinstance(of, Pod) for of in value.values()):
-            yield path, [pod.label for pod in value.values()]
-        for key, of in () if path.endswith("pods") else value.items():
-            yield from _walk(of, f"{path}[{named(str(key), names)}]", names, every)
-    elif isinstance(value, tuple | list):
-        yield from _sequence(value, path, names, every)
-    else:
-        yield path, _leaf(value, names)
-
-
-def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
-    nested = [each for each in value if isinstance(each, msgspec.Struct)]
-    if nested and type(nested[0]) not in ELEMENT_TEXTS:
-        for at, each in enumerate(value):
-            element = f"{path}[{element_name(each, at)}]"
-            for inner, of in _walk(each, element, names, every):
-                if every or inner.removeprefix(element) not in _NAMED_ALREADY:
-                    yield inner, of
-        return
-    texts: list[Any] = []
-    for each in value:
-        text = ELEMENT_TEXTS.get(type(each))
-        if text is not None:
-            texts.append(text(each, names))
-        elif isinstance(each, tuple | list):
-            texts.append(", ".join(str(_leaf(part, names)) for part in each))
-        else:
-            texts.append(_leaf(each, names))
-    yield path, texts
-
-
-def element_name(value: Any, at: int) -> str:
-    """An element's name in a path: its own, else its place."""
-    for name in _ELEMENT_NAMES:
-        found = getattr(value, name, None)
-        found = getattr(found, "name", found)
-        if isinstance(found, str):
-            return found
-    return str(at)
-
-
-def _leaf(value: Any, names: Names) -> FlatValue:
-    if isinstance(value, str):
-        return named(value, names)
-    return value.hex() if isinstance(value, bytes) else value
-
-
-#: Elements of a list that are a word each.
-ELEMENT_TEXTS: dict[type, Callable[[Any, Names], str]] = {
+#: Values that are a word each.
+_WORDS: dict[type, Callable[[Any, Names], str]] = {
     Pod: lambda value, names: value.label,
     PlannedPod: lambda value, names: f"{names.of(value.uid)} {span_s(value.grace_seconds)}",
     Period: lambda value, names: f"{span_s(value.seconds)} from priority {value.priority}",
 }
 
 
-def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
-    """A value for people: nanoseconds as seconds, moments as seconds since a known signal."""
-    if isinstance(value, list):
-        texts = list(map(str, value))
+def state_rows(
+    value: Any, names: Names, signal_ns: int | None, *, every: bool, path: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Path (``downs[main].phase``) and text of each field, in their order. ``every``: defaults too.
+
+    Moments count from a known signal. Pods have their names; a checklist shows open and ended pods.
+    """
+
+    def inner(of: Any, path: str) -> Iterator[tuple[str, str]]:
+        return state_rows(of, names, signal_ns, every=every, path=path)
+
+    if isinstance(value, PodChecklist):
+        missing = dict.fromkeys(value.missing())
+        yield f"{path}.open", names.all_of(missing) or "none"
+        yield f"{path}.ended", names.all_of(uid for uid in value.places if uid not in missing) or "none"
+    elif isinstance(value, msgspec.Struct) and type(value) not in _WORDS:
+        for name, of in struct_fields(value, every=every).items():
+            yield from inner(of, f"{path}.{name}" if path else name)
+    elif isinstance(value, dict) and not all(type(of) in _WORDS for of in value.values()):
+        for key, of in value.items():
+            yield from inner(of, f"{path}[{named(str(key), names)}]")
+    elif isinstance(value, tuple | list) and any(
+        isinstance(each, msgspec.Struct) and type(each) not in _WORDS for each in value
+    ):
+        for at, each in enumerate(value):
+            yield from inner(each, f"{path}[{getattr(getattr(each, 'spec', each), 'name', at)}]")
+    else:
+        yield path, _value_text(path, value, names, signal_ns)
+
+
+def _value_text(path: str, value: Any, names: Names, signal_ns: int | None) -> str:
+    if type(value) in _WORDS:
+        return _WORDS[type(value)](value, names)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        texts = [_value_text("", each, names, None) for each in value]
         return ("; " if any("," in each for each in texts) else ", ").join(texts) or "none"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, bytes):
+        return value.hex()
     if not isinstance(value, int) or not path.endswith("_ns"):
-        return str(value) if value != "" else '""'
+        return named(str(value), names) or '""'
     if value >= NEVER_NS:
         return "never"
     if path.endswith(MOMENT_SUFFIXES) and not value:

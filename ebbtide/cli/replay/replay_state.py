@@ -35,10 +35,9 @@ from ebbtide.events.units import offset
 from ebbtide.replay.states import (
     KnownState,
     States,
-    flatten,
     seq_at_moment,
+    state_rows,
     states_at,
-    value_text,
 )
 from ebbtide.replay.timeline import actor_name, is_actor, is_pod, short_name
 
@@ -179,12 +178,12 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
     for label, known in shown.items():
         # Only the first field has its actor, which shows where each one begins.
         name = actor_name(label, states.names)
-        fields = flatten(known.state, states.names, every=every)
+        fields = list(state_rows(known.state, states.names, signal_ns, every=every))
         if known.failed:
             yield name, "failed", "it takes no further part"
             name = ""
         if not fields and not known.failed:
             yield name, "", "all at their defaults"
-        for path, value in fields.items():
-            yield name, path, value_text(path, value, signal_ns)
+        for path, text in fields:
+            yield name, path, text
             name = ""
