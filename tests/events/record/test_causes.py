@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import CAUSES, cause_groups, cause_of, headline, reason_text
-from ebbtide.events.record.episodes import Episode, episodes
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.values import ProcessReport
-from tests.journals import CANCELLED, GOLDEN, SHUTDOWN
+from tests.journals import SHUTDOWN
 
 S = 1_000_000_000
 TOLD = shutdown_record.ContainerRecord(name="main", signalled_ns=0, killed_ns=9 * S)
@@ -181,15 +179,6 @@ JUDGED: list[tuple[Summary, Severity]] = [
 @pytest.mark.parametrize(("summary", "severity"), JUDGED)
 def test_severity(summary: Summary, severity: Severity) -> None:
     assert severity_of(summary) == severity
-
-
-@pytest.mark.parametrize("journal", [SHUTDOWN, CANCELLED, GOLDEN / "edges-v1"])
-def test_the_list_and_the_record_agree(journal: Path) -> None:
-    """The severity of a shutdown is the same from its summary and from its whole record."""
-    opened = replay.open(journal)
-    listed: dict[str, Episode] = {each.id: each for each in episodes(opened.history())}
-    records = list(opened.shutdown_records())
-    assert [listed[record.id].severity for record in records] == [record.severity for record in records]
 
 
 def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:

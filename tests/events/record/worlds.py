@@ -12,16 +12,10 @@ from tests.world.worlds import Name, try_out
 SEEDS, PARTS = 16, 2
 
 
-def histories(part: int) -> Iterator[History]:
-    """The journals that some of the worlds left behind. A world that wrote none is a broken test."""
+def told(part: int) -> Iterator[ShutdownRecord]:
+    """Their shutdowns, seen from a later boot. A world that wrote no journal is a broken test."""
     for seed in range(part, SEEDS, PARTS):
         world = try_out(Name(seed)).world
         history = History([place.source for place in world.disks.places])
         assert history.path.segments, f"seed {seed} has left no journal"
-        yield history
-
-
-def told(part: int) -> Iterator[ShutdownRecord]:
-    """Their shutdowns, seen from a later boot."""
-    for history in histories(part):
         yield from shutdown_records(history, boot_id="a later boot")
