@@ -150,7 +150,7 @@ async def _assemble(
     destination = usable_destination(loaded.config.tracing.given, os.environ, tell)
     config = with_tracing(config, resource, exports=destination is not None)
     if destination is not None:
-        tracing = TracingEdge(destination, locations, writer, tell, prefix, resource)
+        tracing = TracingEdge(destination, locations, writer, tell)
         exported = partial(settled_seq, locations, lambda: writer.journal_id)
 
         def context(order: str) -> str:

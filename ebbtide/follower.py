@@ -16,12 +16,12 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 import trio
 
-from ebbtide.events.catalog import DirectorySource, find_path
+from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.destination import BadDestination
@@ -42,9 +42,6 @@ from ebbtide.side_process import (
     lower_priority,
 )
 
-if TYPE_CHECKING:
-    from ebbtide.otel.delivery.otlp_sink import OtlpSink, Signal
-
 #: Several times what a journal's chunks and the libraries, or the largest segment, have been seen to need.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 #: Between two looks at the journal: in a shutdown, where the daemon may wait, and otherwise.
@@ -55,10 +52,6 @@ UNWELL_LOOK_SECONDS = 0.1
 CLOSE_SECONDS_MAX = 1.0
 #: The process of a former daemon may still linger.
 LOCK_SECONDS_MAX, LOCK_LOOK_SECONDS = 2 * LINGER_SECONDS, 0.05
-#: Metrics that do not arrive in time are part of the next ones.
-METRICS_SECONDS_MAX = 3.0
-#: A journal that no process writes any more is durable, or never will be.
-SEQ_MAX = 2**63
 IN_MEMORY = ("tmpfs", "ramfs")
 
 T = TypeVar("T")
@@ -98,7 +91,7 @@ async def follow(
             with trio.move_on_after(LOOK_SECONDS if sink.expects_more else LOOK_IDLE_SECONDS):
                 await sink.news.wait()
     except GaveUp as error:
-        sink.gave_up, reason = True, str(error)
+        reason = str(error)
     except (BadPayload, OSError) as error:
         reason = f"the journal cannot be read: {error}"
         log(3, f"{sink.name}: {reason}")
@@ -135,7 +128,7 @@ class Daemon:
     """Reports on standard output. A daemon that does not read loses them: it has more urgent work."""
 
     def __init__(self) -> None:
-        # A copy: what an exporter prints (`console`) goes to the log.
+        # A copy: what a library prints goes to the log.
         self._descriptor = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         os.set_blocking(self._descriptor, False)
@@ -207,99 +200,50 @@ async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) 
     shipped = load_shipped_first(job.locations, job.store)
     keep = partial(save_shipped, directory)
     sink = StoreSink(sources, job.store, store, daemon, keep, shipped)
-    return EXIT_KEPT if await _until_done([sink], requests, daemon) else EXIT_DONE
+    return EXIT_KEPT if await _until_done(sink, requests, daemon) else EXIT_DONE
 
 
 async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
     # Late: at the lowest priority.
     from ebbtide.otel.delivery.journal_tail import Tail
     from ebbtide.otel.delivery.otlp_sender import sender_for
-    from ebbtide.otel.delivery.otlp_sink import (
-        TRACES,
-        OtlpSink,
-        destination_for,
-        send_metrics,
-        signals_of,
-    )
+    from ebbtide.otel.delivery.otlp_sink import OtlpSink
 
     sources = [DirectorySource(path) for path in job.locations]
-    volatile = _volatile(job.locations)
-
-    def sink_of(signal: Signal, journal: str = "") -> OtlpSink:
-        return OtlpSink(
-            signal,
-            Tail(sources, journal, volatile=volatile),
-            sender_for(destination_for(job.destination, signal.name), signal.name),
-            daemon,
-            partial(cursors.save, directory, name=signal.cursor),
-            partial(cursors.load_first, job.locations, signal.cursor),
-        )
-
     try:
-        # All of them now, with their libraries: nothing is imported while the machine goes down.
-        sinks = [sink_of(signal) for signal in signals_of(job.destination)]
-        metrics = None
-        if "metrics" in job.destination.signals:
-            import ebbtide.otel.sdk_beside  # noqa: F401
-
-            metrics = sender_for(destination_for(job.destination, "metrics"), "metrics")
+        # Now, with its libraries: nothing is imported while the machine goes down.
+        sender = sender_for(job.destination)
     except BadDestination as error:
         daemon.log(3, f"traces: {error}")
         return EXIT_WRONG
     if not await _locked(directory, cursors.LOCK_NAME, daemon):
         return EXIT_KEPT
-    # A former daemon may have begun a new journal beside a damaged one: first the rest of that. Its damage
-    # does not count.
-    found = cursors.load_first(job.locations)
-    if found is not None and any(map(found.journal.startswith, find_path(sources).others)):
-        former = sink_of(TRACES, found.journal)
-        former.learn(SEQ_MAX)
-        former.leave()
-        await follow(former, daemon.log)
-        if former.gave_up:
-            return EXIT_KEPT
-    kept = await _until_done(sinks, requests, daemon)
-    if metrics is not None:
-        # Last: everything that they count has been read.
-        with trio.move_on_after(METRICS_SECONDS_MAX):
-            tail = Tail(sources, volatile=volatile)
-            try:
-                reason = await send_metrics(metrics, sources, tail, job.metrics_prefix, job.resource)
-            except OSError as error:
-                reason = f"the journal cannot be read: {error}"
-            if reason:
-                daemon.log(4, f"metrics: {reason}")
-    return EXIT_KEPT if kept else EXIT_DONE
+    tail = Tail(sources, volatile=_volatile(job.locations))
+    keep, load = partial(cursors.save, directory), partial(cursors.load_first, job.locations)
+    sink = OtlpSink(tail, sender, daemon, keep, load)
+    return EXIT_KEPT if await _until_done(sink, requests, daemon) else EXIT_DONE
 
 
-async def _until_done(sinks: Sequence[Sink], requests: Input, daemon: Daemon) -> bool:
+async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
     """Whether something is left."""
-    reasons: list[str] = []
-
-    async def one(sink: Sink) -> None:
-        reasons.append(await follow(sink, daemon.log))
-
-    async with trio.open_nursery() as listening:
-        listening.start_soon(_listen, requests, daemon, sinks, listening)
-        async with trio.open_nursery() as nursery:
-            for sink in sinks:
-                nursery.start_soon(one, sink)
-        listening.cancel_scope.cancel()
-    return len(reasons) < len(sinks) or any(reasons)
+    reason = "the daemon has gone"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen, requests, daemon, sink, nursery)
+        reason = await follow(sink, daemon.log)
+        nursery.cancel_scope.cancel()
+    return bool(reason)
 
 
-async def _listen(requests: Input, daemon: Daemon, sinks: Sequence[Sink], nursery: trio.Nursery) -> None:
+async def _listen(requests: Input, daemon: Daemon, sink: Sink, nursery: trio.Nursery) -> None:
     while (line := await requests.next()) is not None:
         request = msgspec.json.decode(line, type=Request)
-        for sink in sinks:
-            sink.learn(request.durable)
+        sink.learn(request.durable)
         if request.flush:
-            nursery.start_soon(_flush, sinks[0], request, daemon)
+            nursery.start_soon(_flush, sink, request, daemon)
     # The daemon has gone.
-    for sink in sinks:
-        sink.leave()
+    sink.leave()
     with trio.move_on_after(LINGER_SECONDS):
-        while not sinks[0].sending.unwell:
+        while not sink.sending.unwell:
             await trio.sleep(UNWELL_LOOK_SECONDS)
     nursery.cancel_scope.cancel()
 
@@ -308,9 +252,7 @@ async def _flush(sink: Sink, request: Request, daemon: Daemon) -> None:
     """Answer when all has arrived, or at once if the back end is not well. The daemon bounds the time."""
     reason = ""
     while sink.settled_seq < request.durable and not reason:
-        # Without news too: a server that takes too long gives none.
-        with trio.move_on_after(LOOK_SECONDS):
-            await sink.moved.wait()
+        await trio.sleep(LOOK_SECONDS)
         reason = sink.sending.unwell or sink.left
     daemon.send(flushed=True, number=request.number, text=reason)
 

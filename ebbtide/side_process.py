@@ -38,14 +38,11 @@ LINE_BYTES_MAX = 256 * 1024
 
 class OtlpJob(msgspec.Struct, frozen=True, kw_only=True, tag="otlp"):
     """``locations``: where the journal may be, the first one first. The cursor is kept in the first that can
-    be written. ``metrics_prefix``: before the names that a KEP gave. ``resource``: of the metrics; spans and
-    log records have it from the journal.
+    be written.
     """
 
     destination: Destination
     locations: tuple[str, ...]
-    metrics_prefix: str = ""
-    resource: dict[str, str] = {}
 
 
 class StoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="store"):

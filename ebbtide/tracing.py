@@ -17,12 +17,13 @@ from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import PROJECTION_VERSION, FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.writer import Writer
-from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
+from ebbtide.otel.delivery.cursor import keep_from
 from ebbtide.otel.delivery.destination import (
     BadDestination,
     Destination,
     Given,
-    resolve_all,
+    from_environment,
+    resolve,
     resource_attributes,
 )
 from ebbtide.otel.span import hook_span_id, traceparent
@@ -48,16 +49,9 @@ class TracingEdge(SideProcess):
         locations: Sequence[str],
         journal: Writer,
         tell: Tell,
-        metrics_prefix: str = "",
-        resource: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("traces", tell)
-        self._job = OtlpJob(
-            destination=destination,
-            locations=tuple(locations),
-            metrics_prefix=metrics_prefix,
-            resource=dict(resource or {}),
-        )
+        self._job = OtlpJob(destination=destination, locations=tuple(locations))
         self._journal = journal
         self._flushed: trio.Event | None = None
         self._flush_number, self._answer = 0, ""
@@ -76,11 +70,10 @@ class TracingEdge(SideProcess):
 
     def keep_from(self) -> int:
         """The first record that is still needed. Reads a file."""
-        names = (FILE_NAME, *((LOGS_NAME,) if "logs" in self._job.destination.signals else ()))
-        return keep_from(self._job.locations, self._journal.journal_id, self._journal.synced_seq, names)
+        return keep_from(self._job.locations, self._journal.journal_id, self._journal.synced_seq)
 
     def _environment(self) -> dict[str, str]:
-        return environment_of_children(() if self._job.destination.exporter else OTLP_VARIABLES)
+        return environment_of_children(OTLP_VARIABLES)
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -144,7 +137,7 @@ class TracingEdge(SideProcess):
 def usable_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
     """Where spans go; None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
     try:
-        return resolve_all(environ, given)
+        return resolve(given, from_environment(environ))
     except BadDestination as error:
         tell(3, f"traces are not exported: {error}")
         return None

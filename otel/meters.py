@@ -1,10 +1,10 @@
 """The metrics' sums over all shutdowns of a journal, and the state of the node.
 
-`Meters` is a value for a side file beside the journal, because retention removes its segments. Times are
-nanoseconds, on the wall clock where their name says so; the number of workload names is bounded.
+Retention removes a journal's segments, so `Meters` is a side file beside it. A restart in mid-shutdown
+continues the sums: they cannot wait for the shutdown's record, whose first events an earlier process read.
+Times are nanoseconds, on the wall clock where their name says so.
 
-`fold` takes each record once (`Meters.seq`), in the order of the journal, so that a restart continues the
-sums and a second reading changes none.
+`fold` takes each record once, in the order of the journal (`Meters.seq`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.node_state import NODE_EVENTS, NodeState
 from ebbtide.events.values import workload_name
 
-#: Upper bounds of the histograms' buckets. A hook takes milliseconds, a database's stop half an hour.
+#: A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
 #: Raised when the sums change their meaning.
-METERS_FORMAT = 2
+METERS_FORMAT = 3
 
-#: Shutdowns whose trace may still wait for its export; a node has one a week.
+#: Shutdowns whose trace may still wait for its export.
 ENDS_MAX = 64
+
+#: Pods of all shutdowns, and of the running or the last one.
+PODS, LAST_PODS = "ebbtide_pods_total", "ebbtide_last_shutdown_pods"
 
 #: A node sees a few hundred workloads in its life; the oldest go first.
 WORKLOADS_MAX = 2000
@@ -56,25 +59,13 @@ class WorkloadNeed(msgspec.Struct, kw_only=True, omit_defaults=True):
     needs_more: bool = False
 
 
-class PodFates(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Pods of one wave, or of none (``wave`` and ``priority`` empty), with one fate."""
-
-    wave: str
-    priority: str
-    outcome: str
-    cause: str
-    pods: int = 0
-
-
 class LastShutdown(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The running or the last shutdown."""
 
     kind: str = "unknown"
-    trace_id: str = ""
     start_wall_ns: int = 0
     end_wall_ns: int = 0
     outcome: str = ""
-    fates: list[PodFates] = []
 
 
 class OpenPod(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -94,28 +85,11 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     format: int = METERS_FORMAT
     seq: int = 0
     journal_id: bytes = b""
-    #: When the first counted record was written.
-    begun_wall_ns: int = 0
     node: NodeState = msgspec.field(default_factory=NodeState)
-    #: By kind, then by outcome.
-    shutdowns: dict[str, dict[str, int]] = {}
-    pods: dict[str, int] = {}
-    #: By kind of hook, then by result.
-    hooks: dict[str, dict[str, int]] = {}
-    sleeps_early: int = 0
+    #: By metric: how often, by the values of its labels, joined by commas.
+    counts: dict[str, dict[str, int]] = {}
     stop_times: dict[str, Histogram] = {}
     hook_times: dict[str, Histogram] = {}
-    storage_failures: int = 0
-    late_durability: int = 0
-    actor_failures: int = 0
-    starts: int = 0
-    pods_by_means: dict[str, dict[str, int]] = {}
-    handovers: int = 0
-    refused_deletes: int = 0
-    #: ``safe`` or ``unsafe``.
-    certificates: dict[str, int] = {}
-    #: By their ending.
-    boots_ended: dict[str, int] = {}
     last: LastShutdown = msgspec.field(default_factory=LastShutdown)
     last_graceful_wall_ns: int = 0
     needs: dict[str, WorkloadNeed] = {}
@@ -132,6 +106,10 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
         histograms = (*self.stop_times.values(), *self.hook_times.values())
         whole = all(len(each.counts) == len(BOUNDS_NS) + 1 for each in histograms)
         return self.format == METERS_FORMAT and self.seq >= 0 and whole
+
+    def count(self, metric: str, *labels: str) -> None:
+        counts, key = self.counts.setdefault(metric, {}), ",".join(labels)
+        counts[key] = counts.get(key, 0) + 1
 
     def ended(self, episode: int, seq: int, wall_ns: int) -> None:
         """The shutdown has reached this record."""
@@ -154,13 +132,12 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
 def fold(meters: Meters, records: Iterable[Record]) -> None:
     """Take over what is new."""
     for record in records:
-        # After a restart the same records come again, from the last checkpoint on.
+        # After a restart the records since the last checkpoint come again.
         if record.seq <= meters.seq:
             continue
         meters.seq = record.seq
         if type(record.event).__name__ in METERED:
             meters.node.see(record)
-            meters.begun_wall_ns = meters.begun_wall_ns or record.wall_ns
             if record.episode:
                 meters.ended(record.episode, record.seq, record.wall_ns)
             _count(meters, record)
@@ -168,27 +145,17 @@ def fold(meters: Meters, records: Iterable[Record]) -> None:
 
 def _count(to: Meters, record: Record) -> None:
     """Every type here is in `COUNTED` (tests/otel/test_metrics.py)."""
+    if (metric := TALLIED.get(type(record.event))) is not None:
+        to.count(metric)
     match record.event:
-        case f.DaemonStarted():
-            to.starts += 1
-        case f.StorageFailed():
-            to.storage_failures += 1
-        case f.DurabilityLate():
-            to.late_durability += 1
-        case d.ActorFailed():
-            to.actor_failures += 1
-        case d.HandedOver():
-            to.handovers += 1
-        case d.DeleteRefused():
-            to.refused_deletes += 1
         case d.LastBootEnded() as event:
-            _add(to.boots_ended, event.ending)
+            to.count("ebbtide_boots_ended_total", event.ending)
         case d.DetachCertified() as event:
-            # The words of the metric's label, which outlives this field.
-            _add(to.certificates, "safe" if event.safe else "unsafe")
+            to.count("ebbtide_certificates_total", "safe" if event.safe else "unsafe")
         case d.ShutdownBegan() as event:
             to.last = LastShutdown(kind=event.kind, start_wall_ns=record.wall_ns)
             to.episode, to.priorities, to.open_pods = record.episode, {}, {}
+            to.counts.pop(LAST_PODS, None)
         case d.PlanMade() as event:
             to.priorities |= {index: wave.priority for index, wave in enumerate(event.waves)}
         case d.PodPlanned() as event:
@@ -201,32 +168,29 @@ def _count(to: Meters, record: Record) -> None:
         case d.HookEnded() as event:
             open_pod = to.open_pods.get(event.uid)
             kind = open_pod.hooks.get(event.container, "unknown") if open_pod is not None else "unknown"
-            _add(to.hooks.setdefault(kind, {}), event.result)
+            to.count("ebbtide_hooks_total", kind, event.result)
             to.hook_times.setdefault(kind, Histogram()).add(event.elapsed_ns)
-            to.sleeps_early += event.early
+            if event.early:
+                to.count("sleep_action_terminated_early_total")
             if open_pod is not None:
                 open_pod.hook_cut |= event.result in ("timed-out", "cancelled") and not event.early
         case d.PodEnded() as event:
             _end_pod(to, event)
         case d.PodRejected():
-            _add(to.pods, "rejected")
-            _count_fate(to.last, ("", "", "rejected", CAUSES["rejected"]))
+            to.count(PODS, "rejected")
+            to.count(LAST_PODS, "", "", "rejected", CAUSES["rejected"])
         case d.ReleaseLock() if to.episode:
             # The machine goes down, and no later record may come: so this is the shutdown's end. Its close
             # counts whether it did go down.
             to.last.end_wall_ns, to.last.outcome = record.wall_ns, "complete"
             to.last_graceful_wall_ns = record.wall_ns
         case d.EpisodeClosed() as event:
-            _add(to.shutdowns.setdefault(to.last.kind, {}), event.outcome)
+            to.count("ebbtide_shutdowns_total", to.last.kind, event.outcome)
             to.last.outcome = event.outcome
             # A shutdown that was cut short has no observed end.
             if event.outcome == "cancelled":
                 to.last.end_wall_ns = record.wall_ns
             to.episode, to.open_pods = 0, {}
-
-
-def _add(of: dict[str, int], name: str) -> None:
-    of[name] = of.get(name, 0) + 1
 
 
 #: The cause of an outcome; for a kill it depends on what cut the time.
@@ -239,27 +203,17 @@ CAUSES = {
 }
 
 
-def _count_fate(last: LastShutdown, key: tuple[str, str, str, str]) -> None:
-    for fates in last.fates:
-        if (fates.wave, fates.priority, fates.outcome, fates.cause) == key:
-            fates.pods += 1
-            return
-    wave, priority, outcome, cause = key
-    last.fates.append(PodFates(wave=wave, priority=priority, outcome=outcome, cause=cause, pods=1))
-
-
 def _end_pod(to: Meters, event: d.PodEnded) -> None:
-    _add(to.pods, event.outcome)
+    to.count(PODS, event.outcome)
     if event.means:
-        _add(to.pods_by_means.setdefault(event.means, {}), event.outcome)
+        to.count("ebbtide_pods_by_means_total", event.means, event.outcome)
     pod = to.open_pods.pop(event.uid, None)
     # For a kill the first that holds: its hook used the grace up, its wave gave it less than it asks for, or
     # its own grace was too short. Each has another cure.
     cause = CAUSES.get(event.outcome, "unknown")
     if event.outcome == "killed" and pod is not None:
         cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
-    wave = str(event.wave), str(to.priorities.get(event.wave, ""))
-    _count_fate(to.last, (*wave, event.outcome, cause))
+    to.count(LAST_PODS, str(event.wave), str(to.priorities.get(event.wave, "")), event.outcome, cause)
     if event.outcome in ("graceful", "killed"):
         to.stop_times.setdefault(event.outcome, Histogram()).add(event.elapsed_ns)
         need = None if pod is None else to.need(pod.workload)
@@ -267,13 +221,22 @@ def _end_pod(to: Meters, event: d.PodEnded) -> None:
             need.longest_ns, need.needs_more = event.elapsed_ns, event.outcome == "killed"
 
 
+#: The metrics of how often an event happened.
+TALLIED: dict[type[Event], str] = {
+    f.DaemonStarted: "ebbtide_daemon_starts_total",
+    f.StorageFailed: "ebbtide_journal_storage_failures_total",
+    f.DurabilityLate: "ebbtide_journal_late_total",
+    d.ActorFailed: "ebbtide_actor_failures_total",
+    d.HandedOver: "ebbtide_handovers_total",
+    d.DeleteRefused: "ebbtide_deletes_refused_total",
+}
+#: What else the sums need.
 COUNTED: tuple[type[Event], ...] = (
-    *(f.DaemonStarted, f.StorageFailed, f.DurabilityLate),
-    *(d.ActorFailed, d.HandedOver, d.DeleteRefused, d.LastBootEnded, d.DetachCertified, d.ShutdownBegan),
+    *(d.LastBootEnded, d.DetachCertified, d.ShutdownBegan),
     *(d.PlanMade, d.PodPlanned, d.HookEnded, d.PodEnded, d.PodRejected, d.ReleaseLock, d.EpisodeClosed),
 )
 #: The tags of the records that change anything.
-METERED = frozenset(kind.__name__ for kind in (*COUNTED, *NODE_EVENTS))
+METERED = frozenset(kind.__name__ for kind in (*TALLIED, *COUNTED, *NODE_EVENTS))
 
 
 # --- the side file --------------------------------------------------------------------------------

@@ -22,28 +22,15 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from ebbtide.otel.attributes import SCHEMA_URL
-from ebbtide.otel.span import AttributeValue, Resource, Span
+from ebbtide.otel.span import Resource, Span
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
 
 
-class _Resource(sdk.Resource):
-    """Keeps its hash: the encoder asks for it at each span, and writes JSON for it."""
-
-    def __init__(self, attributes: dict[str, AttributeValue]) -> None:
-        super().__init__(attributes, SCHEMA_URL)
-        self._hash = super().__hash__()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    __eq__ = sdk.Resource.__eq__
-
-
 def sdk_resource(resource: Resource) -> sdk.Resource:
     """Not by `Resource.create`: it adds attributes of the environment and of this machine."""
-    return _Resource(dict(resource.attributes))
+    return sdk.Resource(dict(resource.attributes), SCHEMA_URL)
 
 
 def readable_spans(spans: Sequence[Span], resource: Resource) -> list[ReadableSpan]:
@@ -63,18 +50,11 @@ def _readable(span: Span, resource: sdk.Resource, scope: InstrumentationScope) -
         events=[Event(event.name, dict(event.attributes), event.time_ns) for event in span.events],
         links=[Link(span_context(link.trace_id, link.span_id), dict(link.attributes)) for link in span.links],
         kind=SpanKind.INTERNAL,
-        status=_UNSET if span.status == "unset" else _status(span),
+        status=Status(StatusCode.ERROR, span.status_text) if span.status == "error" else _UNSET,
         start_time=span.start_ns,
         end_time=span.end_ns,
         instrumentation_scope=scope,
     )
-
-
-def _status(span: Span) -> Status:
-    # Only an error has a description; for other spans the SDK drops it with a warning.
-    if span.status == "error":
-        return Status(StatusCode.ERROR, span.status_text)
-    return Status(StatusCode.OK)
 
 
 def span_context(trace_id: bytes, span_id: bytes) -> SpanContext:

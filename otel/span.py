@@ -1,10 +1,7 @@
 """A span: its data, its ids, which follow from the journal alone, and the span of a record.
 
-A finished span depends on the journal alone, so its bytes are always the same.
-
-Each part of an id's hash has a length prefix, so that different parts never give the same bytes, and each
-kind of id has a domain. An order's span has its id from the order's key: the order's executor can pass the
-context on (`traceparent`) before the span exists, and a log line can name an unfinished span.
+The key of an order's span is the order's: its executor can pass the context on (`traceparent`) before the
+span exists, and a log line can name an unfinished span.
 
 This module needs no OpenTelemetry package: the daemon imports it.
 """
@@ -22,11 +19,11 @@ from ebbtide.events.decisions import PodEnded, PodPlanned, PodRejected
 #: A value of an attribute, as in OTLP.
 AttributeValue = str | int | bool | tuple[str, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
-Status = Literal["unset", "ok", "error"]
+Status = Literal["unset", "error"]
 
 
 class SpanLink(NamedTuple):
-    """A related span of another trace, or of this one."""
+    """To a span of this trace, or of another one."""
 
     trace_id: bytes
     span_id: bytes
@@ -76,7 +73,7 @@ class Resource(NamedTuple):
 
 # --- ids ------------------------------------------------------------------------------------------
 
-#: Domains of the hashes. A change of one changes every id: it needs a new projection version.
+#: Domains of the hashes. A change of one changes every id.
 SPAN_DOMAIN = b"ebbtide.span.v1"
 BOOT_DOMAIN = b"ebbtide.boot.v1"
 
@@ -85,7 +82,7 @@ _LENGTH_BYTES = 4
 
 
 def length_prefixed(*parts: bytes) -> bytes:
-    """Parts as bytes that no other parts give."""
+    """Different parts never give the same bytes."""
     return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
 
 
@@ -106,7 +103,7 @@ def boot_trace_id(start_record_hash: bytes) -> bytes:
 
 
 def span_id_of(trace: bytes, role: str, key: str, attempt: int = 0) -> bytes:
-    """The 8 bytes of a span's id: ``role`` is its name, ``key`` its subject's, ``attempt`` counts from 0."""
+    """The 8 bytes of a span's id: ``attempt`` counts the spans of that role and key from 0."""
     return SpanIds(trace).of(role, key, attempt)
 
 
@@ -126,7 +123,7 @@ class SpanIds:
 
 
 #: Roles of the spans below a pod.
-HOOK_ROLE, STOP_ROLE, KILL_ROLE = "hook", "stop", "kill"
+HOOK_ROLE, STOP_ROLE, KILL_ROLE, DELETE_ROLE = "hook", "stop", "kill", "delete"
 
 
 def hook_span_id(trace: bytes, order_key: str) -> bytes:
@@ -135,10 +132,7 @@ def hook_span_id(trace: bytes, order_key: str) -> bytes:
 
 
 def traceparent(trace: bytes, span: bytes) -> str:
-    """The header ``traceparent`` (W3C Trace Context, level 1): sampled. Raises ValueError."""
-    # A receiver must ignore a header with an id of zeros (W3C), and would begin a trace of its own.
-    if len(trace) != TRACE_ID_BYTES or len(span) != SPAN_ID_BYTES or not any(trace) or not any(span):
-        raise ValueError("a trace id has 16 bytes, a span id 8, and neither is all zero")
+    """The header ``traceparent`` (W3C Trace Context, level 1): sampled."""
     return f"00-{trace.hex()}-{span.hex()}-01"
 
 

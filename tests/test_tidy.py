@@ -229,7 +229,6 @@ UNITS_BY_HAND = {
     "actors/outage.py": "the same",
     "actors/simulated_logind.py": "the log of the modelled world, which checks read back",
     "replay/sim/edges.py": "the same",
-    "otel/traces/trace.py": "the bytes of a trace: another text is another version of the projection",
     "ebbtide/config/durations.py": "Go's durations, as the configuration has them",
     "replay/advise.py": "a configuration's text, as one would write it",
     "ebbtide/supervisor.py": "runs as a file: it imports nothing of the project, and weighs little",

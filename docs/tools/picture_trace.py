@@ -1,31 +1,22 @@
-"""Draws docs/trace.svg: the trace of a real shutdown as a real Jaeger gives it back.
+"""Draws docs/trace.svg: the trace of a real shutdown, as a back end's waterfall shows it.
 
-    python docs/tools/picture_trace.py          # sends the demo's golden journal to Jaeger, draws its answer
-    python docs/tools/picture_trace.py --check  # exits 1 if the picture is not what that gives
-
-Needs the programs of the back ends' tests (Go, once): `tests.backends`.
+python docs/tools/picture_trace.py          # draws the demo's golden journal
+python docs/tools/picture_trace.py --check  # exits 1 if the picture is not current
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import trio  # noqa: E402
-from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
-
-from ebbtide.otel.delivery.destination import Destination  # noqa: E402
-from ebbtide.otel.delivery.otlp_sender import sender_for  # noqa: E402
-from ebbtide.otel.sdk import readable_spans  # noqa: E402
-from tests.backends import backends  # noqa: E402
-from tests.backends.compare import Shutdown, shutdowns  # noqa: E402
+from ebbtide.otel import attributes as at  # noqa: E402
+from ebbtide.otel.span import Span  # noqa: E402
+from tests.backends.compare import shutdowns  # noqa: E402
 
 JOURNAL = ROOT / "tests" / "golden" / "demo-v1"
 PICTURE = ROOT / "docs" / "trace.svg"
@@ -40,69 +31,55 @@ COLORS = {
     "kill": "#a33d3d",
 }
 OTHER, ERROR = "#8a94a6", "#a33d3d"
-SUBJECTS = ("ebbtide.wave.index", "k8s.pod.name", "k8s.container.name", "ebbtide.hook.kind")
-ABOVE = {"pod": SUBJECTS[:1], "hook": SUBJECTS[:2], "stop": SUBJECTS[:2], "kill": SUBJECTS[:2]}
+#: By role, what its row names. A row below a pod does not repeat the pod.
+SUBJECTS = {
+    "wave": (at.WAVE,),
+    "pod": (at.POD_NAME,),
+    "reject": (at.POD_NAME,),
+    "hook": (at.CONTAINER, at.HOOK_KIND),
+    "stop": (at.CONTAINER,),
+    "kill": (at.CONTAINER,),
+}
 NS_PER_SECOND = 1_000_000_000
-ERROR_CODE = 2
 
 
-def from_jaeger(shutdown: Shutdown) -> list[Span]:
-    """The shutdown's own trace, sent over OTLP and read back from the query API."""
-
-    async def send(endpoint: str) -> None:
-        sender = sender_for(Destination(endpoint=endpoint))
-        await sender.send(readable_spans(shutdown.own, shutdown.resource))
-        await sender.close()
-
-    with tempfile.TemporaryDirectory() as folder, backends.jaeger(Path(folder)) as jaeger:
-        trio.run(send, f"{jaeger.http}/v1/traces")
-        kept = jaeger.wait(shutdown.trace_id, lambda kept: len(kept.spans) == len(shutdown.own))
-    return list(kept.spans.values())
-
-
-def tree(spans: list[Span], parent: bytes = b"", depth: int = 0) -> Iterator[tuple[int, Span]]:
+def tree(spans: Sequence[Span], parent: bytes = b"", depth: int = 0) -> Iterator[tuple[int, Span]]:
     """Children below their parents, by their begin; of those that begin together by their ids."""
-    children = [span for span in spans if span.parent_span_id == parent]
-    for span in sorted(children, key=lambda each: (each.start_time_unix_nano, each.span_id)):
+    children = [span for span in spans if span.parent_id == parent]
+    for span in sorted(children, key=lambda each: (each.start_ns, each.span_id)):
         yield depth, span
         yield from tree(spans, span.span_id, depth + 1)
 
 
-def subject(span: Span) -> str:
-    values: dict[str, Any] = {each.key: each.value for each in span.attributes}
-    names = [name for name in SUBJECTS if name in values and name not in ABOVE.get(span.name, ())]
-    found = (values[name].string_value or str(values[name].int_value) for name in names)
-    return " ".join(found)
-
-
-def rows(spans: list[Span]) -> Iterator[str]:
+def rows(spans: Sequence[Span]) -> Iterator[str]:
     ordered = list(tree(spans))
     root = ordered[0][1]
-    end_ns = max(span.end_time_unix_nano for _, span in ordered)
-    scale = (WIDTH - NAMES - 2 * MARGIN) / (end_ns - root.start_time_unix_nano)
-    for at, (depth, span) in enumerate(ordered):
-        y = TOP + at * ROW
-        failed = span.status.code == ERROR_CODE
-        x = NAMES + (span.start_time_unix_nano - root.start_time_unix_nano) * scale
-        width = max(1.5, (span.end_time_unix_nano - span.start_time_unix_nano) * scale)
-        color = COLORS.get(span.name, OTHER)
+    end_ns = max(span.end_ns for span in spans)
+    scale = (WIDTH - NAMES - 2 * MARGIN) / (end_ns - root.start_ns)
+    for number, (depth, span) in enumerate(ordered):
+        y = TOP + number * ROW
+        role, values = span.name.partition(" ")[0], dict(span.attributes)
+        subjects = [str(values[name]) for name in SUBJECTS.get(role, ())]
+        failed = span.status == "error"
+        x = NAMES + (span.start_ns - root.start_ns) * scale
+        width = max(1.5, (span.end_ns - span.start_ns) * scale)
+        color = COLORS.get(role, OTHER)
         edge = f' stroke="{ERROR}" stroke-width="1.6"' if failed else ""
-        label = escape(f"{span.name} {subject(span)}".rstrip())
+        label = escape(" ".join((role, *subjects)) if subjects else span.name)
         yield f'<text x="{MARGIN + depth * 14}" y="{y + 11}">{label}</text>'
-        title = f"<title>{escape(span.status.message)}</title>" if failed else ""
+        title = f"<title>{escape(span.status_text)}</title>" if failed else ""
         yield (
             f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{ROW - 5}" rx="2" '
             f'fill="{color}"{edge}>{title}</rect>'
         )
-        if failed and span.name == "pod":
-            why = escape(span.status.message)
+        if failed and role == "pod":
+            why = escape(span.status_text)
             yield f'<text class="why" x="{x + width + 6:.1f}" y="{y + 11}">{why}</text>'
 
 
-def grid(spans: list[Span]) -> Iterator[str]:
+def grid(spans: Sequence[Span]) -> Iterator[str]:
     """A line a second."""
-    begin_ns = min(span.start_time_unix_nano for span in spans)
-    end_ns = max(span.end_time_unix_nano for span in spans)
+    begin_ns, end_ns = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
     scale = (WIDTH - NAMES - 2 * MARGIN) / (end_ns - begin_ns)
     bottom = TOP + len(spans) * ROW
     for second in range((end_ns - begin_ns) // NS_PER_SECOND + 1):
@@ -111,9 +88,11 @@ def grid(spans: list[Span]) -> Iterator[str]:
         yield f'<text class="axis" x="{x:.1f}" y="{TOP - 13}">{second} s</text>'
 
 
-def draw(shutdown: Shutdown, spans: list[Span]) -> str:
+def picture() -> str:
+    (shutdown,) = shutdowns(JOURNAL)
+    spans = shutdown.own
     height = TOP + len(spans) * ROW + MARGIN
-    title = f"Trace {shutdown.trace_id}, as Jaeger has it: {len(spans)} spans"
+    title = f"Trace {shutdown.trace_id}: {len(spans)} spans"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{title}</title>",
@@ -126,11 +105,6 @@ def draw(shutdown: Shutdown, spans: list[Span]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def picture() -> str:
-    (shutdown,) = shutdowns(JOURNAL)
-    return draw(shutdown, from_jaeger(shutdown))
 
 
 def main() -> int:

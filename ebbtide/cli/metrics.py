@@ -71,7 +71,7 @@ def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[s
                 "type": metric.kind,
                 "help": metric.help,
                 "samples": [
-                    {"labels": dict(sample.labels), **_sample_value(sample.value, sample.seconds)}
+                    {"labels": dict(sample.labels), **_sample_value(sample.value, metric.seconds)}
                     for sample in metric.read(meters, around)
                 ],
             }

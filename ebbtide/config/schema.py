@@ -34,7 +34,6 @@ from ebbtide.otel.delivery.destination import (
     HIDDEN,
     PROTOCOLS,
     BadDestination,
-    Beside,
     Compression,
     Given,
     Protocol,
@@ -203,16 +202,10 @@ class TraceSection(Section, frozen=True):
             client_key=self.client_key,
             timeout_ns=self.timeout_ns,
             compression=self.compression,
-            signals=getattr(self, "also_send", None),
         )
 
 
 class Tracing(TraceSection, frozen=True):
-    also_send: Annotated[
-        tuple[Beside, ...] | None,
-        Meta(max_length=2),
-        "Also send logs or metrics to the same collector (Jaeger and Tempo take traces only).",
-    ] = None
     flush_ns: Annotated[
         int,
         duration(0, 60 * NS_PER_SECOND),

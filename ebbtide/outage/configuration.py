@@ -361,7 +361,7 @@ class OutageConfiguration(Section, frozen=True):
     tracing: Annotated[
         TraceSection,
         "Where each outage's trace is sent over OTLP: the fields of configuration.md's section, without "
-        "alsoSend and flush.",
+        "flush.",
     ] = TraceSection()
     pools: Annotated[
         tuple[Pool, ...],

@@ -123,7 +123,7 @@ def _counter(name: str, text: str, label: str = "", values: Sequence[str] = ("",
     def samples(metrics: Any, context: ReadContext) -> list[Sample]:
         return [Sample(((label, each),) if label else (), metrics.counts[name, each]) for each in values]
 
-    return Metric(name, "counter", text, samples)
+    return Metric(name, text, samples)
 
 
 def _each(value: Callable[[Open], int]) -> Callable[[Any, ReadContext], list[Sample]]:
@@ -133,13 +133,11 @@ def _each(value: Callable[[Open], int]) -> Callable[[Any, ReadContext], list[Sam
 CATALOG: tuple[Metric, ...] = (
     Metric(
         "ebbtide_outage_leading",
-        "gauge",
         "1 if this replica leads.",
         lambda metrics, _: [Sample((), int(metrics.followers is not None))],
     ),
     Metric(
         "ebbtide_outage_open",
-        "gauge",
         "1 for each open outage: suspected, out (of service), returning, aside.",
         lambda metrics, _: [
             Sample((("node", each.node), ("state", each.where)), 1) for each in metrics.open()
@@ -147,13 +145,11 @@ CATALOG: tuple[Metric, ...] = (
     ),
     Metric(
         "ebbtide_outage_pods_waiting",
-        "gauge",
         "Pods of out-of-service nodes that have not recovered yet.",
         _each(lambda each: each.pods),
     ),
     Metric(
         "ebbtide_outage_volumes_waiting",
-        "gauge",
         "Volumes still attached to out-of-service nodes.",
         _each(lambda each: each.volumes),
     ),

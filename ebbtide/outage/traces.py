@@ -23,7 +23,6 @@ from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
-from ebbtide.otel.traces.projection import UnknownProjection
 
 #: These end spans that an operator may look for.
 TOLD_AFTER = (
@@ -112,7 +111,7 @@ class OutageTraces:
         except OSError as error:
             self._say(error.strerror or str(error))
             return AGAIN_SECONDS
-        except (BadDestination, BadPayload, UnknownProjection, KeyError) as error:
+        except (BadDestination, BadPayload, KeyError) as error:
             return self._finish(wanted, str(error))
         if sent.rejected:
             self._tell(WARNING, f"traces: {sent.rejected} spans were rejected: {sent.reason}")

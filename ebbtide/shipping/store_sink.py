@@ -153,8 +153,6 @@ class StoreSink(Sink):
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
         self.shipped = found
-        # An earlier process has reported it.
-        self.sending.reason = found.reason
         #: Not settled, oldest first; of them those that this process does not offer again, with the reason.
         self._open: list[Segment] = []
         self._passed_over: dict[str, str] = {}
@@ -172,7 +170,7 @@ class StoreSink(Sink):
     async def take(self, items: list[Segment]) -> None:
         (segment,) = items
         if self.leaving and segment.size > LAST_BYTES_MAX:
-            raise GaveUp("the daemon has gone, and what is left is large", refused=False)
+            raise GaveUp("the daemon has gone, and what is left is large")
         try:
             cargo = await trio.to_thread.run_sync(cargo_of, segment, self._store, abandon_on_cancel=True)
         except FileNotFoundError:
@@ -185,6 +183,7 @@ class StoreSink(Sink):
             self._note(segment, Entry(outcome="unfit", wall_ns=time.time_ns(), reason=str(error)))
             return
         answer = await self.sending.ask(partial(self._put, cargo))
+        self._trouble("")
         if isinstance(answer, Rejected):
             self._pass_over(segment, answer.reason)
             return
@@ -215,7 +214,9 @@ class StoreSink(Sink):
         self.shipped = replace(self.shipped, segments=self.shipped.segments | {segment.name: entry})
 
     def _trouble(self, reason: str) -> None:
-        self._daemon.log(4 if reason else 6, f"shipping: {reason or 'segments arrive again'}")
+        # An earlier process may have reported it.
+        if reason != self.shipped.reason:
+            self._daemon.log(4 if reason else 6, f"shipping: {reason or 'segments arrive again'}")
         self.shipped = replace(self.shipped, reason=reason)
         self._report()
 

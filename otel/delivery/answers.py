@@ -9,15 +9,10 @@ protobuf message keeps its length.
 
 from __future__ import annotations
 
-import base64
-import email.utils
-import html
-import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote
 
 from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import RetryInfo
@@ -43,7 +38,6 @@ class NotProtobuf(ValueError):
 class StatusMessage(NamedTuple):
     """``retry_ns``: the pause that the server asks for."""
 
-    code: int = 0
     reason: str = ""
     retry_ns: int | None = None
 
@@ -63,7 +57,7 @@ def parse_status(data: bytes) -> StatusMessage:
         if retry_ns is None and detail.Is(RetryInfo.DESCRIPTOR):
             delay = _parsed(RetryInfo(), detail.value).retry_delay
             retry_ns = max(0, delay.seconds * NS_PER_SECOND + delay.nanos)
-    return StatusMessage(status.code, printable_line(status.message), retry_ns)
+    return StatusMessage(printable_line(status.message), retry_ns)
 
 
 def _parsed(message: M, data: bytes) -> M:
@@ -94,23 +88,15 @@ HTTP_REJECTED = (400, 413, 415, 422)
 HTTP_TOO_LARGE = 413
 PROTOBUF = "application/x-protobuf"
 
-#: gRPC's codes by number (grpc/status.proto). Any other code refuses for now.
-GRPC_RETRYABLE = {
-    1: "CANCELLED",
-    4: "DEADLINE_EXCEEDED",
-    10: "ABORTED",
-    11: "OUT_OF_RANGE",
-    14: "UNAVAILABLE",
-    15: "DATA_LOSS",
-}
-GRPC_REJECTED = {3: "INVALID_ARGUMENT"}
+#: gRPC's codes (grpc/status.proto): CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE,
+#: DATA_LOSS; INVALID_ARGUMENT; RESOURCE_EXHAUSTED. Any other code refuses for now.
+GRPC_RETRYABLE = (1, 4, 10, 11, 14, 15)
+GRPC_REJECTED = 3
 GRPC_EXHAUSTED = 8
 
 
-def answer_of_http(
-    status: int, content_type: str, retry_after: str, body: bytes, now_wall_s: float
-) -> Answer:
-    """``body`` is whole and uncompressed. A date in Retry-After is measured by ``now_wall_s``."""
+def answer_of_http(status: int, content_type: str, retry_after: str, body: bytes) -> Answer:
+    """``body`` is whole and uncompressed."""
     named = content_type.partition(";")[0].strip().lower()
     protobuf = named == PROTOBUF
     if 200 <= status < 300:
@@ -121,7 +107,7 @@ def answer_of_http(
             text = parse_status(body).reason
     reason = f"HTTP {status}: {text}" if text else f"HTTP {status}"
     if status in HTTP_RETRYABLE:
-        return Again(reason, _parse_retry_after(retry_after, now_wall_s))
+        return Again(reason, _parse_retry_after(retry_after))
     if status in HTTP_REJECTED:
         return Rejected(reason, too_large=status == HTTP_TOO_LARGE)
     return Refused(reason)
@@ -138,7 +124,7 @@ def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
     reason = f"gRPC {name}: {text}" if text else f"gRPC {name}"
     if code in GRPC_RETRYABLE or (code == GRPC_EXHAUSTED and retry_ns is not None):
         return Again(reason, None if retry_ns is None else min(retry_ns, AFTER_NS_MAX))
-    if code in GRPC_REJECTED or code == GRPC_EXHAUSTED:
+    if code in (GRPC_REJECTED, GRPC_EXHAUSTED):
         return Rejected(reason, too_large=code == GRPC_EXHAUSTED)
     return Refused(reason)
 
@@ -154,50 +140,28 @@ def acknowledged(body: bytes, protobuf: bool = True) -> Answer:
         return Again(f"the answer cannot be read: {error}")
 
 
-def _parse_retry_after(text: str, now_wall_s: float) -> int | None:
-    """Retry-After: whole seconds or a date (RFC 9110, 10.2.3)."""
+def _parse_retry_after(text: str) -> int | None:
+    """Whole seconds. A date is no pause: our clock may be wrong."""
     text = text.strip()
     # int() of many digits is slow, and nine are beyond the limit.
-    if text.isascii() and text.isdecimal():
-        return min(int(text[:9]) * NS_PER_SECOND, AFTER_NS_MAX)
-    try:
-        seconds = email.utils.parsedate_to_datetime(text).timestamp() - now_wall_s
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(0, int(seconds * NS_PER_SECOND)), AFTER_NS_MAX)
+    seconds = int(text[:9]) if text.isascii() and text.isdecimal() else None
+    return None if seconds is None else min(seconds * NS_PER_SECOND, AFTER_NS_MAX)
 
 
 # --- a server's text without our secrets ----------------------------------------------------------
 
-#: Shorter values are found as whole words only.
+#: Shorter values hide nothing, and occur in any text.
 SHORT_BYTES_MAX = 4
-BASIC_SCHEME = "basic"
 
 Mask = Callable[[bytes], bytes]
 
 
 def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
-    """Stars out the values, their parts after a scheme (``Bearer``), and Basic's name and password; also
-    escaped as in HTML, JSON or a URL.
-    """
-    found: set[bytes] = set()
-    for _, value in headers:
-        scheme, _, rest = value.partition(" ")
-        parts = [value, rest.strip()]
-        if scheme.lower() == BASIC_SCHEME:
-            # A server may repeat the decoded login.
-            with suppress(ValueError):
-                login = base64.b64decode(rest.strip()).decode()
-                parts += (login, login.partition(":")[2])
-        for part in parts:
-            forms = (part, html.escape(part), json.dumps(part)[1:-1], quote(part, safe=""))
-            found.update(form.encode() for form in forms)
-    patterns = []
+    """Stars out the values, and their parts after a scheme (``Bearer``)."""
+    parts = {part for _, value in headers for part in (value, value.partition(" ")[2].strip())}
     # The longest first: one value may contain another.
-    for text in sorted(found - {b""}, key=len, reverse=True):
-        whole = re.escape(text)
-        patterns.append(whole if len(text) > SHORT_BYTES_MAX else rb"(?<!\w)" + whole + rb"(?!\w)")
-    if not patterns:
+    found = sorted((part.encode() for part in parts if len(part) > SHORT_BYTES_MAX), key=len, reverse=True)
+    if not found:
         return lambda data: data
-    any_of_them = re.compile(b"|".join(patterns))
+    any_of_them = re.compile(b"|".join(map(re.escape, found)))
     return lambda data: any_of_them.sub(lambda match: b"*" * len(match[0]), data)

@@ -1,7 +1,7 @@
 """How far a journal's spans have been delivered: one small file beside the journal.
 
-It also records what the back end rejected (docs/journal-format.md has the fields). It is replaced as a whole.
-A lost cursor costs a repetition, never a span: each span has the same bytes again, and a back end keeps one.
+It is replaced as a whole (docs/journal-format.md has the fields). A lost cursor costs a repetition, never a
+span: each span has the same bytes again, and a back end keeps one.
 """
 
 from __future__ import annotations
@@ -14,32 +14,18 @@ import msgspec
 
 from ebbtide.events.files import replace_file
 
-FILE_NAME, LOGS_NAME = "traces.json", "logs.json"
+FILE_NAME = "traces.json"
 LOCK_NAME = "traces.lock"
 FORMAT = 1
 
 #: A cursor has a few kilobytes.
 CURSOR_BYTES_MAX = 256 * 1024
-#: The newest rejections are kept.
-REJECTIONS_MAX = 16
-
-
-class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Spans of one trace that the back end will never take. They end in the records ``first`` to ``last``."""
-
-    wall_ns: int
-    trace_id: str
-    spans: int
-    first_seq: int
-    last_seq: int
-    reason: str
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``seq``: every span that ended at or before this record is acknowledged or rejected.
+    """``seq``: every span that ended at or before this record is acknowledged, or was rejected.
 
-    ``from_seq``: reading from this record on makes the other spans again. ``reason``: why the back end
-    refuses for now, ``refusals`` times in a row since ``refused_wall_ns``.
+    ``from_seq``: reading from this record on makes the other spans again.
     """
 
     format: int = FORMAT
@@ -47,10 +33,6 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int = 0
     from_seq: int = 1
     wall_ns: int = 0
-    rejections: tuple[Rejection, ...] = ()
-    reason: str = ""
-    refusals: int = 0
-    refused_wall_ns: int = 0
 
     def of(self, journal: str, end_seq: int) -> bool:
         """Whether it fits a journal that ends at record ``end_seq``. A cursor ahead of the journal would skip
@@ -58,15 +40,11 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         return self.journal == journal and self.seq <= end_seq and self.from_seq <= end_seq + 1
 
-    def with_rejection(self, rejection: Rejection) -> Cursor:
-        kept = (*self.rejections, rejection)[-REJECTIONS_MAX:]
-        return msgspec.structs.replace(self, rejections=kept)
 
-
-def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | None:
+def load(directory: str | os.PathLike[str]) -> Cursor | None:
     """None: there is no usable cursor, so everything is sent again. Raises OSError."""
     try:
-        with open(Path(directory) / name, "rb") as file:
+        with open(Path(directory) / FILE_NAME, "rb") as file:
             data = file.read(CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
@@ -75,34 +53,28 @@ def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | N
     return cursor if sound and len(data) <= CURSOR_BYTES_MAX else None
 
 
-def load_first(directories: Sequence[str | os.PathLike[str]], name: str = FILE_NAME) -> Cursor | None:
+def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
     """The newest by the clock: the journal may have moved and come back, or begun anew."""
     found = []
     for directory in directories:
         try:
-            found.append(load(directory, name))
+            found.append(load(directory))
         except OSError:
             continue
     return max((each for each in found if each is not None), key=lambda each: each.wall_ns, default=None)
 
 
-def save(directory: str | os.PathLike[str], cursor: Cursor, name: str = FILE_NAME) -> None:
+def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
     """Durable when it returns. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
-    replace_file(Path(directory), name, data)
+    replace_file(Path(directory), FILE_NAME, data)
 
 
-def keep_from(
-    directories: Sequence[str | os.PathLike[str]],
-    journal_id: bytes,
-    end_seq: int,
-    names: Sequence[str] = (FILE_NAME,),
-) -> int:
+def keep_from(directories: Sequence[str | os.PathLike[str]], journal_id: bytes, end_seq: int) -> int:
     """The first record that export still needs, for retention. ``end_seq``: the last durable record."""
-    # A signal without a cursor of this journal needs all of it.
-    found = [load_first(directories, name) for name in names]
-    ours = [each for each in found if each is not None and each.of(journal_id.hex(), end_seq)]
-    return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
+    found = load_first(directories)
+    # Without a cursor of this journal all of it is needed.
+    return found.from_seq if found is not None and found.of(journal_id.hex(), end_seq) else 1
 
 
 def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Callable[[], bytes]) -> int:

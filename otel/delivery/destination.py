@@ -18,29 +18,18 @@ from ebbtide.events.base import NS_PER_MS
 
 Protocol = Literal["http/protobuf", "grpc"]
 Compression = Literal["none", "gzip"]
-#: Signals that may be sent beside the traces.
-Beside = Literal["logs", "metrics"]
-SignalName = Literal["traces", "logs", "metrics"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
-BESIDE: tuple[Beside, ...] = get_args(Beside)
 
 #: The specification's default (OTLP exporter, "Configuration options").
 TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000
-PATHS: dict[SignalName, str] = {"traces": "/v1/traces", "logs": "/v1/logs", "metrics": "/v1/metrics"}
-TRACES_PATH = PATHS["traces"]
+TRACES_PATH = "/v1/traces"
 #: `config show` prints it in place of a header's value. As a value it is refused.
 HIDDEN = "(hidden)"
 HEADERS_MAX = 64
 ENDPOINT_CHARACTERS_MAX = 2048
 
-#: OTLP in OTEL_TRACES_EXPORTER: the specification's name, and the SDK's entry points.
-OTLP_NAMES: dict[str, Protocol | None] = {
-    "otlp": None,
-    "otlp_proto_http": "http/protobuf",
-    "otlp_proto_grpc": "grpc",
-}
 _GENERAL = "OTEL_EXPORTER_OTLP_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Names that gRPC takes with a text: -bin is for bytes, grpc- is the protocol's own.
@@ -55,8 +44,8 @@ class BadDestination(ValueError):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values of one source for one signal; None: it has none. The path is added to ``endpoint``, and not
-    to ``own_endpoint``, the signal's own.
+    """The values of one source; None: it has none. The path is added to ``endpoint``, and not to
+    ``own_endpoint``, the traces' own.
     """
 
     endpoint: str | None = None
@@ -68,12 +57,9 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_key: str | None = None
     timeout_ns: int | None = None
     compression: Compression | None = None
-    signals: tuple[Beside, ...] | None = None
-    #: Another exporter in place of OTLP, by its name.
-    exporter: str | None = None
 
     def __repr__(self) -> str:
-        return f"Given({self.exporter or self.endpoint or self.own_endpoint})"
+        return f"Given({self.endpoint or self.own_endpoint})"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,33 +73,23 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     client_key: str = ""
     timeout_ns: int = TIMEOUT_NS
     compression: Compression = "none"
-    #: Sent there beside the traces.
-    signals: tuple[Beside, ...] = ()
-    #: Another exporter in place of OTLP, by its name; it has no endpoint.
-    exporter: str = ""
-    #: Destinations of the signals beside the traces.
-    beside: dict[Beside, Destination] = {}
 
     def __repr__(self) -> str:
-        return f"Destination({self.exporter or self.protocol}, {self.endpoint})"
+        return f"Destination({self.protocol}, {self.endpoint})"
 
 
-def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | None:
+def resolve(*sources: Given) -> Destination | None:
     """The destination that these sources describe together; the first one wins. None: no source has an
-    endpoint or another exporter, so tracing is off. Raises BadDestination.
+    endpoint, so tracing is off. Raises BadDestination.
     """
-    first = next((each for each in sources if each.endpoint or each.own_endpoint or each.exporter), None)
+    first = next((each for each in sources if each.endpoint or each.own_endpoint), None)
     if first is None:
         return None
-    if first.exporter:
-        # It reads its own variables. Only the timeout of OTLP counts.
-        timeout_ns = next((each.timeout_ns for each in sources if each.timeout_ns), TIMEOUT_NS)
-        return Destination(endpoint="", exporter=first.exporter, timeout_ns=timeout_ns)
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
     # The first source is written last, and so it wins.
     for each in reversed(sources):
-        for name in (*names, "compression", "signals"):
+        for name in (*names, "compression"):
             if (value := getattr(each, name)) is not None:
                 values[name] = value
     protocol = values.get("protocol", "http/protobuf")
@@ -128,27 +104,9 @@ def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | Non
     elif first.own_endpoint:
         path = path or "/"
     else:
-        path = path.removesuffix(TRACES_PATH).rstrip("/") + PATHS[signal]
+        path = path.removesuffix(TRACES_PATH).rstrip("/") + TRACES_PATH
     endpoint = urlunsplit((parts.scheme, parts.netloc, path, query, ""))
     return Destination(endpoint=endpoint, **values)
-
-
-def resolve_all(environ: Mapping[str, str], *sources: Given) -> Destination | None:
-    """The traces' destination with those of the other signals. ``sources`` win over the environment. Raises
-    BadDestination.
-    """
-    found = resolve(*sources, from_environment(environ))
-    if found is None:
-        return None
-    beside = {}
-    for signal in found.signals:
-        own = resolve(*sources, from_environment(environ, signal), signal=signal)
-        if own is None:
-            # Only the traces' own endpoint is known, and the others' does not follow from it.
-            general, specific = f"{_GENERAL}ENDPOINT", f"{_GENERAL}{signal.upper()}_ENDPOINT"
-            raise BadDestination(f"nobody says where the {signal} go: set {general} or {specific}")
-        beside[signal] = own
-    return msgspec.structs.replace(found, beside=beside)
 
 
 def checked_endpoint(text: str) -> str:
@@ -196,32 +154,26 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
 # --- the standard environment -------------------------------------------------------------------
 
 
-def from_environment(environ: Mapping[str, str], signal: SignalName = "traces") -> Given:
-    """The OTEL_* variables of a signal (OpenTelemetry specification, "OTLP Exporter Configuration"). An empty
+def from_environment(environ: Mapping[str, str]) -> Given:
+    """The OTEL_* variables (OpenTelemetry specification, "OTLP Exporter Configuration"). An empty
     variable counts as none. Raises BadDestination with the variable's name.
     """
     exporters = [name for name in environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",") if name]
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Given()
-    # One cursor, so one exporter: OTLP if it is named.
-    if exporters and not any(name in OTLP_NAMES for name in exporters):
-        return Given(exporter=next((name for name in exporters if name != "none"), None))
-    prefixes = (f"{_GENERAL}{signal.upper()}_", _GENERAL)
+    if exporters and "otlp" not in exporters:
+        return Given()
+    prefixes = (f"{_GENERAL}TRACES_", _GENERAL)
     found: dict[str, Any] = {}
     for field, (suffix, read) in _VARIABLES.items():
         variable, value = _value(environ, prefixes, suffix)
         found[field] = None if value is None else _named(variable, read, value)
-    named = [OTLP_NAMES[name] for name in exporters if OTLP_NAMES.get(name)]
-    found["protocol"] = found["protocol"] or next(iter(named), None)
     insecure = (_value(environ, prefixes, "INSECURE")[1] or "").lower() == "true"
     for name, variable in zip(("own_endpoint", "endpoint"), prefixes, strict=True):
         variable += "ENDPOINT"
         if text := environ.get(variable, "").strip():
             found[name] = _named(variable, _endpoint, text, insecure)
-    asked = tuple(
-        each for each in BESIDE if environ.get(f"OTEL_{each.upper()}_EXPORTER", "").strip() == "otlp"
-    )
-    return Given(**found | ({"signals": asked} if asked else {}))
+    return Given(**found)
 
 
 def _value(environ: Mapping[str, str], prefixes: Sequence[str], name: str) -> tuple[str, str | None]:

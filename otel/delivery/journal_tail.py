@@ -63,8 +63,11 @@ class Tail:
         """The disk has confirmed all up to this record."""
         self.durable_seq = max(self.durable_seq, durable_seq)
 
-    def read(self, records_max: int) -> list[Batch]:
-        """About so many records at most; none: there is no news. Raises OSError."""
+    def read(self, records_max: int, durable_seq: int = 0) -> list[Batch]:
+        """About so many records at most; none: there is no news. ``durable_seq``: the daemon knows that the
+        disk has all up to it. Raises OSError.
+        """
+        self.learn(durable_seq)
         given: list[Batch] = []
         count = 0
         while True:

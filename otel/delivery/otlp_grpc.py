@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import ANSWER_BYTES_MAX, acknowledged, answer_of_grpc, mask_for
-from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
-from ebbtide.otel.delivery.otlp_sender import USER_AGENT, encoded, encoder_of, tls_context
-from ebbtide.otel.delivery.sending import Answer, Rejected
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.otlp_sender import USER_AGENT, tls_context
+from ebbtide.otel.delivery.sending import Answer
 
 PORTS = {"http": 80, "https": 443}
 DETAILS = "grpc-status-details-bin"
-METHODS: dict[SignalName, str] = {
-    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-}
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 #: `Sending` tries again. The library only has to notice soon that a server is back.
 OPTIONS = (
@@ -34,7 +29,7 @@ OPTIONS = (
 
 
 class GrpcExporter:
-    def __init__(self, destination: Destination, signal: SignalName) -> None:
+    def __init__(self, destination: Destination) -> None:
         """Reads the certificates. Raises BadDestination."""
         parts = urlsplit(destination.endpoint)
         host = parts.hostname or ""
@@ -47,14 +42,11 @@ class GrpcExporter:
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
         # Without a serializer: requests and answers are bytes.
-        self._call, self._encode = self._channel.unary_unary(METHODS[signal]), encoder_of(signal)
+        self._call = self._channel.unary_unary(METHOD)
         self._metadata, self._mask = destination.headers, mask_for(destination.headers)
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
-    def export(self, batch: Any) -> Answer:
-        request = encoded(self._encode, batch)
-        if isinstance(request, Rejected):
-            return request
+    def export(self, request: bytes) -> Answer:
         try:
             message = self._call(request, timeout=self._timeout_seconds, metadata=self._metadata)
         except grpc.RpcError as call:

@@ -1,4 +1,4 @@
-"""Sends batches of spans, log records or metrics: OTLP over HTTP or gRPC, or another exporter of the SDK.
+"""Sends batches of spans: OTLP over HTTP or gRPC.
 
 An exporter blocks and runs in a thread; the caller waits no longer than the destination's timeout. The SDK's
 encoders make the bytes, but its own exporters of OTLP are not used: they take any 2xx or 3xx page and a
@@ -10,18 +10,16 @@ From the environment only a proxy is used (``HTTPS_PROXY``, ``HTTP_PROXY``, ``NO
 from __future__ import annotations
 
 import gzip
-import logging
 import ssl
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.client import HTTPException, RemoteDisconnected
-from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import requests
 import trio
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, TimeoutError
@@ -36,82 +34,53 @@ from ebbtide.otel.delivery.answers import (
     mask_for,
     printable_line,
 )
-from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
-from ebbtide.otel.delivery.sending import Accepted, Again, Answer, Rejected
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.sending import Again, Answer, Rejected
+from ebbtide.otel.sdk import readable_spans
+from ebbtide.otel.span import Resource, Span
 
 #: gRPC servers take 4 MiB by default, and collectors forward over gRPC.
 REQUEST_BYTES_MAX = 3 * 1024 * 1024
 USER_AGENT = "ebbtide-otlp/1"
 #: After a request's timeout, for the library to notice it by itself.
 SLACK_SECONDS = 0.1
-#: The SDK's entry points, by the name in OTEL_TRACES_EXPORTER.
-ENTRY_POINTS = "opentelemetry_traces_exporter"
 #: While connecting or waiting for the answer, and while reading it.
 TIMEOUTS = (requests.Timeout, TimeoutError)
 
 
 class Exporter(Protocol):
-    """Blocks. ``export`` returns None where only its log has a reason why it failed."""
+    """Blocks."""
 
-    def export(self, batch: Any) -> Answer | None: ...
+    def export(self, request: bytes) -> Answer: ...
 
     def close(self) -> None: ...
 
 
 class Sender:
-    """One signal to one destination, one request at a time. ``make``: its exporter."""
+    """Spans to one destination, one request at a time. ``make``: its exporter."""
 
     def __init__(self, destination: Destination, make: Callable[[], Exporter]) -> None:
         """Raises BadDestination."""
         self._make, self._exporter = make, make()
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
-    async def send(self, batch: Any) -> Answer:
-        """``batch`` in the SDK's types. Raises nothing but cancellation."""
+    async def send(self, spans: Sequence[Span], resource: Resource) -> Answer:
+        """The same spans give the same bytes each time. Raises nothing but cancellation."""
         with trio.move_on_after(self._timeout_seconds + SLACK_SECONDS):
-            return await trio.to_thread.run_sync(self._export, self._exporter, batch, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(
+                _export, self._exporter, spans, resource, abandon_on_cancel=True
+            )
         # The thread may still use it.
         with suppress(BadDestination):
             self._exporter = self._make()
         return Again(f"no answer within {span_s(self._timeout_seconds)}")
 
-    def _export(self, exporter: Exporter, batch: Any) -> Answer:
-        with LastMessage() as logged:
-            try:
-                answer = exporter.export(batch)
-            except Exception as error:
-                return Again(f"the exporter failed: {printable_line(f'{type(error).__name__}: {error}')}")
-        return answer or Again(printable_line(logged.text) or "the exporter failed, and gave no reason")
-
     async def close(self) -> None:
         await trio.to_thread.run_sync(self._exporter.close, abandon_on_cancel=True)
 
 
-class LastMessage(logging.Handler):
-    """``text``: the last message that was logged in this thread. None of it goes to standard error."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._thread = threading.get_ident()
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
-            with suppress(Exception):
-                self.text = record.getMessage()
-
-    def __enter__(self) -> LastMessage:
-        logging.getLogger().addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self)
-
-
-def sender_for(destination: Destination, signal: SignalName = "traces") -> Sender:
-    """Raises BadDestination: unreadable certificates, or a library or an exporter that is not installed."""
-    if destination.exporter:
-        return Sender(destination, lambda: NamedExporter(destination.exporter))
+def sender_for(destination: Destination) -> Sender:
+    """Raises BadDestination: unreadable certificates, or a library that is not installed."""
     if destination.protocol == "grpc":
         try:
             from ebbtide.otel.delivery.otlp_grpc import GrpcExporter
@@ -119,67 +88,31 @@ def sender_for(destination: Destination, signal: SignalName = "traces") -> Sende
             raise BadDestination(
                 f"grpc needs the package grpcio: {install_command('grpc')}, or use http/protobuf"
             ) from error
-        return Sender(destination, lambda: GrpcExporter(destination, signal))
-    return Sender(destination, lambda: HttpExporter(destination, signal))
+        return Sender(destination, lambda: GrpcExporter(destination))
+    return Sender(destination, lambda: HttpExporter(destination))
 
 
-def encoder_of(signal: SignalName) -> Callable[[Any], bytes]:
-    """Each signal loads its own messages. A request that cannot be encoded or is too large is a Rejected."""
-    encode: Callable[[Any], Any]
-    if signal == "traces":
-        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans as encode
-    elif signal == "logs":
-        from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs as encode
-    else:
-        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics as encode
-    return lambda batch: bytes(encode(batch).SerializeToString())
-
-
-def encoded(encode: Callable[[Any], bytes], batch: Any) -> bytes | Rejected:
+def _export(exporter: Exporter, spans: Sequence[Span], resource: Resource) -> Answer:
     """A Rejected: smaller requests find the span that is too large, or cannot be encoded."""
     try:
-        request = encode(batch)
+        request = bytes(encode_spans(readable_spans(spans, resource)).SerializeToString())
     except Exception as error:
         return Rejected(printable_line(f"{type(error).__name__}: {error}"), too_large=True)
     if len(request) > REQUEST_BYTES_MAX:
         return Rejected(f"a request of {len(request)} bytes is too large", too_large=True)
-    return request
-
-
-class NamedExporter:
-    """An exporter of the SDK (``console``), or one that is installed. It reads its own variables."""
-
-    def __init__(self, name: str) -> None:
-        """Raises BadDestination."""
-        found = list(entry_points(group=ENTRY_POINTS, name=name))
-        if not found:
-            installed = {each.name for each in entry_points(group=ENTRY_POINTS)}
-            known = ", ".join(sorted({"otlp", "none"} | installed))
-            raise BadDestination(f"OTEL_TRACES_EXPORTER: no exporter {name} is installed: there are {known}")
-        # A library may log a variable that it cannot read, which may be a secret.
-        with LastMessage():
-            try:
-                self._exporter = found[0].load()()
-            except Exception as error:
-                what = printable_line(f"{type(error).__name__}: {error}")
-                problem = f"OTEL_TRACES_EXPORTER: the exporter {name} cannot be made: {what}"
-                raise BadDestination(problem) from error
-
-    def export(self, batch: Any) -> Answer | None:
-        return Accepted() if self._exporter.export(batch).name == "SUCCESS" else None
-
-    def close(self) -> None:
-        with LastMessage(), suppress(Exception):
-            self._exporter.shutdown()
+    try:
+        return exporter.export(request)
+    except Exception as error:
+        return Again(f"the exporter failed: {printable_line(f'{type(error).__name__}: {error}')}")
 
 
 # --- OTLP over HTTP --------------------------------------------------------------------------------
 
 
 class HttpExporter:
-    def __init__(self, destination: Destination, signal: SignalName) -> None:
+    def __init__(self, destination: Destination) -> None:
         """Reads the certificates. Raises BadDestination."""
-        self._destination, self._encode = destination, encoder_of(signal)
+        self._destination = destination
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
         self._headers = {"Content-Type": PROTOBUF, "User-Agent": USER_AGENT} | dict(destination.headers)
         if destination.compression == "gzip":
@@ -193,10 +126,7 @@ class HttpExporter:
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
 
-    def export(self, batch: Any) -> Answer:
-        request = encoded(self._encode, batch)
-        if isinstance(request, Rejected):
-            return request
+    def export(self, request: bytes) -> Answer:
         url = self._destination.endpoint
         deadline = time.monotonic() + self._timeout_seconds
         try:
@@ -222,7 +152,7 @@ class HttpExporter:
             late = f"no answer within {span_s(self._timeout_seconds)}"
             return Again(late if isinstance(error, TIMEOUTS) else failure_text(error))
         kind, retry_after = (response.headers.get(name, "") for name in ("content-type", "retry-after"))
-        return answer_of_http(response.status_code, kind, retry_after, self._mask(body), time.time())
+        return answer_of_http(response.status_code, kind, retry_after, self._mask(body))
 
     def close(self) -> None:
         self._session.close()

@@ -58,10 +58,6 @@ T = TypeVar("T")
 class GaveUp(Exception):
     """The back end refuses, or did not answer for long; the text says why. What was not sent is kept."""
 
-    def __init__(self, reason: str, *, refused: bool) -> None:
-        super().__init__(reason)
-        self.refused = refused
-
 
 class Sending:
     """``trouble`` gets each new reason why nothing arrives, and "" when something arrives again. ``draw``
@@ -105,7 +101,7 @@ class Sending:
             # A wrong token stays wrong, and servers lock out a client that insists.
             if isinstance(answer, Refused):
                 self._set_reason(": ".join(filter(None, answer)))
-                raise GaveUp(self.reason, refused=True)
+                raise GaveUp(self.reason)
             self._set_reason(answer.reason)
             now = trio.current_time()
             if not self._failures:
@@ -115,7 +111,7 @@ class Sending:
             self._failures += 1
             pause = max(step * (1 + self.draw()) / 2, (answer.after_ns or 0) / NS_PER_SECOND)
             if self.leaving or now + pause - self._failing_since > self._give_up_seconds:
-                raise GaveUp(answer.reason, refused=False)
+                raise GaveUp(answer.reason)
             await trio.sleep(pause)
 
     def _set_reason(self, reason: str) -> None:
@@ -140,10 +136,10 @@ class Sink:
         #: Set when a look at the journal may find more.
         self.news = trio.Event()
         self.leaving = False
-        #: The back end took no more.
-        self.gave_up = False
-        #: All up to this record is settled. ``moved`` is set when that has changed, and made anew.
-        self.settled_seq, self.moved = 0, trio.Event()
+        #: The disk has confirmed all up to this record, as far as the daemon reports it.
+        self.durable_seq = 0
+        #: All up to this record is settled.
+        self.settled_seq = 0
 
     def read(self) -> list[Any]:
         """What is new. Blocks. Raises OSError."""
@@ -171,7 +167,7 @@ class Sink:
         return ""
 
     def learn(self, durable_seq: int) -> None:
-        """The disk has confirmed all up to this record."""
+        self.durable_seq = max(self.durable_seq, durable_seq)
         self.news.set()
 
     def leave(self) -> None:

@@ -1,420 +1,673 @@
-"""The shutdown as a whole and its node: the root span's begin and its one end, and the orders below it.
+"""The trace of a shutdown, made from its record: the root, the waves, the pods with what is below them, the
+orders.
 
-It ends with the durable order to release the lock, else with its last event. Where the record breaks off it
-ends with the record; only another boot (or userspace) proves that, because a dead daemon may come back.
+The root ends with the durable order to release the lock, else with the shutdown's last event. Where the
+record breaks off it ends with the record; only another boot (or userspace) proves that, because a dead daemon
+may come back.
 
-Then the orders for the node as a whole: listing the pods, announcing, delivering statuses, the release.
-
-Last, a Kubernetes node's events: how its pods end, the kubelet's stop, deletes, mounts, statuses.
+An order's span has the order's key, so that its executor can name the span beforehand
+(`otel.span.span_id_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Event, Order, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, Order, parse_order_key
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.messages import plural
+from ebbtide.events.record import shutdown_record as record
+from ebbtide.events.record.fold import ShutdownFold
+from ebbtide.events.segment import Header
+from ebbtide.events.units import span
+from ebbtide.events.values import ProcessReport, workload_name
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
+    DELETE_ROLE,
     HOOK_ROLE,
     KILL_ROLE,
+    POD_ROLE,
+    REJECT_ROLE,
+    ROOT_ROLE,
     STOP_ROLE,
+    WAVE_ROLE,
     Attributes,
     Span,
+    SpanEvent,
     SpanIds,
     boot_trace_id,
 )
-from ebbtide.otel.traces.pod_spans import begin_below_pod, container_outcome, wave_failed
 from ebbtide.otel.traces.trace import (
+    CUT,
     LENGTH_NS_MIN,
-    CarriedSpan,
-    DaemonStart,
-    OpenSpan,
-    Trace,
-    counted,
+    EpisodeTrace,
+    Failure,
+    OpenOrder,
+    Values,
     milliseconds,
+    orders_of,
 )
 
 NEXT_BOOT = "next boot"
 
-#: Roles that continue with their pod in the next shutdown.
-CONTINUED_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
+#: The spans of a container, which no order's outcome ends.
+CONTAINER_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
+
+#: Names in one attribute; the rest is counted.
+NAMES_MAX = 64
+
+#: Outcomes of a pod that are always errors; results of a failed hook, or of a missed deadline.
+POD_ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
+HOOK_ERRORS: dict[str, at.Error] = {"failed": "hook-failed", "timed-out": "hook-timed-out"}
 
 
-def shutdown_began(trace: Trace, event: d.ShutdownBegan) -> None:
-    trace.version = event.projection_version
-    trace.root.attributes.update(
-        {
-            at.KIND: event.kind,
-            at.GRANT: milliseconds(event.grant_ns),
-            at.REQUESTED: milliseconds(event.requested_ns),
-            at.BUDGET: milliseconds(event.budget_ns),
-            at.LOCK_HELD: event.lock_held,
-        }
+class ShutdownTrace(EpisodeTrace):
+    fold: ShutdownFold
+    root_role = ROOT_ROLE
+
+    def __init__(
+        self, first: RawRecord, number: int, header: Header, former: ShutdownTrace | None = None
+    ) -> None:
+        super().__init__(ShutdownFold(number, first, header, former=former.fold if former else None), first)
+        self.began: Values = ()
+        #: By UID, the pod's own orders: hook, stop, SIGKILL, delete.
+        self.of_pods: dict[str, list[OpenOrder]] = {}
+        #: The same, left open for the next shutdown; and what the former one left.
+        self.left: dict[str, list[OpenOrder]] = {}
+        self.carried = {} if former is None else former.left
+        self.links = (former.link(former.root_id, "cancelled"),) if former and former.left else ()
+        #: By role, the span of a lost order: the next one of its kind is a retry.
+        self.lost: dict[str, bytes] = {}
+        self.unfinished, self.missed = 0, False
+
+    # --- how far it is ------------------------------------------------------------------------
+
+    @property
+    def moved(self) -> bool:
+        """Another boot has found this shutdown."""
+        starts = self.fold.processes
+        return bool(starts) and starts[-1].boot_id != self.fold.boot_id
+
+    @property
+    def gone(self) -> bool:
+        """Does the record report that this shutdown's boot, or userspace, is over?"""
+        return self.moved or any(start.seq == self.raw.cause for start in self.fold.processes)
+
+    @property
+    def cut_ns(self) -> int:
+        """The end of the finished boot's record; or now."""
+        if not self.gone:
+            return self.at_ns
+        quiet_ns = self.fold.processes[-1].quiet_since_ns
+        return self.fold.record.last_ns if quiet_ns is None else quiet_ns
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Did people end the wait in this very step? Then no deadline was missed."""
+        return self.fact.tag == "ReleaseRequested"
+
+    def left_behind(self, pods: int) -> None:
+        """The wait for so many pods is over."""
+        self.unfinished, self.missed = pods, pods > 0 and not self.asked_to_stop
+
+    def open_pods(self) -> list[record.PodRecord]:
+        """Their stop has begun, and they have no span yet."""
+        pods = self.fold.pods.values()
+        return [pod for pod in pods if pod.began_ns is not None and not self.made(POD_ROLE, pod.uid)]
+
+    def open_wave(self, index: int) -> record.WaveRecord | None:
+        wave = self.fold.waves[index] if 0 <= index < len(self.fold.waves) else None
+        begun = wave is not None and wave.began_ns is not None
+        return wave if begun and not self.made(WAVE_ROLE, str(index)) else None
+
+    def wave_id(self, index: int) -> bytes:
+        """The parent for a wave's spans; the shutdown itself before the wave's begin."""
+        begun = self.made(WAVE_ROLE, str(index)) or self.open_wave(index) is not None
+        return self.first_id(WAVE_ROLE, str(index)) if begun else self.root_id
+
+    def labels(self, uids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(self.fold.pod(uid).label for uid in uids[:NAMES_MAX])
+
+    def workload(self, namespace: str, name: str) -> str:
+        """``namespace/name`` without random and counted parts."""
+        return f"{namespace}/{workload_name(name, self.fold.record.node)}" if namespace else ""
+
+    # --- its end ------------------------------------------------------------------------------
+
+    def root(self, outcome: str, ended_ns: int, *, cut: bool = False) -> None:
+        if self.made(ROOT_ROLE):
+            return
+        shutdown = self.fold.finish()
+        by, wave = shutdown.by, shutdown.last_wave
+        fates: list[str | None] = [pod.outcome for pod in shutdown.pods]
+        attributes: Values = (
+            (at.EPISODE, shutdown.id),
+            *self.began,
+            (at.OUTCOME, outcome),
+            (at.LAST_WAVE, wave),
+            (at.PODS, len(self.fold.planned)),
+            *((name, fates.count(fate)) for fate, name in at.POD_COUNTS.items()),
+            (at.UNFINISHED_PODS, self.unfinished),
+            (at.TERMINATION_MODE, by.means),
+            (at.HANDED_OVER, by.handed_over_ns is not None or None),
+            (at.SAFE_TO_DETACH, None if by.certificate is None else by.certificate.safe),
+            (at.CUT, cut or None),
+        )
+        failed: Failure | None = None
+        if cut:
+            failed = "cut-short", f"cut short {f'at wave {wave}' if wave >= 0 else 'before its first wave'}"
+        elif self.missed:
+            text = f"the budget was over with {plural(self.unfinished, 'pod')} left"
+            failed = "deadline-missed", text
+        self.span(
+            ROOT_ROLE,
+            "",
+            0,
+            attributes,
+            ended_ns=ended_ns,
+            parent=b"",
+            failed=failed,
+            events=self.notices(shutdown.notices),
+            links=self.links,
+        )
+
+    def notices(
+        self, found: tuple[record.Notice, ...] | list[record.Notice], uid: str = ""
+    ) -> Iterator[SpanEvent]:
+        """The remarks about the shutdown, or about one pod, as span events."""
+        for notice in found:
+            if notice.pod == uid:
+                yield self.event(notice.code.replace("-", "."), notice.at_ns, (at.REASON, notice.text))
+
+    def close(self, outcome: str, ended_ns: int, *, gone: bool) -> None:
+        """Everything ends, the shutdown's own span last."""
+        shutdown = self.fold.record
+        for pod in self.open_pods():
+            pod_spans(self, pod, CUT, ended_ns)
+        for wave in self.fold.waves:
+            if self.open_wave(wave.index) is not None:
+                wave_span(self, wave, CUT, ended_ns)
+        if shutdown.pods_ended_ns is not None and not self.made("flush"):
+            self.span("flush", "", shutdown.pods_ended_ns, CUT, ended_ns=ended_ns)
+        if shutdown.cancelled_ns is not None:
+            # The boot may have ended before the cancel was complete.
+            reason: Values = ((at.REASON, shutdown.cancel_reason), *(CUT if gone else ()))
+            self.span("cancel", "", shutdown.cancelled_ns, reason, ended_ns=ended_ns)
+        fallback(self, CUT, ended_ns)
+        self.cut_orders(ended_ns)
+        # The root last: it shows an exporter that the trace is whole.
+        self.root(outcome, ended_ns, cut=gone and outcome not in ("complete", "cancelled"))
+        self.over = True
+
+    def abandon(self) -> None:
+        self.close("truncated", self.fold.record.last_ns, gone=True)
+
+
+# --- the shutdown ------------------------------------------------------------------------------
+
+
+def shutdown_began(trace: ShutdownTrace, event: d.ShutdownBegan) -> None:
+    trace.began = (
+        (at.KIND, event.kind),
+        (at.GRANT, milliseconds(event.grant_ns)),
+        (at.REQUESTED, milliseconds(event.requested_ns)),
+        (at.BUDGET, milliseconds(event.budget_ns)),
+        (at.LOCK_HELD, event.lock_held),
     )
 
 
-# --- the end -----------------------------------------------------------------------------------
-
-
-def shutdown_released(trace: Trace) -> None:
+def release_ordered(trace: ShutdownTrace, event: d.ReleaseLock) -> None:
     """The first release ends the shutdown. Later work has spans of its own."""
     # If the fallback was first, some pods end in this very step: count them before the root is finished,
     # because nothing can change it afterwards.
-    if trace.open_pods:
-        trace.left_behind(len(trace.open_pods))
-    _end_root(trace, "complete", trace.now_ns)
-    fallback = trace.named.pop("fallback", None)
-    if fallback is not None:
-        trace.end(fallback)
+    if left := len(trace.open_pods()):
+        trace.left_behind(left)
+    trace.root("complete", trace.at_ns)
+    fallback(trace)
+    # Its outcome may be lost with the machine: the root does not wait for it.
+    trace.begin_order(event)
 
 
-def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> None:
-    if trace.root.over:
-        return
-    outcomes = list(trace.outcomes.values())
-    counts: Attributes = tuple((name, outcomes.count(of)) for of, name in at.POD_COUNTS.items())
-    attributes: Attributes = (
-        (at.OUTCOME, outcome),
-        (at.LAST_WAVE, trace.last_wave),
-        (at.PODS, len(trace.pods)),
-        *counts,
-        (at.UNFINISHED_PODS, trace.unfinished),
-    )
-    if cut:
-        where = f"at wave {trace.last_wave}" if trace.last_wave >= 0 else "before its first wave"
-        trace.fail(trace.root, "cut-short", f"cut short {where}", (*attributes, (at.CUT, True)), end_ns)
-    elif trace.missed:
-        text = f"the budget was over with {counted(trace.unfinished, 'pod')} left"
-        trace.fail(trace.root, "deadline-missed", text, attributes, end_ns)
-    else:
-        trace.end(trace.root, attributes, end_ns)
-
-
-def shutdown_closed(trace: Trace, event: d.EpisodeClosed) -> None:
+def shutdown_closed(trace: ShutdownTrace, event: d.EpisodeClosed) -> None:
     """Open spans end here, or at the end of their boot's record."""
     if event.followed:
         # The next shutdown waits for the same hooks and signals, with new spans linked to these.
-        trace.carried = {uid: _spans_to_continue(trace, pod) for uid, pod in trace.open_pods.items()}
-    if trace.gone and trace.start is not None:
-        _next_boot(trace, event.outcome, trace.start)
-    close_trace(trace, event.outcome, trace.cut_ns, gone=trace.gone)
+        trace.left = {pod.uid: list(unended(trace, pod)) for pod in trace.open_pods()}
+    if trace.gone:
+        next_boot(trace, event.outcome)
+    trace.close(event.outcome, trace.cut_ns, gone=trace.gone)
 
 
-def close_trace(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
-    """Everything ends, the shutdown's own span last."""
-    # The boot ended before the cancel was complete: cut it like the rest.
-    cancel = trace.named.pop("cancel", None)
-    if cancel is not None and not gone:
-        trace.end(cancel)
-    # The root last: it shows an exporter that the trace is whole.
-    for span in list(trace.opened.values()):
-        if span is not trace.root:
-            trace.end(span, ((at.CUT, True),), end_ns)
-    cut = gone and outcome not in ("complete", "cancelled")
-    _end_root(trace, outcome, end_ns, cut=cut)
-    trace.over = True
+def unended(trace: ShutdownTrace, pod: record.PodRecord) -> Iterator[OpenOrder]:
+    hooks = [hook.container for hook in pod.hooks if hook.ended_ns is not None]
+    exited = [each.name for each in pod.containers if each.exited_ns is not None]
+    for each in trace.of_pods.get(pod.uid, ()):
+        role = each.order.span_role
+        ended = hooks if role == HOOK_ROLE else exited
+        if role in CONTAINER_ROLES and container_of(each) not in ended:
+            again = OpenOrder(each.order, 0)
+            again.links = (trace.link(trace.first_id(role, each.order.key), "continued"),)
+            again.attributes[at.CONTINUED] = True
+            yield again
 
 
-def _spans_to_continue(trace: Trace, pod: OpenSpan) -> list[CarriedSpan]:
-    return [
-        CarriedSpan(place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued"))
-        for place, child in pod.children.items()
-        if place[0] in CONTINUED_ROLES
-    ]
-
-
-def _next_boot(trace: Trace, outcome: str, start: DaemonStart) -> None:
+def next_boot(trace: ShutdownTrace, outcome: str) -> None:
     """The time without a daemon is a trace of its own: hours of it would hide the rest here."""
-    trace_id = boot_trace_id(start.raw.hash)
+    shutdown, trace_id = trace.fold.record, boot_trace_id(trace.fact.hash)
+    cut_wall_ns = trace.wall_ns(trace.cut_ns)
+    attributes: Attributes = (
+        (at.EPISODE, shutdown.id),
+        (at.BOOT_ID, trace.fold.processes[-1].boot_id),
+        (at.OUTCOME, outcome),
+        (at.LAST_WAVE, shutdown.last_wave),
+    )
     trace.finished.append(
         Span(
             trace_id,
             SpanIds(trace_id).of(NEXT_BOOT, ""),
             b"",
             NEXT_BOOT,
-            start.cut_ns,
-            max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
-            (
-                (at.EPISODE, trace.root.attributes[at.EPISODE]),
-                (at.BOOT_ID, start.boot_id),
-                (at.OUTCOME, outcome),
-                (at.LAST_WAVE, trace.last_wave),
-            ),
-            trace.episode,
+            cut_wall_ns,
+            max(cut_wall_ns + LENGTH_NS_MIN, trace.wall_ns(trace.at_ns)),
+            attributes,
+            trace.fold.number,
             trace.raw.seq,
-            links=(trace.link(trace.root.span_id, "shutdown"),),
+            links=(trace.link(trace.root_id, "shutdown"),),
         )
     )
 
 
-# --- a start -----------------------------------------------------------------------------------
-
-
-def daemon_started(trace: Trace, event: f.DaemonStarted) -> None:
-    """Only now the end of the record before it is known."""
-    moved = event.boot_id != trace.boot_id
-    trace.start = DaemonStart(trace.raw, event.boot_id, trace.last_ns, moved=moved)
-
-
-def end_daemon_start(trace: Trace) -> None:
-    """A start in another boot ends the shutdown, also without an actor's event."""
-    start, trace.start = trace.start, None
-    if start is not None and start.moved and not trace.over:
-        close_trace(trace, "complete" if trace.root.over else "truncated", start.cut_ns, gone=True)
-
-
-def abandon_trace(trace: Trace) -> None:
-    # Without a close: the journal lacks the part up to the next shutdown.
-    close_trace(trace, "truncated", trace.last_ns, gone=True)
-
-
-def shutdown_resumed(trace: Trace, event: d.Resumed) -> None:
+def shutdown_resumed(trace: ShutdownTrace, event: d.Resumed) -> None:
     """The same shutdown continues in another process: the time between the two is a span."""
-    if trace.start is None or trace.start.moved:
-        return
-    span = trace.begin("resume", "", trace.root.span_id, ((at.ACTION, event.action),))
     # From the former process's last record on: the moment of its death is unknown.
-    span.start_ns = trace.start.cut_ns
-    span.links.append(trace.link(trace.root.span_id, "shutdown"))
-    trace.end(span)
+    quiet_ns = trace.fold.processes[-1].quiet_since_ns if trace.fold.processes else None
+    if quiet_ns is not None and not trace.moved:
+        links = (trace.link(trace.root_id, "shutdown"),)
+        trace.span("resume", "", quiet_ns, ((at.ACTION, event.action),), links=links)
 
 
-# --- beside the waves --------------------------------------------------------------------------
+def actor_failed(trace: ShutdownTrace, event: d.ActorFailed) -> None:
+    """No event will report the end of a failed actor's wave."""
+    index = int(event.subject) if event.actor == "WaveActor" and event.subject.isdecimal() else -1
+    if (wave := trace.open_wave(index)) is not None:
+        wave_span(trace, wave, ((at.WAVE_OUTCOME, "failed"),))
 
 
-def shutdown_cancelled(trace: Trace, event: d.ShutdownCancelled) -> None:
-    trace.note("cancelled", ((at.REASON, event.reason),))
-    if "cancel" not in trace.named:
-        trace.named["cancel"] = trace.begin("cancel", "", trace.root.span_id, ((at.REASON, event.reason),))
+def fallback(trace: ShutdownTrace, attributes: Values = (), ended_ns: int | None = None) -> None:
+    """From its first pod to the end of the shutdown."""
+    began_ns = next((each.at_ns for each in trace.fold.notices if each.code == "fallback"), None)
+    if began_ns is not None and not trace.made("fallback"):
+        trace.span("fallback", "", began_ns, attributes, ended_ns=ended_ns)
 
 
-def actor_failed(trace: Trace, event: d.ActorFailed) -> None:
-    name = f"{event.actor}:{event.subject}" if event.subject else event.actor
-    trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
-    if event.actor == "WaveActor":
-        wave_failed(trace, event.subject)
+def plan_made(trace: ShutdownTrace, event: d.PlanMade) -> None:
+    trace.span("plan", "", trace.at_ns, ((at.WAVES, len(event.waves)), (at.PODS, event.pods)))
 
 
-def fallback_engaged(trace: Trace, event: d.FallbackEngaged) -> None:
-    """One span from its first pod to the end of the shutdown, an event each time it takes over more."""
-    fallback = trace.named.get("fallback")
-    if fallback is None:
-        fallback = trace.named["fallback"] = trace.begin("fallback", "", trace.root.span_id)
-    what: Attributes = ((at.FALLBACK_PODS, len(event.pods)), (at.REASON, event.reason))
-    fallback.note("fallback.engaged", trace.now_ns, what)
-
-
-def deadline_moved(trace: Trace, event: d.DeadlineMoved) -> None:
-    left_ns = max(0, event.deadline_ns - trace.raw.mono_ns)
-    trace.note("deadline.moved", ((at.LEFT, milliseconds(left_ns)), (at.OVERTIME, event.overtime)))
-
-
-# --- orders for the node as a whole ---------------------------------------------------------------
-# Each is the span of one order, from its record to its outcome. If a daemon died before the outcome, the next
-# one repeats the order: another span, linked to the first.
-
-
-def begin_for_node(trace: Trace, order: Order, attributes: Attributes, parent: bytes | None = None) -> None:
-    """Below the shutdown, or ``parent``. The next of its kind after a lost one is a retry."""
-    role, key = order.span_role, order.key
-    before = trace.lost.pop(role, b"")
-    below = trace.root.span_id if parent is None else parent
-    trace.orders[key] = trace.begin_again(role, key, below, (*attributes, (at.ORDER, key)), before)
-
-
-def order_ended(trace: Trace, event: f.OrderEnded) -> None:
-    span = trace.orders.pop(event.key, None)
-    if span is None:
-        container_outcome(trace, event)
-        return
-    if event.result == "unknown" or (span.name == "inventory" and event.result != "done"):
-        trace.lost[span.name] = span.span_id
-    attributes: Attributes = ((at.RESULT, event.result),)
-    if event.reason:
-        attributes = (*attributes, (at.REASON, event.reason))
-    if event.result == "timed-out":
-        trace.fail(span, "deadline-missed", event.reason or "not done in time", attributes)
-    else:
-        trace.end(span, attributes)
-
-
-# --- inventory and plan ------------------------------------------------------------------------
-
-
-def inventory_taken(trace: Trace, event: f.InventoryTaken) -> None:
-    span = trace.orders.get(event.key)
-    if span is None:
-        return
-    before = trace.listed.pop(event.key, 0)
-    if event.part < event.parts:
-        trace.listed[event.key] = before + len(event.pods)
-    else:
-        span.attributes.update({at.FOUND: before + len(event.pods), at.SOURCE: event.source})
-
-
-def plan_made(trace: Trace, event: d.PlanMade) -> None:
-    attributes: Attributes = ((at.WAVES, len(event.waves)), (at.PODS, event.pods))
-    trace.point("plan", "", trace.root.span_id, attributes)
-
-
-# --- node and statuses -------------------------------------------------------------------------
-
-
-def pods_ended(trace: Trace, event: d.PodsEnded) -> None:
-    """From here on the shutdown waits only for statuses."""
+def pods_ended(trace: ShutdownTrace, event: d.PodsEnded) -> None:
     trace.left_behind(len(event.unfinished))
-    if "flush" not in trace.named:
-        trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
 
 
-def statuses_settled(trace: Trace, event: d.StatusesSettled) -> None:
-    flush = trace.named.pop("flush", None)
-    if flush is None:
+def statuses_settled(trace: ShutdownTrace, event: d.StatusesSettled) -> None:
+    """From the last pod's end on the shutdown waits only for statuses."""
+    began_ns, left = trace.fold.record.pods_ended_ns, event.undelivered
+    if began_ns is not None and not trace.made("flush"):
+        text = f"{left} {'status' if left == 1 else 'statuses'} not delivered in time"
+        failed: Failure | None = ("deadline-missed", text) if left else None
+        trace.span("flush", "", began_ns, ((at.UNDELIVERED, left),), failed=failed)
+
+
+# --- waves -------------------------------------------------------------------------------------
+
+
+def wave_ended(trace: ShutdownTrace, event: d.WaveEnded) -> None:
+    wave = trace.open_wave(event.wave)
+    if wave is None:
         return
-    attributes = ((at.UNDELIVERED, event.undelivered),)
-    if event.undelivered:
-        text = f"{counted(event.undelivered, 'status')} not delivered in time"
-        trace.fail(flush, "deadline-missed", text, attributes)
-    else:
-        trace.end(flush, attributes)
+    names = trace.labels(wave.stragglers)
+    attributes: Values = (
+        (at.WAVE_OUTCOME, event.outcome),
+        (at.UNUSED, milliseconds(wave.unused_ns)),
+        (at.STRAGGLERS, names),
+        (at.WAVE_MOUNTED, trace.labels(wave.mounted)),
+    )
+    # A wave of 0 s is signalled without a wait: it misses no deadline.
+    if event.outcome != "overran" or not wave.period_ns or trace.asked_to_stop:
+        wave_span(trace, wave, attributes)
+        return
+    # Three by name: a back end shows this line in its list. The attributes have all.
+    late = len(wave.stragglers)
+    more = f" and {late - 3} more" if late > 3 else ""
+    missed_by = f"{plural(late, 'pod')}: {', '.join(names[:3])}{more}"
+    if not late:
+        missed_by = f"the volumes of {plural(len(wave.mounted), 'pod')}"
+    wave_span(trace, wave, attributes, failed=("deadline-missed", f"deadline missed by {missed_by}"))
 
 
-def release_ordered(trace: Trace, event: d.ReleaseLock) -> None:
-    # Its outcome may be lost with the machine: the shutdown's span does not wait for it.
-    begin_for_node(trace, event, ())
-
-
-# --- a Kubernetes node ----------------------------------------------------------------------------
-# Mode process has none of this on record, so its traces stay the same.
-
-
-# --- who ends the pods -------------------------------------------------------------------------
-
-
-def termination_mode_chosen(trace: Trace, event: d.MeansChosen) -> None:
-    trace.root.attributes[at.TERMINATION_MODE] = event.means
-    trace.note("means.chosen", ((at.TERMINATION_MODE, event.means), (at.REASON, event.reason)))
-
-
-def handed_over(trace: Trace, event: d.HandedOver) -> None:
-    trace.root.attributes[at.HANDED_OVER] = True
-    trace.note("handed.over", ((at.REASON, event.reason),))
-
-
-def kubelet_read(trace: Trace, event: f.KubeletRead) -> None:
-    if event.active is not None:
-        _health(trace, "kubelet", answers=event.active and event.healthy is not False, error="")
-
-
-def runtime_read(trace: Trace, event: f.RuntimeRead) -> None:
-    _health(trace, "runtime", answers=event.reachable, error=event.error)
-
-
-def api_read(trace: Trace, event: f.ApiRead) -> None:
-    _health(trace, "api", answers=event.reachable, error=event.error)
-
-
-def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
-    why: Attributes = ((at.REASON, error),) if error else ()
-    trace.note("health", ((at.PART, part), (at.ANSWERS, answers), *why))
+def wave_span(
+    trace: ShutdownTrace,
+    wave: record.WaveRecord,
+    attributes: Values,
+    ended_ns: int | None = None,
+    failed: Failure | None = None,
+) -> None:
+    key = str(wave.index)
+    known: Values = (
+        (at.WAVE, wave.index),
+        (at.PRIORITY, wave.priority),
+        (at.PERIOD, milliseconds(wave.period_ns or 0)),
+        (at.WAVE_PODS, len(wave.pods)),
+    )
+    trace.span(
+        WAVE_ROLE,
+        key,
+        wave.began_ns or 0,
+        (*known, *attributes),
+        ended_ns=ended_ns,
+        subject=key,
+        failed=failed,
+    )
 
 
 # --- pods --------------------------------------------------------------------------------------
 
 
-def delete_ordered(trace: Trace, event: d.DeletePod) -> None:
-    """The call alone: the kubelet's work is the pod's own span."""
-    grace_ms = milliseconds(event.grace_seconds * NS_PER_SECOND)
-    given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
-    span = begin_below_pod(trace, event.span_role, event.uid, "", event.key)
-    if span is not None:
-        span.attributes.update(given)
-        trace.orders[event.key] = span
+def pod_ended(trace: ShutdownTrace, event: d.PodEnded) -> None:
+    pod = trace.fold.pods[event.uid]
+    gone, begun = trace.gone, pod.began_ns is not None
+    if gone and not begun:
+        return
+    fate: Values = ((at.POD_OUTCOME, event.outcome), (at.REASON, pod.reason), *(CUT if gone else ()))
+    error = POD_ERRORS.get(event.outcome)
+    # No missed deadline after a power cut, or when people gave up the wait.
+    if event.outcome == "unknown" and not gone and not trace.asked_to_stop:
+        error = "deadline-missed"
+    if not begun and event.uid not in trace.fold.planned:
+        error = None
+    pod_spans(trace, pod, fate, trace.cut_ns, (error, pod.reason) if error else None)
 
 
-def delete_refused(trace: Trace, event: d.DeleteRefused) -> None:
-    pod = trace.open_pods.get(event.uid)
-    if pod is not None:
-        trace.undeleted[event.uid] = event.reason
-        pod.note("delete.refused", trace.now_ns, ((at.REASON, event.reason),))
+def pod_rejected(trace: ShutdownTrace, event: d.PodRejected) -> None:
+    namespace, _, name = event.label.partition("/")
+    names: Values = ((at.NAMESPACE, namespace), (at.POD_NAME, name), (at.POD_UID, event.uid))
+    subject = trace.workload(namespace, name)
+    trace.span(REJECT_ROLE, event.uid, trace.at_ns, (*names, (at.REASON, event.reason)), subject=subject)
 
 
-def unmounts_awaited(trace: Trace, event: d.AwaitUnmounts) -> None:
-    """Below the wave that waits for it."""
-    wave = parse_order_key(event.key).subject
-    parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root.span_id
-    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),), parent)
+def pod_spans(
+    trace: ShutdownTrace,
+    pod: record.PodRecord,
+    fate: Values,
+    ended_ns: int,
+    failed: Failure | None = None,
+) -> None:
+    """The pod's span and all below it."""
+    below = BelowPod(trace, pod, ended_ns)
+    below.deletes()
+    below.hooks()
+    for container in pod.containers:
+        below.stops(container)
+    # The kubelet may start a pod again: that makes no second span.
+    if trace.made(POD_ROLE, pod.uid):
+        return
+    known: Values = (
+        (at.WAVE, pod.wave if pod.wave >= 0 else None),
+        (at.GRACE, milliseconds(pod.grace_ns)),
+        (at.POD_PRIORITY, pod.priority),
+        (at.ASKED, None if pod.wanted_grace_seconds is None else pod.wanted_grace_seconds * 1000),
+        (at.LATE, pod.late or None),
+        (at.POD_TERMINATION_MODE, pod.means),
+    )
+    trace.span(
+        POD_ROLE,
+        pod.uid,
+        trace.at_ns if pod.began_ns is None else pod.began_ns,
+        (*below.names, *known, *fate),
+        ended_ns=ended_ns,
+        parent=trace.wave_id(pod.wave),
+        subject=below.subject,
+        failed=failed,
+        events=(*trace.notices(trace.fold.notices, pod.uid), *below.exits()),
+    )
 
 
-# --- the end -----------------------------------------------------------------------------------
+class BelowPod:
+    """The spans below one pod, made when the pod has ended. None outlives the pod: ``until_ns``."""
+
+    def __init__(self, trace: ShutdownTrace, pod: record.PodRecord, until_ns: int) -> None:
+        self.trace, self.pod, self.until_ns = trace, pod, until_ns
+        self.subject = trace.workload(pod.namespace, pod.name)
+        # Without an introduction only the UID is known.
+        name = pod.name if pod.namespace else None
+        self.names: Values = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, name), (at.POD_UID, pod.uid))
+        carried = trace.carried.pop(pod.uid, ())
+        for former in carried:
+            former.began_ns = pod.began_ns or 0
+        self._orders = [*carried, *trace.of_pods.pop(pod.uid, ())]
+
+    def _span(
+        self,
+        role: str,
+        container: str,
+        began_ns: int,
+        ended_ns: int | None,
+        attributes: Values,
+        order: OpenOrder | None = None,
+        retried: bytes = b"",
+        **more: Any,
+    ) -> bytes:
+        """``ended_ns`` None: its end is not on record. ``retried``: the span that this one repeats."""
+        given = () if order is None else tuple(order.attributes.items())
+        links = () if order is None else order.links
+        values: dict[str, Any] = {
+            "ended_ns": self.until_ns if ended_ns is None else ended_ns,
+            "parent": self.trace.first_id(POD_ROLE, self.pod.uid),
+            "subject": self.subject,
+            "links": (*links, self.trace.link(retried, "retry")) if retried else links,
+        }
+        return self.trace.span(
+            role,
+            f"{self.pod.uid}/{container}" if order is None else order.order.key,
+            began_ns,
+            (*self.names, (at.CONTAINER, container), *given, *attributes, *(CUT if ended_ns is None else ())),
+            **values | more,
+        )
+
+    def _of(self, role: str, container: str = "") -> list[OpenOrder]:
+        what = (role, container)
+        return [each for each in self._orders if (each.order.span_role, container_of(each)) == what]
+
+    def deletes(self) -> None:
+        """The calls alone: the kubelet's work is the pod's own span."""
+        retried = b""
+        for each in self._of(DELETE_ROLE):
+            failed = late(each)
+            retried = self._span(
+                DELETE_ROLE, "", each.began_ns, each.ended_ns, (), each, retried, failed=failed
+            )
+
+    def hooks(self) -> None:
+        orders = {container_of(each): each for each in self._orders if each.order.span_role == HOOK_ROLE}
+        for hook in self.pod.hooks:
+            order = orders.pop(hook.container, None)
+            limit_ns = max(0, hook.until_ns - hook.began_ns)
+            attributes: Values = (
+                (at.HOOK_KIND, hook.kind),
+                (at.HOOK_UNTIL, milliseconds(limit_ns)),
+                (at.HOOK_RESULT, hook.result),
+                (at.HOOK_EARLY, hook.early or None),
+                (at.REASON, hook.reason),
+            )
+            error = HOOK_ERRORS.get(hook.result or "")
+            failed = (error, f"preStop {hook.result}: {hook.reason}") if error else None
+            began_ns = hook.began_ns if order is None else order.began_ns
+            self._span(HOOK_ROLE, hook.container, began_ns, hook.ended_ns, attributes, order, failed=failed)
+        for container, order in orders.items():
+            self._span(HOOK_ROLE, container, order.began_ns, None, (), order)
+
+    def stops(self, container: record.ContainerRecord) -> None:
+        """From the stop signal, and from SIGKILL, to the exit. A second order is a retry of the first, which
+        ends without an outcome.
+        """
+        taken = [each for each in self.pod.autopsies if each.container == container.name]
+        firsts = [autopsy.processes[0] for autopsy in taken if autopsy.processes]
+        stop = b""
+        for role in (STOP_ROLE, KILL_ROLE):
+            orders, retried = self._of(role, container.name), b""
+            for each, following in zip_longest(orders, orders[1:]):
+                attributes, ended_ns = exit_of(container), container.exited_ns
+                failed = self._failed(container, each)
+                if following is not None and (ended_ns is None or ended_ns > following.began_ns):
+                    attributes, failed, ended_ns = ((at.RESULT, "unknown"),), None, following.began_ns
+                more: dict[str, Any] = {"failed": failed}
+                if isinstance(each.order, d.SendSignal):
+                    attributes = ((at.SIGNAL, each.order.signal), *attributes)
+                    more["events"] = self._autopsies(taken)
+                else:
+                    # The stop signal goes to the first process: its state explains the kill. A kill is below
+                    # the stop that it ends, whose time before it was a wait without effect.
+                    attributes = (*(process_state(firsts[-1]) if firsts else ()), *attributes)
+                    more |= {"parent": stop} if stop else {}
+                retried = self._span(
+                    role, container.name, each.began_ns, ended_ns, attributes, each, retried, **more
+                )
+                stop = retried if role == STOP_ROLE else stop
+
+    def _failed(self, container: record.ContainerRecord, order: OpenOrder) -> Failure | None:
+        """Of a stop or a SIGKILL that lasts until the container's end."""
+        if container.exited_ns is None:
+            return ("survived-sigkill", self.pod.reason) if self.pod.outcome == "failed" else None
+        if not record.was_killed(container) and container.exit_signal != "SIGKILL":
+            return None
+        signal = getattr(order.order, "signal", "it was sent")
+        return "killed", f"ended by SIGKILL, {span(container.exited_ns - order.began_ns)} after {signal}"
+
+    def _autopsies(self, taken: Sequence[record.AutopsyRecord]) -> Iterator[SpanEvent]:
+        # Only the kernel's data of each process. Its last lines stay in the journal: they may be private, and
+        # other people may run the back end.
+        for each in taken:
+            for process in each.processes:
+                yield self.trace.event(
+                    "autopsy",
+                    each.at_ns,
+                    (at.PID, process.pid),
+                    (at.PARENT_PID, process.parent_pid),
+                    (at.COMMAND, process.command),
+                    *process_state(process),
+                    (at.CAUGHT, process.signals_caught),
+                    (at.CONNECTIONS, process.connections),
+                )
+
+    def exits(self) -> Iterator[SpanEvent]:
+        """A container without our signal has no span: its end is an event of its pod."""
+        for each in self.pod.containers:
+            if each.exited_ns is not None and each.signalled_ns is None and each.killed_ns is None:
+                named = (at.CONTAINER, each.name)
+                yield self.trace.event("container.exited", each.exited_ns, named, *exit_of(each))
 
 
-def statuses_seen(trace: Trace, event: f.StatusesSeen) -> None:
-    span = trace.orders.get(event.key)
-    if span is not None:
-        span.attributes[at.MISSING] = len(event.missing)
+def container_of(each: OpenOrder) -> str:
+    return getattr(each.order, "container", "")
 
 
-def mounts_read(trace: Trace, event: f.MountsRead) -> None:
-    span = trace.orders.get(event.key)
-    if span is not None:
-        span.attributes[at.MOUNTED] = len(event.mounted)
+def exit_of(container: record.ContainerRecord) -> Values:
+    return ((at.EXIT_CODE, container.exit_code), (at.EXIT_SIGNAL, container.exit_signal))
 
 
-def detach_certified(trace: Trace, event: d.DetachCertified) -> None:
-    trace.root.attributes[at.SAFE_TO_DETACH] = event.safe
-    found: Attributes = ((at.STILL_RUNNING, len(event.running)), (at.MOUNTED, len(event.mounted)))
-    trace.note("detach.certified", ((at.SAFE_TO_DETACH, event.safe), *found))
+def process_state(process: ProcessReport) -> Values:
+    waits = (at.WAITING_IN, process.wait_channel)
+    return ((at.STATE, process.state), waits, (at.IGNORED, process.signals_ignored))
 
 
-# --- plain orders and notes ----------------------------------------------------------------------
+# --- orders ------------------------------------------------------------------------------------
 
-
-def _towards_zero(delta_ns: int) -> int:
-    return milliseconds(abs(delta_ns)) * (-1 if delta_ns < 0 else 1)
-
-
-#: The attributes of orders for the node as a whole.
-ORDERS: dict[str, Callable[[Any], Attributes]] = {
+#: The attributes of orders.
+ORDERS: dict[str, Callable[[Any], Values]] = {
     "TakeInventory": lambda e: ((at.REFRESH, e.refresh),),
     "AnnounceNode": lambda e: ((at.READY, e.ready),),
     "DeliverStatuses": lambda e: ((at.STATUSES, len(e.statuses)),),
-    "FlushTraces": lambda e: (),
-    "StopKubelet": lambda e: (),
     "WithdrawPods": lambda e: ((at.ABOUT_PODS, len(e.uids)),),
     "AwaitStatuses": lambda e: ((at.ABOUT_PODS, len(e.uids)),),
-    "CheckMounts": lambda e: (),
+    "AwaitUnmounts": lambda e: ((at.ABOUT_PODS, len(e.uids)),),
     "PublishCertificate": lambda e: ((at.SAFE_TO_DETACH, e.safe),),
-}
-
-#: Events of the shutdown's own span: name and attributes.
-NOTES: dict[str, tuple[str, Callable[[Any], Attributes]]] = {
-    "HurryRequested": ("hurry", lambda e: ((at.ASKED_POD, e.pod), (at.ASKED_BY, e.asked_by))),
-    "ReleaseRequested": ("release.asked", lambda e: ((at.ASKED_BY, e.asked_by),)),
-    "DurabilityLate": (
-        "durability.late",
-        lambda e: ((at.ORDER, e.key), (at.BARRIER, e.barrier), (at.WAITED, milliseconds(e.waited_ns))),
-    ),
-    "StorageFailed": (
-        "storage.failed",
-        lambda e: ((at.LOCATION, e.location), (at.STORAGE_ERROR, e.error)),
-    ),
-    "StorageMoved": ("storage.moved", lambda e: ((at.LOCATION, e.location),)),
-    "ClockStepped": ("clock.stepped", lambda e: ((at.DELTA, _towards_zero(e.delta_ns)),)),
-    "LeftUndone": (
-        "left.undone",
-        lambda e: ((at.STILL_RUNNING, len(e.running)), (at.MISSING, len(e.without_status))),
+    "DeletePod": lambda e: (
+        (at.GRACE, milliseconds(e.grace_seconds * NS_PER_SECOND)),
+        (at.AFTER_TAINT, e.after_taint),
     ),
 }
 
+#: Facts that add to the span of their order.
+ANSWERS: dict[str, Callable[[Any], Values]] = {
+    "InventoryTaken": lambda e: ((at.FOUND, len(e.pods)), (at.SOURCE, e.source)),
+    "StatusesSeen": lambda e: ((at.MISSING, len(e.missing)),),
+    "MountsRead": lambda e: ((at.MOUNTED, len(e.mounted)),),
+}
 
-def ordered(trace: Trace, event: Order) -> None:
-    begin_for_node(trace, event, ORDERS[type(event).__name__](event))
+
+def ordered(trace: ShutdownTrace, event: Order) -> None:
+    made = trace.begin_order(event, ORDERS.get(type(event).__name__, lambda e: ())(event))
+    if uid := event.pod_uid:
+        # Its pod's end makes the span.
+        trace.of_pods.setdefault(uid, []).append(made)
+        return
+    if (before := trace.lost.pop(event.span_role, None)) is not None:
+        made.links = (trace.link(before, "retry"),)
+    # The wait for volumes is below the wave that waits.
+    wave = parse_order_key(event.key).subject if isinstance(event, d.AwaitUnmounts) else ""
+    made.parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root_id
 
 
-def noted(trace: Trace, event: Event) -> None:
-    name, attributes = NOTES[type(event).__name__]
-    trace.note(name, attributes(event))
+def order_ended(trace: ShutdownTrace, event: f.OrderEnded) -> None:
+    made = trace.orders.pop(event.key, None)
+    if made is None:
+        return
+    role = made.order.span_role
+    if role in CONTAINER_ROLES:
+        # Its end is the hook's own event, or the container's exit.
+        if event.exit_code is not None:
+            made.attributes[at.EXIT_CODE] = event.exit_code
+        return
+    made.end(event, trace.at_ns)
+    if role == DELETE_ROLE:
+        return
+    span_id = trace.order_span(made, failed=late(made))
+    if event.result == "unknown" or (role == "inventory" and event.result != "done"):
+        trace.lost[role] = span_id
+
+
+def late(made: OpenOrder) -> Failure | None:
+    if made.attributes.get(at.RESULT) != "timed-out":
+        return None
+    return "deadline-missed", str(made.attributes.get(at.REASON) or "not done in time")
+
+
+def answered(trace: ShutdownTrace, event: Any) -> None:
+    made = trace.orders.get(event.key)
+    if made is not None:
+        # A listing may come in parts.
+        for name, value in ANSWERS[type(event).__name__](event):
+            before = made.attributes.get(name)
+            whole = before + value if isinstance(before, int) and isinstance(value, int) else value
+            made.attributes[name] = whole
+
+
+ShutdownTrace.handlers = {
+    **dict.fromkeys(orders_of(d), ordered),
+    **dict.fromkeys(ANSWERS, answered),
+    "OrderEnded": order_ended,
+    "ShutdownBegan": shutdown_began,
+    "ReleaseLock": release_ordered,
+    "EpisodeClosed": shutdown_closed,
+    "Resumed": shutdown_resumed,
+    "ActorFailed": actor_failed,
+    "PlanMade": plan_made,
+    "PodsEnded": pods_ended,
+    "StatusesSettled": statuses_settled,
+    "WaveEnded": wave_ended,
+    "PodEnded": pod_ended,
+    "PodRejected": pod_rejected,
+}

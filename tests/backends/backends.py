@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
@@ -225,22 +225,8 @@ class Collector(Backend):
         return self.folder / "taken.json"
 
     @property
-    def beside(self) -> Path:
-        """Logs and metrics."""
-        return self.folder / "beside.json"
-
-    @property
     def files(self) -> Path:
         return self.folder / "files"
-
-    def requests(self, kind: str) -> list[dict[str, Any]]:
-        """Those of ``resourceLogs`` or ``resourceMetrics`` that it took, oldest first."""
-        return [json.loads(line) for line in _lines(self.beside) if kind in line]
-
-    def wait_beside(self, kind: str, before: int) -> dict[str, Any]:
-        """The newest of these requests, once there are more than ``before``."""
-        until_sync(lambda: len(self.requests(kind)) > before, f"the collector's {kind}")
-        return self.requests(kind)[-1]
 
     def trace(self, trace_id: str) -> Kept:
         found = [each for line in _lines(self.taken) for each in _resource_spans(json.loads(line))]
@@ -276,13 +262,10 @@ def collector(folder: Path) -> Iterator[Collector]:
         },
         "exporters": {
             "file": {"path": str(bed.taken), "flush_interval": "50ms"},
-            "file/beside": {"path": str(bed.beside), "flush_interval": "50ms"},
         },
         "service": {
             "pipelines": {
                 "traces": {"receivers": ["otlp", "otlpjsonfile"], "exporters": ["file"]},
-                "logs": {"receivers": ["otlp"], "exporters": ["file/beside"]},
-                "metrics": {"receivers": ["otlp"], "exporters": ["file/beside"]},
             },
             "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
         },

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -18,15 +16,10 @@ from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.otel import attributes as at
-from ebbtide.otel.delivery.destination import Destination, SignalName
+from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.delivery.otlp_sender import sender_for
-from ebbtide.otel.delivery.otlp_sink import destination_for
 from ebbtide.otel.delivery.sending import Accepted
-from ebbtide.otel.logs import Logs
-from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metric_table import ReadContext
-from ebbtide.otel.sdk import readable_spans
-from ebbtide.otel.sdk_beside import metrics_data, readable_logs
+from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.critical_chain import critical_chain
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
@@ -64,10 +57,12 @@ def destination(backend: Backend, protocol: str, compression: str = "none") -> D
     return Destination(endpoint=endpoint, protocol=protocol, compression=compression)  # type: ignore[arg-type]
 
 
-async def deliver(backend: Backend, requests: list[Any], protocol: str, compression: str = "none") -> None:
+async def deliver(
+    backend: Backend, requests: list[list[Span]], resource: Resource, protocol: str, compression: str = "none"
+) -> None:
     sender = sender_for(destination(backend, protocol, compression))
-    for request in requests:
-        assert await sender.send(request) == Accepted()
+    for spans in requests:
+        assert await sender.send(spans, resource) == Accepted()
     await sender.close()
 
 
@@ -78,8 +73,7 @@ def test_a_trace_comes_back_as_it_is(
 ) -> None:
     """Over each protocol: names, times, attributes, events, links and status."""
     shutdown = episodes[number]
-    request = readable_spans(shutdown.own, shutdown.resource)
-    trio.run(deliver, backend, [request], protocol, ("none", "gzip")[number])
+    trio.run(deliver, backend, [shutdown.own], shutdown.resource, protocol, ("none", "gzip")[number])
     kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
     assert_same(kept, shutdown)
 
@@ -91,10 +85,8 @@ def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None
         spans = list(shutdown.own)
         chance.shuffle(spans)
         size = chance.randint(1, len(spans))
-        requests = [
-            readable_spans(spans[at : at + size], shutdown.resource) for at in range(0, len(spans), size)
-        ]
-        trio.run(deliver, backend, requests, ("http/protobuf", "grpc")[attempt % 2])
+        requests = [spans[at : at + size] for at in range(0, len(spans), size)]
+        trio.run(deliver, backend, requests, shutdown.resource, ("http/protobuf", "grpc")[attempt % 2])
     kept = backend.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
     assert_same(kept, shutdown)
 
@@ -122,7 +114,7 @@ def test_the_critical_path_is_seen_by_eye(
     folder = DEMO if real else journal
     shutdown = (shutdowns(DEMO) if real else episodes)[0]
     account = next(shutdown_records(History([DirectorySource(folder)])))
-    trio.run(deliver, backend, [readable_spans(shutdown.own, shutdown.resource)], "http/protobuf")
+    trio.run(deliver, backend, [shutdown.own], shutdown.resource, "http/protobuf")
     kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
     path = critical_path(kept.spans)
     seen: Counter[str] = Counter()
@@ -155,41 +147,3 @@ def test_the_collector_reads_our_json_file(
     shutdown = episodes[-2]
     kept = collector.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
-
-
-def test_the_collector_takes_logs_and_metrics(collector: Collector, journal: Path) -> None:
-    """Through the exporter's own signals, each at its own place: what is written down is what was told."""
-    history, logs = History([DirectorySource(journal)]), Logs()
-    records = [
-        record for header, raws in history.batches() for record in logs.feed(header, raws, history.journal_id)
-    ]
-    first = [record for record in records if record.episode == records[0].episode]
-    meters = Meters()
-    fold(meters, History([DirectorySource(journal)]).records())
-    resource = logs.resource(first[0].episode)
-    now_ns = first[-1].time_ns
-    before = {kind: len(collector.requests(kind)) for kind in ("resourceLogs", "resourceMetrics")}
-    signals: tuple[tuple[SignalName, Any], ...] = (
-        ("logs", readable_logs(first, resource)),
-        ("metrics", metrics_data(meters, ReadContext(now_ns), resource)),
-    )
-    for signal, batch in signals:
-        trio.run(send_to, destination_for(destination(collector, "grpc"), signal), signal, batch)
-    logs_taken, metrics_taken = (collector.wait_beside(kind, number) for kind, number in before.items())
-    taken = logs_taken["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]
-    assert [each["spanId"] for each in taken] == [record.span_id.hex() for record in first]
-    metrics = metrics_taken["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
-    assert "ebbtide_pods_total" in [each["name"] for each in metrics]
-
-
-async def send_to(place: Destination, signal: SignalName, batch: Any) -> None:
-    sender = sender_for(place, signal)
-    assert await sender.send(batch) == Accepted()
-    await sender.close()
-
-
-def test_the_picture_of_the_documentation_is_what_jaeger_has() -> None:
-    """docs/trace.svg is drawn from a real Jaeger's answer, and is current."""
-    done = subprocess.run([sys.executable, "docs/tools/picture_trace.py", "--check"], cwd=ROOT)
-    assert done.returncode == 0

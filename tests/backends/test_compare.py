@@ -7,13 +7,12 @@ import json
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from ebbtide.events.decisions import FIRST_PROJECTION_VERSION
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Resource
 from tests.backends.compare import told, wired
 from tests.otel.outage_story import wrong
 
-RESOURCE = Resource((), FIRST_PROJECTION_VERSION)
+RESOURCE = Resource((), 1)
 
 
 def root() -> WireSpan:

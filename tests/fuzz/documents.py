@@ -184,7 +184,7 @@ def answers(data: bytes) -> None:
     """What a tracing back end says to a batch, by either protocol."""
     for status in (200, 400, 429):
         for kind in ("application/x-protobuf", "application/json", ""):
-            answer_of_http(status, kind, data.decode("latin-1")[:40], data, 0.0)
+            answer_of_http(status, kind, data.decode("latin-1")[:40], data)
     answer_of_grpc(14, "UNAVAILABLE", data.decode("latin-1"), data)
     for parse_message in (parse_partial_success, parse_status):
         with suppress(NotProtobuf):

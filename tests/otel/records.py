@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -13,7 +15,6 @@ from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_even
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Header, Identity, Link
 from ebbtide.events.values import PlannedPod, Pod
-from ebbtide.otel.attributes import TABLE
 from ebbtide.otel.span import AttributeValue, Span
 from ebbtide.otel.traces.projection import Projection
 
@@ -21,8 +22,11 @@ JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 MS = 1_000_000
 
-#: Of the values of attributes, by what the table calls them.
-TYPES = {"string": str, "int": int, "bool": bool, "string[]": tuple}
+#: Of the values of attributes, by what docs/attributes.md calls them.
+TYPES = {"string": str, "int": int, "int, ms": int, "bool": bool, "string[]": tuple}
+PAGE = (Path(__file__).parents[2] / "docs" / "attributes.md").read_text()
+#: By name, the type of each attribute on the page.
+DOCUMENTED = {name: TYPES[kind] for name, kind in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE, re.M)}
 
 
 def documented(spans: list[Span]) -> list[Span]:
@@ -33,10 +37,33 @@ def documented(spans: list[Span]) -> list[Span]:
         names = [name for name, _ in span.attributes]
         assert len(names) == len(dict.fromkeys(names)), f"{span.name} says something twice: {names}"
         for name, value in (*span.attributes, *events, *links):
-            assert name in TABLE, f"{span.name} has {name}, which is not documented"
-            assert type(value) is TYPES[TABLE[name].type], f"{name} is {value!r}"
+            assert name in DOCUMENTED, f"{span.name} has {name}, which is not documented"
+            assert type(value) is DOCUMENTED[name], f"{name} is {value!r}"
             assert not isinstance(value, int) or -(2**63) <= value < 2**63
     return spans
+
+
+Step = tuple[Header, Sequence[RawRecord]]
+
+
+def project(
+    told: Iterable[Step], journal_id: bytes = JOURNAL_ID, projection: Projection | None = None
+) -> list[Span]:
+    into = projection or Projection()
+    return documented([span for header, raws in told for span in into.feed(header, raws, journal_id)])
+
+
+def steps(batches: Iterable[Step]) -> list[Step]:
+    """The same records one step at a time, the finest way that they can come."""
+    found: list[Step] = []
+    step: list[RawRecord] = []
+    for header, records in batches:
+        for raw in records:
+            step.append(raw)
+            if raw.flags & FLAG_LAST:
+                found.append((header, step))
+                step = []
+    return found
 
 
 class Teller:
@@ -104,19 +131,18 @@ class Teller:
             0,
         )
 
-    def under(self, version: int, resource: dict[str, str] | None = None) -> Teller:
-        """The same, had its shutdowns begun with this projection version and resource."""
+    def of_cluster(self, resource: dict[str, str]) -> Teller:
+        """The same, had its shutdowns begun with this resource."""
         for _, records in self.steps:
             for index, raw in enumerate(records):
                 event = decode_event(raw.tag, raw.payload)
                 if isinstance(event, d.ShutdownBegan):
-                    event = replace(event, projection_version=version, resource=resource or {})
+                    event = replace(event, resource=resource)
                     records[index] = raw._replace(payload=encode_event(event))
         return self
 
     def spans(self) -> list[Span]:
-        projection = Projection()
-        return documented([span for step in self.steps for span in projection.feed(*step, JOURNAL_ID)])
+        return project(self.steps)
 
 
 def began(**changes: object) -> d.ShutdownBegan:
@@ -190,7 +216,8 @@ TICK = Tick()
 
 
 def named(spans: list[Span], name: str) -> list[Span]:
-    return [span for span in spans if span.name == name]
+    """By the first part of their names: without a workload."""
+    return [span for span in spans if span.name == name or span.name.startswith(f"{name} ")]
 
 
 def attributes(span: Span) -> dict[str, AttributeValue]:

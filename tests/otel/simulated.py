@@ -11,11 +11,9 @@ from ebbtide.events.codec import decode_record
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import Episode, episodes
 from ebbtide.log import LineContext, TraceIds, journald_fields, log_lines_of
-from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.span import Span
-from ebbtide.otel.traces.projection import Projection
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
-from tests.otel.records import documented
+from tests.otel.records import project
 
 PODS = 12
 
@@ -33,17 +31,7 @@ def journal(seed: int) -> tuple[list[Batch], list[Episode]]:
 
 
 def spans_of(seed: int) -> list[Span]:
-    batches, _ = journal(seed)
-    projection = Projection()
-    return documented(
-        [span for header, raws in batches for span in projection.feed(header, raws, journal_id(seed))]
-    )
-
-
-def records_of(seed: int) -> list[LogRecord]:
-    batches, _ = journal(seed)
-    logs = Logs()
-    return [record for header, raws in batches for record in logs.feed(header, raws, journal_id(seed))]
+    return project(journal(seed)[0], journal_id(seed))
 
 
 def journal_id(seed: int) -> bytes:

@@ -7,8 +7,6 @@ import inspect
 
 import msgspec
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide.events import decisions as d
@@ -19,10 +17,8 @@ from ebbtide.events.reader import History
 from ebbtide.events.values import Pod
 from ebbtide.otel import meters as of_meters
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metric_table import CATALOG, ReadContext, ShippingState, exposition
-from ebbtide.otel.span import Resource
+from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
 from tests.journals import SHUTDOWN, began, steps
-from tests.otel.wire import encode_metrics
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
 SHIPPING = ShippingState(
@@ -96,8 +92,7 @@ def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked)
     ran = d.HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
-    (fates,) = meters.last.fates
-    assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
+    assert meters.counts[of_meters.LAST_PODS] == {f"0,,killed,{cause}": 1}
 
 
 # --- of a Kubernetes node ----------------------------------------------------------------------
@@ -136,35 +131,8 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
     assert "ebbtide_kubelet_lock 1" in lines
 
 
-# --- as OTLP -----------------------------------------------------------------------------------
-
-FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND, SHIPPING)
-RESOURCE = Resource((("service.name", "ebbtide"),), 1)
-
-
 def test_what_a_reader_decodes_is_what_is_counted() -> None:
     """A case outside of `COUNTED`, or the other way round, would never be counted."""
     tree = ast.parse(inspect.getsource(of_meters))
     cases = [ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)]
     assert sorted(case.rpartition(".")[2] for case in cases) == sorted(k.__name__ for k in of_meters.COUNTED)
-
-
-def meters() -> Meters:
-    made = Meters()
-    fold(made, History([DirectorySource(SHUTDOWN)]).records())
-    made.node.api, made.pods_by_means = False, {"cri": {"graceful": 1}}  # it was no Kubernetes node
-    return made
-
-
-def decoded() -> dict[str, pb.Metric]:
-    request = ExportMetricsServiceRequest.FromString(encode_metrics(meters(), FULL, RESOURCE))
-    (of_resource,) = request.resource_metrics
-    (of_scope,) = of_resource.scope_metrics
-    assert of_resource.resource.attributes[0].value.string_value == "ebbtide"
-    return {metric.name: metric for metric in of_scope.metrics}
-
-
-def test_the_bytes_are_always_the_same() -> None:
-    """The same meters give the same request, and every metric of the table is in it."""
-    assert encode_metrics(meters(), FULL, RESOURCE) == encode_metrics(meters(), FULL, RESOURCE)
-    assert list(decoded()) == [metric.name for metric in CATALOG]

@@ -1,4 +1,4 @@
-"""Laws of traces and log records over journals that the core itself wrote. A failure names its seed."""
+"""Laws of traces and of the log's lines over journals that the core wrote. A failure names its seed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.otel import attributes as at
-from ebbtide.otel.traces.projection import Projection
+from ebbtide.otel.span import ROOT_ROLE
 from ebbtide.otel.traces.shutdown_trace import NEXT_BOOT
-from ebbtide.otel.traces.trace import ROOT
 from tests.conftest import Sample
-from tests.otel.records import attributes, named
-from tests.otel.simulated import FOLLOWED, SEEDS, fields_told, journal, journal_id, records_of, spans_of
-from tests.otel.worlds import steps
+from tests.journals import Remembered
+from tests.otel.records import attributes, named, project, steps
+from tests.otel.simulated import FOLLOWED, SEEDS, fields_told, journal, journal_id, spans_of
 
 PARTS = 2
 #: Sampled, one seed of so many.
@@ -27,9 +27,7 @@ def followed(request: pytest.FixtureRequest) -> int:
 
 def test_a_step_at_a_time_gives_the_same_spans(followed: int) -> None:
     """A step that ends one shutdown and begins another is read alike in any batch."""
-    fine, projection = steps(journal(followed)[0]), Projection()
-    spans = [span for step in fine for span in projection.feed(*step, journal_id(followed))]
-    assert spans == spans_of(followed)
+    assert project(steps(journal(followed)[0]), journal_id(followed)) == spans_of(followed)
 
 
 def _laws_of_spans(seed: int) -> None:
@@ -41,7 +39,7 @@ def _laws_of_spans(seed: int) -> None:
     roots = {span.trace_id.hex(): span for span in spans if not span.parent_id and span.name != NEXT_BOOT}
     over = {each.trace_id: each for each in shutdowns if each.outcome != "running"}
     assert list(roots) == list(over), seed
-    assert len(roots) == len(named(spans, ROOT)), seed
+    assert len(roots) == len(named(spans, ROOT_ROLE)), seed
     for trace_id, root in roots.items():
         told = attributes(root)
         assert told[at.OUTCOME] == over[trace_id].outcome, (seed, root)
@@ -49,21 +47,22 @@ def _laws_of_spans(seed: int) -> None:
         assert (told.get(at.ERROR_TYPE) == "cut-short") == cut, (seed, root)
 
 
-# --- log records -------------------------------------------------------------------------------
+def _laws_of_pods(seed: int) -> None:
+    """Each pod's span has the fate and the reason of its record."""
+    records = {record.first_seq: record for record in shutdown_records(Remembered(journal(seed)[0]))}
+    for span in named(spans_of(seed), "pod"):
+        told = attributes(span)
+        pod = next(each for each in records[span.episode].pods if each.uid == told[at.POD_UID])
+        # The kubelet may have started it again after its first end; or the span was cut.
+        if (told.get(at.POD_OUTCOME), told.get(at.REASON)) == (pod.outcome, pod.reason):
+            assert (span.status == "error") == (
+                pod.outcome in ("killed", "failed")
+            ) or pod.outcome == "unknown"
+            assert span.status_text == (pod.reason if span.status == "error" else ""), seed
+
 
 #: A pod arrives too late; the power goes while later waves still wait.
 REJECTED, CUT_EARLY = 5, 9
-
-
-def _laws_of_records(seed: int) -> None:
-    """Every log record stands beside a span that the projection makes, in its own shutdown's trace."""
-    made = {(span.trace_id, span.span_id) for span in spans_of(seed)}
-    shutdowns = {each.first_seq: each for each in journal(seed)[1]}
-    for record in records_of(seed):
-        shutdown = shutdowns[record.episode]
-        assert record.trace_id.hex() == shutdown.trace_id, (seed, record)
-        there = (record.trace_id, record.span_id) in made
-        assert there or shutdown.outcome == "running", (seed, record)
 
 
 def _laws_of_lines(seed: int) -> None:
@@ -84,5 +83,5 @@ def test_the_laws_hold_of_every_run(part: int, sample: Sample) -> None:
     """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
     for seed in [*sample(SEEDS, ONE_OF), *FOLLOWED, REJECTED, CUT_EARLY][part::PARTS]:
         _laws_of_spans(seed)
-        _laws_of_records(seed)
+        _laws_of_pods(seed)
         _laws_of_lines(seed)

@@ -7,7 +7,7 @@ change.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from ebbtide.cli.common.selection import choose_episode
 from ebbtide.cli.common.shared_options import (
     DURATION,
     EpisodeCommand,
-    F,
     config_option,
     episode_argument,
     is_stored,
@@ -44,7 +43,6 @@ from ebbtide.otel.delivery.destination import (
 from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.otel.span import Resource, Span
-from ebbtide.otel.traces.projection import UnknownProjection
 
 OTLP_EPILOG = """\b
 Examples:
@@ -54,15 +52,10 @@ Examples:
   ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
   OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
 
-Defaults come from the section tracing of the configuration, then from the standard variables
-OTEL_EXPORTER_OTLP_*. Headers are set there, because every user of the machine can read a command line.
+All else comes from the section tracing of the configuration, then from the standard variables
+OTEL_EXPORTER_OTLP_*: headers, certificates, compression, the timeout of a request.
 Sending a shutdown again is harmless: each span has the same id and bytes.
 """
-
-
-def _file_path_option(name: str, text: str) -> Callable[[F], F]:
-    path = click.Path(path_type=Path, exists=True, dir_okay=False)
-    return click.option(name, type=path, default=None, metavar="FILE", help=text)
 
 
 @click.command(epilog=OTLP_EPILOG, cls=EpisodeCommand)
@@ -71,8 +64,6 @@ def _file_path_option(name: str, text: str) -> Callable[[F], F]:
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
 )
-@click.option("--compression", type=click.Choice(("none", "gzip")), default=None, help="[default: none]")
-@click.option("--timeout", type=DURATION, default=None, help="Of one request.  [default: 10s]")
 @click.option(
     "--give-up",
     type=DURATION,
@@ -80,22 +71,14 @@ def _file_path_option(name: str, text: str) -> Callable[[F], F]:
     show_default=True,
     help="How long to try a back end that does not answer.",
 )
-@_file_path_option("--certificate", "Authorities to trust, PEM.")
-@_file_path_option("--client-certificate", "Ours, for mutual TLS, PEM.")
-@_file_path_option("--client-key", "Its key, PEM.")
 @config_option
 @journals_option
 @output_option("table", "json")
 def otlp(
     episode: str,
     endpoint: str | None,
-    protocol: str | None,
-    compression: str | None,
-    timeout: int | None,
+    protocol: Any,
     give_up: int,
-    certificate: Path | None,
-    client_certificate: Path | None,
-    client_key: Path | None,
     configs: tuple[Path, ...],
     journals: tuple[Path, ...],
     output: str,
@@ -105,8 +88,7 @@ def otlp(
     EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: the back end refused a part of it, with
     the printed reason.
     """
-    paths = (certificate, client_certificate, client_key)
-    destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
+    destination = _find_destination(endpoint, protocol, configs)
     # The destination first: an error comes before a long journal is read.
     shutdown, sent = (
         spans_of_shutdown(journals, episode),
@@ -176,13 +158,11 @@ class ShutdownSpans(NamedTuple):
 
 
 def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
-    """Raises Refused where there is no such shutdown, or this version cannot project it."""
+    """Raises Refused where there is no such shutdown, or the journal no longer has its begin."""
     episode = choose_episode(journals, name)
     history = open_journal(journals)
     try:
         spans, resource = spans_of(history, episode.first_seq)
-    except UnknownProjection as error:
-        raise Refused(str(error)) from None
     except KeyError:
         raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
     # A power cut may remove a record that is not durable: the trace would then change.
@@ -196,38 +176,19 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
 # --- sending -----------------------------------------------------------------------------------
 
 
-def _find_destination(
-    endpoint: str | None,
-    protocol: Any,
-    compression: Any,
-    timeout_ns: int | None,
-    files: tuple[Path | None, Path | None, Path | None],
-    configs: Sequence[Path],
-) -> Destination:
+def _find_destination(endpoint: str | None, protocol: Any, configs: Sequence[Path]) -> Destination:
     """Options win over the configuration, which wins over the environment. Raises Refused."""
     # Checked here, where an error can name the option.
     try:
         checked = None if endpoint is None else checked_endpoint(endpoint)
     except BadDestination as error:
         raise Refused(f"--endpoint: {error}") from None
-    certificate, client_certificate, client_key = (None if path is None else str(path) for path in files)
-    said = Given(
-        endpoint=checked,
-        protocol=protocol,
-        compression=compression,
-        timeout_ns=timeout_ns,
-        certificate=certificate,
-        client_certificate=client_certificate,
-        client_key=client_key,
-    )
     configured = load(configs or default_paths()).config.tracing.given
     try:
-        destination = resolve(said, configured, from_environment(os.environ))
+        given = Given(endpoint=checked, protocol=protocol)
+        destination = resolve(given, configured, from_environment(os.environ))
     except BadDestination as error:
         raise Refused(str(error)) from None
     if destination is None:
         raise Refused("no back end is known: name it with --endpoint, such as http://localhost:4318")
-    if destination.exporter:
-        what = f"OTEL_TRACES_EXPORTER names {destination.exporter}, and this command speaks OTLP"
-        raise Refused(f"{what}: name the back end with --endpoint, such as http://localhost:4318")
     return destination

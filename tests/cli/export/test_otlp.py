@@ -98,16 +98,25 @@ async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
 
 
 WRONG = [
-    ((), "name it with --endpoint"),
-    (("--endpoint", f"ftp://{SECRET}"), "--endpoint: it must be a URL"),
-    (("--endpoint", "http://localhost", "--client-key", __file__), "belong together"),
-    (("--endpoint", "https://localhost", "--certificate", __file__), "certificates cannot be used"),
+    ((), "", "name it with --endpoint"),
+    (("--endpoint", f"ftp://{SECRET}"), "", "--endpoint: it must be a URL"),
+    (("--endpoint", "http://localhost"), "CLIENT_KEY", "belong together"),
+    (("--endpoint", "https://localhost"), "CERTIFICATE", "certificates cannot be used"),
 ]
 
 
-@pytest.mark.parametrize("words, message", WRONG)
-def test_a_wrong_request_is_one_line(run: Run, journal: Path, words: tuple[str, ...], message: str) -> None:
+@pytest.mark.parametrize("words, file, message", WRONG)
+def test_a_wrong_request_is_one_line(
+    run: Run,
+    journal: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    file: str,
+    message: str,
+) -> None:
     """Exit code 2, with the cure, and nothing was sent."""
+    if file:
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{file}", __file__)
     code, out, err = run("export", "otlp", "--journal", journal, *words)
     assert (code, out) == (2, "")
     assert message in err

@@ -192,6 +192,20 @@ async def _welcome(stream: trio.SocketStream) -> None:
     await trio.sleep_forever()
 
 
+HALF = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 10\r\n\r\n"
+
+
+async def _cut_short(stream: trio.SocketStream) -> None:
+    """Its head says 200; without the whole of its body nothing is acknowledged."""
+    await stream.receive_some(RECEIVE_BYTES)
+    await stream.send_all(HALF)
+
+
+async def _stalls(stream: trio.SocketStream) -> None:
+    await _cut_short(stream)
+    await trio.sleep_forever()
+
+
 async def _endless(stream: trio.SocketStream) -> None:
     """An answer that does not end."""
     await stream.receive_some(RECEIVE_BYTES)
@@ -206,6 +220,8 @@ NO_GOOD = {
     "nonsense": _nonsense,
     "hangs up": _hangs_up,
     "welcome page": _welcome,
+    "cut short": _cut_short,
+    "stalls": _stalls,
     "endless": _endless,
 }
 

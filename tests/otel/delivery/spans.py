@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from opentelemetry.sdk.trace import ReadableSpan
-
-from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource, Span
 from tests.otel.wire import encode_traces
 
@@ -27,11 +24,11 @@ def span(number: int, *, episode: int = 1) -> Span:
     )
 
 
-def batch(count: int = 1) -> list[ReadableSpan]:
-    """As the SDK's exporters take them."""
-    return readable_spans([span(number) for number in range(1, count + 1)], RESOURCE)
+def batch(count: int = 1) -> tuple[list[Span], Resource]:
+    """As a sender takes them."""
+    return [span(number) for number in range(1, count + 1)], RESOURCE
 
 
 def payload(count: int = 1) -> bytes:
     """The same on the wire."""
-    return encode_traces([span(number) for number in range(1, count + 1)], RESOURCE)
+    return encode_traces(*batch(count))

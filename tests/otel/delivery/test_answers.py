@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import json
 from functools import partial
 from typing import Any
 
@@ -23,7 +20,6 @@ from ebbtide.otel.delivery.answers import (
     NotProtobuf,
     answer_of_grpc,
     answer_of_http,
-    mask_for,
     parse_partial_success,
     parse_status,
     printable_line,
@@ -50,8 +46,8 @@ def test_no_bytes_do_any_harm(data: bytes) -> None:
             read(data)
         except NotProtobuf:
             pass
-    assert isinstance(answer_of_http(200, "application/x-protobuf", "", data, 0.0), Accepted | Again)
-    assert isinstance(answer_of_http(400, "application/x-protobuf", "", data, 0.0), Rejected)
+    assert isinstance(answer_of_http(200, "application/x-protobuf", "", data), Accepted | Again)
+    assert isinstance(answer_of_http(400, "application/x-protobuf", "", data), Rejected)
     assert answer_of_grpc(14, "UNAVAILABLE", "", data).reason == "gRPC UNAVAILABLE"
 
 
@@ -67,22 +63,22 @@ STATUSES = [
 @pytest.mark.parametrize("status, kind", STATUSES)
 def test_each_status_has_its_meaning(status: int, kind: type) -> None:
     """What may be tried again, what never, what is a matter of configuration."""
-    answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this", 0.0)
+    answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this")
     assert isinstance(answer, kind)
     assert answer.reason == f"HTTP {status}: because \ufffd[31m of this"
-    assert answer_of_http(400, PROTOBUF, "", b"\x08\x03\x12\x03bad", 0.0) == Rejected("HTTP 400: bad")
+    assert answer_of_http(400, PROTOBUF, "", b"\x08\x03\x12\x03bad") == Rejected("HTTP 400: bad")
 
 
 PAUSES = [
     ("7", 7 * NS_PER_SECOND), ("9999999999", 300 * NS_PER_SECOND), ("soon", None),
-    ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+    ("Wed, 21 Oct 2015 07:28:00 GMT", None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text, after_ns", PAUSES)
 def test_retry_after_is_heard(text: str, after_ns: int | None) -> None:
-    """Seconds or a date, within bounds; nonsense says nothing."""
-    assert answer_of_http(503, "", text, b"", 1.8e9) == Again("HTTP 503", after_ns)
+    """Seconds, within bounds; anything else says nothing."""
+    assert answer_of_http(503, "", text, b"") == Again("HTTP 503", after_ns)
 
 
 TYPES = [
@@ -96,7 +92,7 @@ def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
     content_type: str, body: bytes, kind: type
 ) -> None:
     """An empty page of another type says nothing of spans; one without a type and a body does."""
-    assert isinstance(answer_of_http(200, content_type, "", body, 0.0), kind)
+    assert isinstance(answer_of_http(200, content_type, "", body), kind)
 
 
 CODES = {
@@ -143,18 +139,3 @@ async def test_an_echo_over_grpc_is_starred_out() -> None:
         answer = await send(endpoint, headers=(("authorization", f"Bearer {SECRET}"),))
     assert SECRET not in answer.reason
     assert answer.reason.endswith(", who is that")
-
-
-def test_a_basic_password_is_starred_out_in_clear_too() -> None:
-    """A proxy that tells whom it does not know has unpacked the credentials."""
-    pair = base64.b64encode(b"me:pass-word").decode()
-    mask = mask_for((("authorization", f"Basic {pair}"),))
-    assert mask(f"{pair} me:pass-word pass-word".encode()) == b"%s %s %s" % (b"*" * 16, b"*" * 12, b"*" * 9)
-    assert mask_for((("authorization", "Basic ?"),))(b"no such user") == b"no such user"
-
-
-def test_escaped_values_are_found() -> None:
-    """A page in HTML, a JSON document, a URL."""
-    mask = mask_for((("x-key", SECRET),))
-    for shown in (html.escape(SECRET), json.dumps(SECRET), "TOPSECRET%2F%2B%22x"):
-        assert b"TOP" not in mask(shown.encode())

@@ -23,13 +23,12 @@ UNUSABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [cursors.FILE_NAME, cursors.LOGS_NAME])
 @pytest.mark.parametrize("content", UNUSABLE)
-def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes, name: str) -> None:
+def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     """Then everything is sent again: a repetition, never a loss."""
-    (tmp_path / name).write_bytes(content)
-    assert cursors.load(tmp_path, name) is None
-    assert cursors.keep_from([tmp_path], bytes(16), 10**9, (name,)) == 1
+    (tmp_path / cursors.FILE_NAME).write_bytes(content)
+    assert cursors.load(tmp_path) is None
+    assert cursors.keep_from([tmp_path], bytes(16), 10**9) == 1
 
 
 def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import traceback
 import pytest
 
 from ebbtide.otel.delivery.destination import (
-    TIMEOUT_NS,
     BadDestination,
     Destination,
     Given,
@@ -17,9 +16,7 @@ from ebbtide.otel.delivery.destination import (
     checked_header,
     from_environment,
     resolve,
-    resolve_all,
 )
-from ebbtide.otel.delivery.otlp_sink import destination_for
 
 GENERAL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 SECRET = "s3cret-word"
@@ -74,31 +71,6 @@ def test_the_environment_fills_in_everything() -> None:
         client_certificate="/c.pem",
         client_key="/k.pem",
     )
-
-
-def test_each_signal_has_variables_of_its_own() -> None:
-    """Field by field before the general ones; an endpoint of its own is taken as it is."""
-    environ = {
-        "OTEL_LOGS_EXPORTER": "otlp",
-        "OTEL_METRICS_EXPORTER": "otlp",
-        f"{GENERAL}ENDPOINT": "http://c:4318",
-        f"{GENERAL}HEADERS": "x-tenant=a",
-        f"{GENERAL}LOGS_ENDPOINT": "https://logs/ingest",
-        f"{GENERAL}LOGS_HEADERS": "x-key=b",
-        f"{GENERAL}METRICS_TIMEOUT": "250",
-        f"{GENERAL}METRICS_COMPRESSION": "gzip",
-    }
-    found = resolve_all(environ)
-    assert found is not None
-    logs, metrics = found.beside["logs"], found.beside["metrics"]
-    assert (found.endpoint, found.timeout_ns) == ("http://c:4318/v1/traces", TIMEOUT_NS)
-    assert (logs.endpoint, logs.headers) == ("https://logs/ingest", (("x-key", "b"),))
-    assert (metrics.endpoint, metrics.headers) == ("http://c:4318/v1/metrics", (("x-tenant", "a"),))
-    assert (metrics.timeout_ns, metrics.compression) == (250_000_000, "gzip")
-    assert destination_for(found, "logs") is logs
-    file = resolve_all(environ, Given(endpoint="http://d/v1/traces"))
-    assert file is not None
-    assert [each.endpoint for each in file.beside.values()] == ["http://d/v1/logs", "http://d/v1/metrics"]
 
 
 BAD = [

@@ -18,14 +18,13 @@ from ebbtide.events.reader import History
 from ebbtide.follower import follow
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.journal_tail import Tail
-from ebbtide.otel.delivery.otlp_sink import OtlpSink, Signal
+from ebbtide.otel.delivery.otlp_sink import OtlpSink
 from ebbtide.otel.delivery.sending import Accepted, Again, Answer
 from ebbtide.otel.span import Resource, Span
-from ebbtide.otel.traces.projection import Projection
 from ebbtide.replay.sim.scenario import Draws
 from tests.conftest import Sample
+from tests.otel.records import project
 from tests.otel.wire import encode_traces
-from tests.otel.worlds import project
 from tests.world.disks import FALLBACK
 from tests.world.node import Node
 from tests.world.runs import StepCounter, _without_collections, scheduled_by
@@ -43,8 +42,6 @@ ONE_OF = 15
 #: The longest life of an exporter in these worlds, in microseconds: most die in the middle of something.
 LIFE_US_MAX = 20_000_000
 
-Sent = tuple[Sequence[Span], Resource]
-
 
 class BackEnd:
     """Keeps what it acknowledged, and much of what it did not; says nothing, or too late, as it is drawn."""
@@ -57,17 +54,12 @@ class BackEnd:
         self.repeated = 0
         self.friendly = False
 
-    @staticmethod
-    def readable(spans: Sequence[Span], resource: Resource) -> list[Sent]:
-        return [(tuple(spans), resource)]
-
-    async def send(self, sent: Sequence[Sent]) -> Answer:
-        (batch,) = sent
+    async def send(self, spans: Sequence[Span], resource: Resource) -> Answer:
         await trio.sleep(self._draws.between(0, 40_000) / 1e6)
         what = 9 if self.friendly else self._draws.between(0, 9)
         if what == 0:
             return Again("busy")
-        self._keep(*batch)
+        self._keep(spans, resource)
         if what == 1:
             return Again("kept, and the answer was lost")
         if what == 2:
@@ -122,8 +114,7 @@ class Exported(World):
     def sink(self) -> OtlpSink:
         tail = Tail([_Now(self, 0), _Now(self, 1)], volatile=(FALLBACK,))
         end = self.back_end
-        signal = Signal("traces", "", Projection, end.readable)
-        made = OtlpSink(signal, tail, end, end, self._keep, lambda: self.cursor)
+        made = OtlpSink(tail, end, end, self._keep, lambda: self.cursor)
         made.sending.draw = lambda: 0.5
         return made
 
@@ -175,7 +166,7 @@ def play(name: Name) -> Exported:
 
 def check(world: Exported, where: str) -> None:
     history = world._history()
-    final = project(list(history.batches()), history.journal_id)
+    final = project(history.batches(), history.journal_id)
     begin_seq = history.verdict.first_seq
     before = _of_other_journals(world, history)
     expected = {(span.trace_id, span.span_id): span for span in final}
@@ -203,7 +194,7 @@ def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, by
     found = set()
     for other in history.path.others:
         old = History(sources, journal=other)
-        found |= {(span.trace_id, span.span_id) for span in project(list(old.batches()), old.journal_id)}
+        found |= {(span.trace_id, span.span_id) for span in project(old.batches(), old.journal_id)}
     return found
 
 

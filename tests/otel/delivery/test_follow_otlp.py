@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide import follower
@@ -17,16 +16,15 @@ from ebbtide.events.reader import History
 from ebbtide.events.segment import Chain, segment_file_name
 from ebbtide.follower import follow
 from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery import otlp_sink, sending
+from ebbtide.otel.delivery import sending
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.delivery.journal_tail import Tail
 from ebbtide.otel.delivery.otlp_sender import sender_for
-from ebbtide.otel.delivery.otlp_sink import TRACES, OtlpSink
+from ebbtide.otel.delivery.otlp_sink import OtlpSink
 from tests.backends.compare import shutdowns
 from tests.events.making import IDENTITY
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
-from tests.otel.records import WALL_NS
 
 PODS, SHUTDOWNS = 6, 3
 TEXT = (("content-type", "text/plain"),)
@@ -51,7 +49,7 @@ class Bed:
     def sink(self, collector: Collector) -> OtlpSink:
         sender = sender_for(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
         keep = partial(cursors.save, str(self.folder))
-        return OtlpSink(TRACES, Tail([DirectorySource(self.folder)]), sender, self, keep, lambda: self.cursor)
+        return OtlpSink(Tail([DirectorySource(self.folder)]), sender, self, keep, lambda: self.cursor)
 
     async def run(self, collector: Collector) -> str:
         return await follow(self.sink(collector), self.log)
@@ -84,46 +82,6 @@ async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
     assert bed.cursor.seq >= max(span.seq for span in bed.spans)
     again, _ = await export(bed)
     assert again.got == []
-
-
-async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a week what is refused there is put on record, so that the rest gets its turn; not before."""
-    first_id, now_ns = bed.spans[0].span_id, [WALL_NS]
-    monkeypatch.setattr(otlp_sink, "wall_ns", lambda: now_ns[0])
-
-    def answer(got: Got) -> Reply:
-        return Reply(500, b"panic", TEXT) if any(span.span_id == first_id for span in got.spans) else OK
-
-    for _ in range(2 * otlp_sink.REFUSALS_MAX):
-        collector, reason = await export(bed, answer)
-        assert (len(collector.spans), reason) == (0, "HTTP 500: panic")
-    assert bed.cursor is not None
-    assert [each.reason for each in bed.cursor.rejections] == []
-    now_ns[0] += otlp_sink.REFUSED_DAYS_MAX * otlp_sink.NS_PER_DAY
-    await export(bed, answer)
-    collector, reason = await export(bed, answer)
-    assert reason == ""
-    assert len(collector.spans) + sum(each.spans for each in bed.cursor.rejections) == len(bed.spans)
-    assert bed.cursor.refused_wall_ns == 0
-
-
-async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
-    """Killed after each request: the back end has everything once, with the same bytes each time."""
-    scope = trio.CancelScope()
-
-    def answer(got: Got) -> Reply:
-        scope.cancel()
-        return OK
-
-    collector = Collector(answer)
-    async with collecting(collector):
-        for _ in range(12):
-            with trio.CancelScope() as scope:
-                await bed.run(collector)
-        collector.answer = lambda got: OK
-        await bed.run(collector)
-    assert len(collector.spans) == len(bed.spans)
-    assert collector.changed == []
 
 
 # --- a journal that is damaged meanwhile -----------------------------------------------------------

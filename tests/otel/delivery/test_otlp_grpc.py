@@ -12,7 +12,7 @@ import pytest
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.otlp_grpc import METHODS
+from ebbtide.otel.delivery.otlp_grpc import METHOD
 from ebbtide.otel.delivery.otlp_sender import sender_for
 from ebbtide.otel.delivery.sending import Accepted, Again
 from tests.otel.delivery.collector import no_good
@@ -43,7 +43,7 @@ class Service(grpc.GenericRpcHandler):
         )
 
     def _answer(self, method: str, request: bytes, context: Any, metadata: dict[str, str | bytes]) -> bytes:
-        assert method == METHODS["traces"]
+        assert method == METHOD
         self.got.append((request, metadata))
         if self.code is not grpc.StatusCode.OK:
             if self.details:
@@ -69,7 +69,7 @@ def serving(service: Service, credentials: Any = None) -> Iterator[str]:
 async def send(endpoint: str, **fields: Any) -> Any:
     fields = {"timeout_ns": int(WATCHDOG_SECONDS * NS_PER_SECOND)} | fields
     sender = sender_for(Destination(endpoint=endpoint, protocol="grpc", **fields))
-    answer = await sender.send(batch())
+    answer = await sender.send(*batch())
     await sender.close()
     return answer
 

@@ -14,7 +14,8 @@ from ebbtide.events.codec import encode_event
 from ebbtide.events.values import ProcessReport
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span
-from ebbtide.otel.traces.projection import Projection, UnknownProjection
+from ebbtide.otel.traces.projection import Projection
+from ebbtide.otel.traces.trace import EVENTS_MAX
 from tests.journals import pod
 from tests.otel.records import (
     JOURNAL_ID,
@@ -28,10 +29,11 @@ from tests.otel.records import (
     named,
     signal,
     start,
+    wave,
 )
 from tests.replay.shutdown import Book, first_life
 
-WEB = pod("web-0")
+WEB, LATE = pod("web-0"), pod("late-0")
 
 
 def ended(uid: str = WEB.uid, outcome: str = "graceful", reason: str = "exit code 0") -> d.PodEnded:
@@ -41,12 +43,6 @@ def ended(uid: str = WEB.uid, outcome: str = "graceful", reason: str = "exit cod
 def only(spans: list[Span], name: str) -> Span:
     (span,) = named(spans, name)
     return span
-
-
-# --- the shutdown ------------------------------------------------------------------------------
-
-
-# --- cancels -----------------------------------------------------------------------------------
 
 
 # --- a new process, a new boot -----------------------------------------------------------------
@@ -64,23 +60,22 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     teller.boot("boot-2", wall_ns=teller.wall_ns + 60 * NS_PER_SECOND)
     teller.mono_ns = NS_PER_SECOND
     teller.tell(Checkpoint(episode=teller.episode))
-    lost = (ended(outcome="unknown", reason="the machine went down"),) if in_a_wave else ()
+    lost = ended(outcome="unknown", reason="the machine went down")
     outcome = "truncated" if in_a_wave else "never-begun"
     closed = d.EpisodeClosed(outcome=outcome, last_wave=0 if in_a_wave else -1)  # type: ignore[arg-type]
-    teller.tell(start("boot-2"), *lost, closed, d.Resumed(action="close-truncated"), after_ms=2)
+    teller.tell(start("boot-2"), lost, closed, d.Resumed(action="close-truncated"), after_ms=2)
     spans = teller.spans()
     root, boot = only(spans, "shutdown"), only(spans, "next boot")
     where = "at wave 0" if in_a_wave else "before its first wave"
     assert (root.status, root.status_text) == ("error", f"cut short {where}")
     assert (root.end_ns, attributes(root)[at.CUT]) == (last_ns, True)
+    # A pod whose stop had not begun has no span.
+    assert len(named(spans, "pod")) == in_a_wave
     for span in (*named(spans, "pod"), *named(spans, "wave")):
         assert (span.end_ns, span.status, attributes(span)[at.CUT]) == (last_ns, "unset", True)
     assert (boot.start_ns, boot.end_ns) == (last_ns, teller.wall_ns)
     assert boot.trace_id != root.trace_id
     assert [(link.trace_id, link.span_id) for link in boot.links] == [(root.trace_id, root.span_id)]
-
-
-# --- waves and pods ----------------------------------------------------------------------------
 
 
 # --- containers --------------------------------------------------------------------------------
@@ -95,7 +90,6 @@ KILL = d.KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, conta
         ({"exit_code": None, "signal": "SIGKILL"}, "error"),
         ({"exit_code": 137}, "error"),
         ({"exit_code": None}, "error"),
-        ({"exit_code": None, "gone": True}, "unset"),
         ({"exit_code": 0}, "unset"),
         ({"exit_code": None, "signal": "SIGTERM"}, "unset"),
     ],
@@ -126,9 +120,6 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
     assert "secret" not in repr(spans)
 
 
-# --- orders for the node -----------------------------------------------------------------------
-
-
 # --- the projection itself ---------------------------------------------------------------------
 
 
@@ -152,12 +143,79 @@ def test_a_shutdown_records_the_projection_in_force() -> None:
     assert b"projection_version" not in encode_event(began(projection_version=1))
 
 
-def test_an_unknown_projection_version_is_refused() -> None:
-    """A shutdown that a newer version recorded gives no spans, and says with what it can be exported."""
+def test_a_delete_that_is_given_again_is_another_span() -> None:
+    """With less grace; the second links to the first, and each has its own outcome."""
     teller = Teller()
-    teller.tell(signal(), began(projection_version=99))
-    teller.tell(TICK, RELEASE)
-    projection = Projection()
-    assert [span for step in teller.steps for span in projection.feed(*step, JOURNAL_ID)] == []
-    with pytest.raises(UnknownProjection, match="asks for projection version 99; this ebbtide has 1, 2:"):
-        projection.resource(1)
+    teller.tell(
+        signal(), began(), d.PodPlanned(wave=0, grace_seconds=10, pod=WEB, means="api"), *wave(0, WEB)
+    )
+    for number, grace in enumerate((10, 1)):
+        order = d.DeletePod(
+            key=f"HookActor/delete/{WEB.uid}/{number}",
+            uid=WEB.uid,
+            namespace=WEB.namespace,
+            name=WEB.name,
+            grace_seconds=grace,
+        )
+        teller.tell(TICK, order, after_ms=1)
+        teller.tell(f.OrderEnded(key=order.key, result="done"), after_ms=5)
+    teller.tell(exited(WEB), ended())
+    first, second = named(teller.spans(), "delete")
+    assert [attributes(each)[at.GRACE] for each in (first, second)] == [10_000, 1000]
+    assert [attributes(each)[at.RESULT] for each in (first, second)] == ["done", "done"]
+    assert second.links[0].span_id == first.span_id
+
+
+def test_what_no_golden_journal_has() -> None:
+    """An actor fails, a pod comes late, volumes and statuses are not ready in time, the clock moves often."""
+    teller = going_down(WEB)
+    late = d.PodPlanned(wave=0, grace_seconds=5, pod=LATE, late=True, means="api")
+    stop = d.PodStopBegan(uid=LATE.uid, wave=0, grace_ns=1, kill_by_ns=0)
+    unmount = d.AwaitUnmounts(key="WaveActor/unmount/0/7", uids=(WEB.uid,), timeout_ns=1)
+    teller.tell(TICK, late, stop, unmount, d.FallbackEngaged(pods=(LATE.uid,), reason="WaveActor failed"))
+    for _ in range(EVENTS_MAX):
+        teller.tell(f.ClockStepped(delta_ns=1))
+    teller.tell(exited(LATE), ended(LATE.uid), d.WaveEnded(wave=0, outcome="overran", mounted=(WEB.uid,)))
+    statuses = d.AwaitStatuses(key="NodeStatusActor/await//2", uids=(WEB.uid,), timeout_ns=1)
+    teller.tell(TICK, d.PodsEnded(unfinished=(WEB.uid,)), statuses)
+    teller.tell(f.StatusesSeen(key=statuses.key, missing=(WEB.uid,)))
+    late_end = f.OrderEnded(key=statuses.key, result="timed-out")
+    teller.tell(late_end, d.StatusesSettled(undelivered=1), RELEASE, after_ms=5)
+    teller.tell(TICK, d.EpisodeClosed(outcome="complete"))
+    spans = teller.spans()
+    pods, wave_, root = named(spans, "pod"), only(spans, "wave"), only(spans, "shutdown")
+    assert [attributes(each).get(at.LATE, False) for each in pods] == [True, False]
+    assert [event.name for event in pods[0].events] == ["pod.late", "container.exited"]
+    assert wave_.status_text == "deadline missed by the volumes of 1 pod"
+    assert attributes(wave_)[at.WAVE_MOUNTED] == (WEB.label,)
+    assert attributes(only(spans, "await statuses"))[at.MISSING] == 1
+    assert only(spans, "flush").status_text == "1 status not delivered in time"
+    assert only(spans, "unmounts").parent_id == wave_.span_id
+    assert only(spans, "fallback").end_ns == root.end_ns
+    assert root.status_text == "the budget was over with 1 pod left"
+    assert attributes(root)[at.DROPPED] > 1
+
+
+def test_a_shutdown_without_an_end_ends_when_the_next_begins() -> None:
+    """The journal lacks its end: it is cut at its last record."""
+    teller = going_down(WEB)
+    last_ns, teller.episode = teller.wall_ns, 0
+    teller.tell(signal(), began(), after_ms=60_000)
+    root = only(teller.spans(), "shutdown")
+    assert (root.end_ns, attributes(root)[at.OUTCOME], attributes(root)[at.CUT]) == (
+        last_ns,
+        "truncated",
+        True,
+    )
+
+
+def test_the_resource_is_the_journals() -> None:
+    """A cluster's name stands behind what the journal knows; only the service's name replaces that."""
+    given = {"k8s.cluster.name": "blue", "host.name": "another", "service.name": "shutdowns"}
+    teller, projection = going_down(WEB).of_cluster(given), Projection()
+    for step in teller.steps:
+        projection.feed(*step, JOURNAL_ID)
+    resource = projection.resource(1)
+    found = dict(resource.attributes)
+    assert (resource.version, found["k8s.cluster.name"], found["service.name"]) == (2, "blue", "shutdowns")
+    assert found["host.name"] == found["k8s.node.name"] != "another"

@@ -1,4 +1,4 @@
-"""docs/attributes.md has every attribute, and no attribute is there that nothing emits."""
+"""docs/attributes.md has every attribute, and docs/traces.md every span; no other one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry.semconv._incubating.attributes import (
+    error_attributes,
+    host_attributes,
+    k8s_attributes,
+    process_attributes,
+    service_attributes,
+)
 
 from ebbtide.events.base import TYPES, Order
 from ebbtide.otel import attributes as at
-from ebbtide.otel.logs import Logs
-from ebbtide.otel.span import Span
+from ebbtide.otel.span import POD_ROLE, REJECT_ROLE, ROOT_ROLE, WAVE_ROLE, Span
 from ebbtide.otel.traces.shutdown_trace import NEXT_BOOT
-from ebbtide.otel.traces.trace import ROOT as ROOT_SPAN
-from tests.otel import golden
-from tests.otel.node_story import node
-from tests.otel.records import documented
-from tests.otel.story import everything
+from tests.otel.records import DOCUMENTED, documented
 
 ROOT = Path(__file__).parents[3]
 #: Roles of a shutdown's orders.
@@ -28,48 +30,24 @@ ORDER_ROLES = {
     for kind in TYPES.values()
     if issubclass(kind, Order) and kind.span_role and kind.__module__ == "ebbtide.events.decisions"
 }
+CONVENTIONS = (error_attributes, host_attributes, k8s_attributes, process_attributes, service_attributes)
 EMITTERS = tuple((ROOT / "otel" / "traces").glob("*.py"))
 
 
-def test_the_page_is_current() -> None:
-    """docs/attributes.md is what docs/tools/write_attributes.py makes of the table of now."""
-    check = subprocess.run(
-        [sys.executable, "docs/tools/write_attributes.py", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert check.returncode == 0, check.stderr
-
-
-def test_every_row_is_emitted_somewhere() -> None:
-    """The projection uses every constant of the table, and knows no name that is not in it."""
-    names = {name: value for name, value in vars(at).items() if isinstance(value, str) and value in at.TABLE}
+def test_the_page_and_the_code_have_the_same_names() -> None:
+    """And OpenTelemetry's names are in the package of its conventions."""
+    constants = {name: value for name, value in vars(at).items() if name.isupper() and isinstance(value, str)}
+    del constants["SCHEMA_URL"]
+    assert {*constants.values(), *at.POD_COUNTS.values()} == set(DOCUMENTED)
     used = {
         node.attr
-        for path in (*EMITTERS, ROOT / "otel" / "logs.py")
+        for path in EMITTERS
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "at"
     }
-    assert set(names) <= used
-    assert {*names.values(), *at.POD_COUNTS.values()} == set(at.TABLE)
-
-
-def test_golden_exports_have_documented_attributes_and_all_of_them() -> None:
-    """The story of everything emits each row of the table, and each span of the page, with its type."""
-    told, seen = golden.of_stories(), set[str]()
-    for spans, resource in (*told, *golden.of_journal(golden.GOLDEN / "shutdown-v1")):
-        documented([*spans, spans[0]._replace(attributes=resource.attributes)])
-        seen |= {name for name, _ in resource.attributes}
-    for span in (span for spans, _ in told for span in spans):
-        pairs = (*span.events, *span.links)
-        seen |= {name for each in (span, *pairs) for name, _ in each.attributes}
-    logs = Logs()
-    for header, records in everything().steps:
-        seen |= {
-            name for record in logs.feed(header, records, golden.JOURNAL_ID) for name, _ in record.attributes
-        }
-    assert seen == set(at.TABLE)
+    assert set(constants) <= used
+    theirs = {value for module in CONVENTIONS for value in vars(module).values() if isinstance(value, str)}
+    assert {name for name in DOCUMENTED if not name.startswith("ebbtide.")} <= theirs
 
 
 @pytest.mark.parametrize("pair", [("ebbtide.nonsense", "x"), (at.WAVE, "1"), (at.LATE, 1), (at.WAVE, True)])
@@ -86,14 +64,18 @@ def test_the_traces_page_has_every_span() -> None:
         node
         for path in EMITTERS
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("begin", "point")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "span"
     )
     literal = {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
-    emitted = literal | {*ORDER_ROLES, ROOT_SPAN, NEXT_BOOT}
+    literal -= {"suspicion", "return", "proof", "last boot"}
+    emitted = literal | {*ORDER_ROLES, ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE, NEXT_BOOT}
     table = (ROOT / "docs" / "traces.md").read_text().partition("## The spans")[2].partition("## Links")[0]
     listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\|[^|]*\|", table, re.MULTILINE)))
     assert sorted(listed) == sorted(emitted)
-    stories = (*golden.of_story(), *golden.of_story(node()))
-    assert emitted == {span.name for spans, _ in stories for span in spans}
+
+
+def test_the_picture_of_the_documentation_is_current() -> None:
+    """docs/trace.svg is the demo's trace."""
+    assert (
+        subprocess.run([sys.executable, "docs/tools/picture_trace.py", "--check"], cwd=ROOT).returncode == 0
+    )
