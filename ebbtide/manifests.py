@@ -480,8 +480,7 @@ FILE_BYTES_MAX = 16 * 2**20
 #: For a running daemon: 250 pods from ``kubectl -o yaml``, in a file. Twice as many would delay a shutdown.
 LOCAL_BYTES_MAX = 2 * 2**20
 LOCAL_NODES_MAX = 100_000
-#: A folder may have one file a pod, for more pods than a node can run.
-FILES_MAX = 4096
+#: Of all files together; no node runs as many.
 PODS_MAX = 10_000
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
@@ -666,8 +665,6 @@ def _objects(document: Node) -> Iterator[tuple[str, Node]]:
     items = _value(document, "items")
     if not isinstance(items.value, list | None):
         raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
-    if len(items.value or ()) > PODS_MAX:
-        raise DocumentError(f"items has more than {PODS_MAX} entries: split it", items.line)
     for each in items.value or ():
         yield _kind_of(each, implied), each
 
@@ -712,14 +709,9 @@ def _in_folder(folder: Path) -> list[Path]:
     # Hidden files are unfinished copies and editors' files.
     try:
         found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
-        files = [
-            path for path in found if not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)
-        ]
+        return [path for path in found if not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)]
     except OSError as error:
         raise _unreadable(folder, error) from error
-    if len(files) > FILES_MAX:
-        raise ManifestError(one_line(f"{folder}: more than {FILES_MAX} manifests: name a smaller folder"))
-    return files
 
 
 def _unreadable(path: str | Path, error: Exception) -> ManifestError:
