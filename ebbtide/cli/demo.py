@@ -19,8 +19,8 @@ from ebbtide.cli.common.shared_options import output_option
 
 if TYPE_CHECKING:
     from ebbtide.daemon_status import DaemonStatus
+    from ebbtide.demo import DemoFolder
     from ebbtide.demo.demo_run import DemoResult
-    from ebbtide.demo.folder import DemoFolder
 
 EPILOG = """\b
 Examples:
@@ -45,7 +45,7 @@ def demo(journal: Path | None, output: str) -> int:
     """
     from ebbtide.cli.common.guard import Signalled
     from ebbtide.cli.common.saving import refuse_existing
-    from ebbtide.demo.folder import make_demo_folder
+    from ebbtide.demo import make_demo_folder
 
     if journal is not None:
         refuse_existing(journal, "--journal")

@@ -21,7 +21,7 @@ from ebbtide.config import load
 from ebbtide.daemon import Daemon
 from ebbtide.daemon_assembly import daemon_with_embedded_logind
 from ebbtide.daemon_status import DaemonStatus
-from ebbtide.demo.folder import DemoFolder
+from ebbtide.demo import DemoFolder
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodRejected, WaveStarted

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import ebbtide.demo as folders
 from ebbtide.actors.interfaces import Tell
 from ebbtide.cli import main
+from ebbtide.demo import DemoFolder
 from ebbtide.demo import demo_run as run
-from ebbtide.demo import folder as folders
 from ebbtide.demo.demo_run import DemoResult, DrawFunction, PodsUp
-from ebbtide.demo.folder import DemoFolder
 from ebbtide.events import bounds
 
 #: The line before which a program is ready, and how it says so. One pod has no handler and is ready at once.
