@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
+from msgspec import UNSET, UnsetType
+from rich.table import Table
+from rich.text import Text
 
+from ebbtide.cli.common.guard import DONE, NOT_SO
+from ebbtide.cli.common.output import STYLES, first_of_each, remark, show, show_json, table
 from ebbtide.cli.common.shared_options import (
     config_option,
     journal_option,
@@ -15,12 +21,12 @@ from ebbtide.cli.common.shared_options import (
     run_options,
     runtime_option,
 )
+from ebbtide.doctor.snapshot import Finding
+from ebbtide.events.record.format import visible
+from ebbtide.events.units import json_seconds, span, span_s
+from ebbtide.node import LocalNode
 from ebbtide.options import PROCESS
 
-if TYPE_CHECKING:
-    from ebbtide.doctor.snapshot import Finding, Snapshot
-
-DOCTOR_VERSION = 1
 MILLISECOND = 1_000_000
 
 EPILOG = """\b
@@ -58,15 +64,6 @@ def doctor(
 
     Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """
-    from rich.text import Text
-
-    from ebbtide.cli.common.guard import DONE, NOT_SO
-    from ebbtide.cli.common.output import remark, show, show_json
-    from ebbtide.doctor.gather import gather
-    from ebbtide.doctor.rules import examine
-    from ebbtide.events.record.format import visible
-    from ebbtide.node import LocalNode
-
     options = run_options(
         mode,
         cri=cri,
@@ -77,93 +74,102 @@ def doctor(
         runtime=runtime,
     )
     here = LocalNode(options)
-    snapshot = gather(here, measure=measure)
-    findings, node = examine(snapshot), snapshot.node
-    # Warnings alone do not fail it: a probe that is red on every cluster is soon read by nobody.
-    healthy = not any(finding.level == "critical" for finding in findings)
+    found, findings = diagnose(here, measure=measure)
     if output == "json":
-        told = document(findings, healthy) | {"mode": PROCESS if node is None else node.mode}
-        show_json(told | (measured_document(snapshot) if measure else {}))
+        show_json(found)
     else:
         print_findings(findings)
-        if measure:
-            print_measured(snapshot)
-        if node is not None:
-            show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
+        if not isinstance(found.budget, UnsetType) and not isinstance(found.measurements, UnsetType):
+            show_measured(found.budget, found.measurements)
+        if found.node is not None:
+            show(Text(visible(f"judged for mode {found.mode} of node {found.node}"), style="dim"))
     # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
     if here.source:
         remark(f"judged {here.source}")
-    return DONE if healthy else NOT_SO
+    return DONE if found.graceful else NOT_SO
 
 
-def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
-    """``kind: Diagnosis``; ``graceful`` false: a critical finding stops a graceful shutdown."""
-    return {
-        "kind": "Diagnosis",
-        "version": DOCTOR_VERSION,
-        "graceful": healthy,
-        "findings": [finding.document for finding in findings],
-    }
+class BudgetShown(msgspec.Struct, rename="camel"):
+    """``slack_seconds`` is null when graceful shutdown is off."""
+
+    holds: bool
+    overhead_seconds: float
+    slack_seconds: float | None
 
 
-def measured_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Further keys; ``slackSeconds`` is null when graceful shutdown is off."""
-    from ebbtide.doctor.rules import judge_budget
-    from ebbtide.events.units import json_seconds
+class MeasuredShown(msgspec.Struct, rename="camel"):
+    what: str
+    target: str
+    samples: int
+    median_ms: float
+    worst_ms: float
+    limit_ms: float
+    verdict: str
+    error: str | None
 
-    budget = judge_budget(snapshot)
-    return {
-        "budget": {
-            "holds": budget.holds,
-            "overheadSeconds": json_seconds(budget.overhead_ns),
-            "slackSeconds": json_seconds(budget.slack_ns),
-        },
-        "measurements": [
-            {
-                "what": each.what,
-                "target": each.target,
-                "samples": len(each.samples_ns),
-                "medianMs": each.median_ns / MILLISECOND,
-                "worstMs": each.worst_ns / MILLISECOND,
-                "limitMs": each.limit_ns / MILLISECOND,
-                "verdict": each.verdict,
-                "error": each.error or None,
-            }
+
+class Diagnosis(msgspec.Struct, rename="camel", tag_field="kind", tag="Diagnosis", kw_only=True):
+    """``graceful`` false: a critical finding stops a graceful shutdown."""
+
+    version: int = 1
+    graceful: bool
+    findings: list[dict[str, Any]]
+    mode: str
+    node: str | None
+    budget: BudgetShown | UnsetType = UNSET
+    measurements: list[MeasuredShown] | UnsetType = UNSET
+
+
+def diagnose(here: LocalNode, *, measure: bool) -> tuple[Diagnosis, list[Finding]]:
+    # Late: half of a short command's time is imports.
+    from ebbtide.doctor.gather import gather
+    from ebbtide.doctor.rules import examine, judge_budget
+
+    snapshot = gather(here, measure=measure)
+    findings, node = examine(snapshot), snapshot.node
+    found = Diagnosis(
+        # Warnings alone do not fail it: a probe that is red on every cluster is not read for long.
+        graceful=not any(finding.level == "critical" for finding in findings),
+        findings=[finding.document for finding in findings],
+        mode=PROCESS if node is None else node.mode,
+        node=None if node is None else node.name,
+    )
+    if measure:
+        overhead_ns, slack_ns = budget = judge_budget(snapshot)
+        found.budget = BudgetShown(budget.holds, overhead_ns / 1e9, json_seconds(slack_ns))
+        found.measurements = [
+            MeasuredShown(
+                each.what,
+                each.target,
+                len(each.samples_ns),
+                each.median_ns / MILLISECOND,
+                each.worst_ns / MILLISECOND,
+                each.limit_ns / MILLISECOND,
+                each.verdict,
+                each.error or None,
+            )
             for each in snapshot.measured
-        ],
-    }
+        ]
+    return found, findings
 
 
-def print_measured(snapshot: Snapshot) -> None:
-    from rich.text import Text
-
-    from ebbtide.cli.common.output import show, table
-    from ebbtide.doctor.rules import judge_budget
-    from ebbtide.events.units import span
-
-    rows = [
-        (each.what, each.target, *map(span, (each.median_ns, each.worst_ns, each.limit_ns)), each.verdict)
-        for each in snapshot.measured
-    ]
+def show_measured(budget: BudgetShown, measured: list[MeasuredShown]) -> None:
+    rows = []
+    for each in measured:
+        times = (round(ms * MILLISECOND) for ms in (each.median_ms, each.worst_ms, each.limit_ms))
+        rows.append((each.what, each.target, *map(span, times), each.verdict))
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
     show(table(headings, rows, right=("MEDIAN", "WORST", "LIMIT")))
-    budget = judge_budget(snapshot)
     verdict = "holds" if budget.holds else "does not hold"
-    room = "" if budget.slack_ns is None else f" of {span(budget.slack_ns)} granted beside them"
-    text = f"the budget {verdict}: beside the waves a shutdown needs {span(budget.overhead_ns)}{room}"
+    room = "" if budget.slack_seconds is None else f" of {span_s(budget.slack_seconds)} granted beside them"
+    text = f"the budget {verdict}: beside the waves a shutdown needs {span_s(budget.overhead_seconds)}{room}"
     show(Text(text, style="green" if budget.holds else "red"))
 
 
 def print_findings(
     findings: list[Finding], none: str = "ok: nothing stands in the way of a graceful shutdown"
 ) -> None:
-    """Each finding with its cure below it, the gravest first; ``none``: what is said where there is none."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from ebbtide.cli.common.output import STYLES, first_of_each, show
-    from ebbtide.events.record.format import visible
-
+    """Each finding with its cure below it, the gravest first; ``none``: the text without findings."""
     if not findings:
         show(Text(none, style="green"))
         return
