@@ -10,6 +10,7 @@ plane without its own API server.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,6 @@ def _workload(owner: Owner, metadata: Metadata) -> str:
 #: A manifest is a few KiB; a folder holds a handful.
 MANIFEST_BYTES_MAX = 1024 * 1024
 MANIFESTS_MAX = 250
-#: Between two looks without inotify.
-FOLDER_POLL_SECONDS = 30.0
 
 
 def read_manifests(path: Path, node: str) -> list[KnownPod]:
@@ -206,17 +205,9 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
 
 
 async def follow(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:
-    """Read now and whenever the folder changes, until cancelled."""
+    """Read now and whenever the folder changes, until cancelled. Raises OSError."""
     folder = path if path.is_dir() else path.parent
-    try:
-        watch: FolderWatch | None = FolderWatch([folder])
-    except OSError:
-        watch = None
-    try:
+    with closing(FolderWatch([folder])) as watch:
         while True:
             take(await trio.to_thread.run_sync(read_manifests, path, node, abandon_on_cancel=True))
-            with trio.move_on_after(FOLDER_POLL_SECONDS if watch is None else float("inf")):
-                await (trio.sleep_forever() if watch is None else watch.changed())
-    finally:
-        if watch is not None:
-            watch.close()
+            await watch.changed()
