@@ -100,27 +100,13 @@ CLOSING_LOOK_SECONDS, CLOSING_LOOKS_MAX = 0.005, 200
 READ_BUFFER_BYTES = 64 * 1024
 
 
-class Sending:
-    """Has a request's head left on a connection?"""
-
-    begun = False
-
-
-_sending: ContextVar[Sending | None] = ContextVar("_sending", default=None)
-
-
-@contextmanager
-def noticing_sent() -> Iterator[Sending]:
-    token = _sending.set(sending := Sending())
-    try:
-        yield sending
-    finally:
-        _sending.reset(token)
+#: Of the present call: not empty once a request's head has left on a connection.
+_sent: ContextVar[list[None] | None] = ContextVar("_sent", default=None)
 
 
 async def _note_sent(*ignored: object) -> None:
-    if (sending := _sending.get()) is not None:
-        sending.begun = True
+    if (sent := _sent.get()) is not None:
+        sent.append(None)
 
 
 async def _refuse_redirect(*ignored: object) -> NoReturn:
@@ -421,22 +407,22 @@ class ApiClient:
     ) -> api.Answer:
         """One call, repeated with fresh credentials where the server refused the old. Raises Unanswered."""
         headers = _request_headers(content_type, traceparent, accept)
-        with noticing_sent() as sending:
-            try:
-                with trio.move_on_after(seconds_max):
-                    used = self._credentials.access
-                    answer = await self._send(method, path, headers, body)
-                    if answer.code == UNAUTHORIZED:
-                        # Another call may have renewed them already.
-                        if self._credentials.access is used:
-                            await self._renew(refused=True)
-                        if self._credentials.access is not used:
-                            answer = await self._send(method, path, headers, body)
-                    return answer
-                raise _silent(method, path, seconds_max)
-            except api.Unanswered as error:
-                error.sent = sending.begun
-                raise
+        _sent.set(sent := list[None]())
+        try:
+            with trio.move_on_after(seconds_max):
+                used = self._credentials.access
+                answer = await self._send(method, path, headers, body)
+                if answer.code == UNAUTHORIZED:
+                    # Another call may have renewed them already.
+                    if self._credentials.access is used:
+                        await self._renew(refused=True)
+                    if self._credentials.access is not used:
+                        answer = await self._send(method, path, headers, body)
+                return answer
+            raise _silent(method, path, seconds_max)
+        except api.Unanswered as error:
+            error.sent = bool(sent)
+            raise
 
     async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> api.Answer:
         async def exchange() -> api.Answer:
