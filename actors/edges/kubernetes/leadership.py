@@ -122,12 +122,12 @@ class Leadership:
                     if self.holder != led:
                         self._tell(NOTICE, f"{self.holder} leads, and this replica waits")
                     ours = trio.current_time() >= self._free_at and await self._write(self._identity)
-                self._mended()
+                self._note()
                 if ours:
                     self._tell(NOTICE, f"{self._label} is ours: this replica leads")
                     return began
             except (api.Unanswered, _NotAllowed) as error:
-                self._trouble(error)
+                self._note(str(error))
             pause, free_in = self._pause(), self._free_at - trio.current_time()
             await trio.sleep(min(pause, free_in) if free_in > 0 else pause)
 
@@ -154,7 +154,7 @@ class Leadership:
                 # It may be ours with its answer lost: a second try shows that.
                 if await self._renew_once() or await self._renew_once():
                     term.deadline = began + RENEW_SECONDS
-                    self._mended()
+                    self._note()
             except _Lost:
                 by = f"{self.holder} has it" if self.holder else "it was taken away"
                 self._tell(WARNING, f"{self._label} is lost, {by}: this replica leads no longer")
@@ -162,7 +162,7 @@ class Leadership:
                 term.cancel()
                 return
             except (api.Unanswered, _NotAllowed) as error:
-                self._trouble(error)
+                self._note(str(error))
 
     async def _renew_once(self) -> bool:
         """False: try again. Raises _Lost, Unanswered, _NotAllowed."""
@@ -237,12 +237,10 @@ class Leadership:
             self._free_at = trio.current_time() + LEASE_SECONDS
         self._record, self.holder = record, record.holder
 
-    def _trouble(self, error: Exception) -> None:
-        if str(error) != self._problem:
-            self._tell(WARNING, f"{self._label} cannot be asked for: {error}")
-        self._problem = str(error)
-
-    def _mended(self) -> None:
-        if self._problem:
+    def _note(self, problem: str = "") -> None:
+        """Once, however long a problem lasts; empty: it is over."""
+        if problem and problem != self._problem:
+            self._tell(WARNING, f"{self._label} cannot be asked for: {problem}")
+        elif self._problem and not problem:
             self._tell(NOTICE, f"{self._label} can be asked for again")
-        self._problem = ""
+        self._problem = problem
