@@ -33,7 +33,7 @@ from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
 from ebbtide.replay.verify import Verification
 from ebbtide.replay.verify import verify as verify_history
 from ebbtide.replay.whatif.record import Changes
-from ebbtide.replay.whatif.whatif_run import Comparison, compare
+from ebbtide.replay.whatif.whatif_run import Comparison
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
 # A function here is called as its command is, and so is the module that it stands on: hence the other names
@@ -108,7 +108,7 @@ def what_if(
     """
     changes = Changes(settings=settings, pods=tuple(pods), grant_ns=grant_ns)
     history = shutdown.journal.history(logics=LOGICS)
-    return compare(decide(history, shutdown.account.first_seq, changes))
+    return decide(history, shutdown.account.first_seq, changes)
 
 
 def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:

@@ -232,7 +232,6 @@ UNITS_BY_HAND = {
     "ebbtide/config/durations.py": "Go's durations, as the configuration has them",
     "replay/advise.py": "a configuration's text, as one would write it",
     "ebbtide/supervisor.py": "runs as a file: it imports nothing of the project, and weighs little",
-    "ebbtide/cli/simulate_verb.py": "an option's value, as Go writes it",
     "events/units.py": "here it is",
 }
 

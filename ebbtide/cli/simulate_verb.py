@@ -9,7 +9,7 @@ import gc
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,7 +19,7 @@ from ebbtide import __version__
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.output import remark, show, show_json
 from ebbtide.cli.common.saving import refuse_existing
-from ebbtide.cli.common.shared_options import DURATION, local, output_option, pods_option
+from ebbtide.cli.common.shared_options import local, output_option, pods_option
 from ebbtide.cli.simulate_view import (
     Tally,
     outage_simulation_view,
@@ -40,8 +40,7 @@ Examples:
   ebbtide simulate
   ebbtide simulate --synthetic 110 --seed 7 --journal ./simulated
   ebbtide simulate --config /etc/ebbtide/config.yaml --pods pods/ --behaviour behaviour.yaml
-  ebbtide simulate --runs 1000 -o json | jq .broken
-  ebbtide simulate --mode api --api-lost-after 5s --journal ./simulated
+  ebbtide simulate --mode api --seeds 0..999 -o json | jq .broken
   ebbtide simulate --synthetic 30 --seeds 1..200 --calm --journal ./fleet
   ebbtide simulate --outage --seed 5 --journal ./outage && ebbtide replay report --journal ./outage
 
@@ -91,19 +90,12 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     help="How the pods behave and what happens to the node.  [default: drawn from the seed]",
 )
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), metavar="N", help="The seed.  [default: 0]")
-@click.option("--runs", type=click.IntRange(1, RUNS_MAX), metavar="N", help="So many seeds, from --seed on.")
 @click.option("--seeds", type=SeedRange(), metavar="A..B", help="These seeds, both included.")
 @click.option(
     "--mode",
     type=click.Choice(("auto", "api", "cri", "observe", "process")),
     help="The daemon's mode: a Kubernetes node with its kubelet and API server, or processes of its own."
     "  [default: process]",
-)
-@click.option(
-    "--api-lost-after",
-    type=DURATION,
-    metavar="DURATION",
-    help="The API server stops answering so long after the signal; with a node's --mode.",
 )
 @click.option(
     "--outage",
@@ -137,8 +129,8 @@ def simulate_command(output: str, **options: Any) -> int:
         refuse_existing(asked.journal, "--journal")
     if asked.outage:
         return _run_outage(asked, output)
-    if asked.runs is not None or asked.seeds is not None:
-        return _run_many(asked, wanted, output)
+    if asked.seeds is not None:
+        return _run_many(asked, wanted, asked.seeds, output)
     return _run_one(asked, wanted, output)
 
 
@@ -150,22 +142,11 @@ class SimulateOptions(NamedTuple):
     synthetic: int | None
     behaviour: Path | None
     seed: int | None
-    runs: int | None
     seeds: range | None
     outage: bool
     calm: bool
     mode: str | None
-    api_lost_after: int | None
     journal: Path | None
-
-    def all_seeds(self) -> Sequence[int]:
-        """Raises Refused."""
-        if self.seeds is not None:
-            if self.seed is not None or self.runs is not None:
-                raise Refused("--seeds says which seeds: leave --seed and --runs out")
-            return self.seeds
-        first = self.seed or 0
-        return range(first, first + (self.runs or 1))
 
     def refuse_for_outage(self) -> None:
         """Raises Refused."""
@@ -182,7 +163,6 @@ class SimulateOptions(NamedTuple):
             *(("--synthetic", str(self.synthetic)) if self.synthetic is not None else ()),
             *(("--behaviour", str(self.behaviour)) if self.behaviour is not None else ()),
             *(("--mode", self.mode) if self.mode is not None else ()),
-            *(("--api-lost-after", f"{self.api_lost_after}ns") if self.api_lost_after is not None else ()),
             *(("--outage",) if self.outage else ()),
             *(("--calm",) if self.calm else ()),
         ]
@@ -190,22 +170,19 @@ class SimulateOptions(NamedTuple):
 
     def wanted(self) -> SimulationRequest:
         """Read what the options name. Raises Refused, ConfigError, ManifestError, BehaviourError."""
+        if self.seeds is not None and self.seed is not None:
+            raise Refused("--seeds says which seeds: leave --seed out")
         if self.pods and self.synthetic is not None:
             raise Refused("--pods says which pods there are: leave --synthetic out")
         if self.behaviour is not None and self.calm:
             raise Refused("--behaviour says what goes wrong: leave --calm out")
         # In mode process there is no Kubernetes node to model; a file may bring one with it.
         mode: NodeMode = "" if self.mode in (None, "process") else cast(NodeMode, self.mode)
-        if self.api_lost_after is not None and not (mode or self.behaviour):
-            raise Refused(
-                "--api-lost-after is about a Kubernetes node: name its --mode auto, api, cri or observe"
-            )
         wanted = SimulationRequest(
             version=__version__,
             calm=self.calm,
             synthetic=SYNTHETIC_PODS if self.synthetic is None else self.synthetic,
             mode=mode,
-            api_lost_after_ns=self.api_lost_after,
         )
         if self.configs:
             # Only named files: this machine's own would change the journal of a seed.
@@ -234,7 +211,7 @@ BREACHES_SHOWN = 10
 
 def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
     # Simulate before writing: a failed run leaves no partial journal.
-    (seed,) = asked.all_seeds()
+    seed = asked.seed or 0
     simulated = simulate(wanted, seed)
     if asked.journal is not None:
         write_journal(asked.journal, simulated.files())
@@ -245,7 +222,7 @@ def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> 
 def _run_outage(asked: SimulateOptions, output: str) -> int:
     from ebbtide.replay.sim.sim_outage import simulate_outage
 
-    (seed,) = asked.all_seeds()
+    seed = asked.seed or 0
     simulated = simulate_outage(seed, __version__)
     if asked.journal is not None:
         write_journal(asked.journal, simulated.files())
@@ -271,9 +248,9 @@ def _report(
     return NOT_SO if simulated.breaches else DONE
 
 
-def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
+def _run_many(asked: SimulateOptions, wanted: SimulationRequest, seeds: range, output: str) -> int:
     gc.enable()  # a thousand runs would fill the memory
-    tally, seeds = Tally(), asked.all_seeds()
+    tally = Tally()
     began = reported = time.monotonic()
     for count, seed in enumerate(seeds):
         now = time.monotonic()

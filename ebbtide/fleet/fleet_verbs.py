@@ -143,7 +143,7 @@ def what_if_verb(settings: Settings) -> Verb[Decided]:
 
 def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
     from ebbtide.replay.whatif.record import Changes, Diverged, WrongChange
-    from ebbtide.replay.whatif.whatif_run import compare, what_if
+    from ebbtide.replay.whatif.whatif_run import what_if
 
     for shutdown in journal.shutdowns():
         account = shutdown.account
@@ -153,7 +153,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
             continue
         try:
             history = journal.history(logics=LOGICS)
-            found = compare(what_if(history, account.first_seq, Changes(settings=settings)))
+            found = what_if(history, account.first_seq, Changes(settings=settings))
         except (*OF_THE_READER, StoreFailed):
             raise
         except Diverged as problem:

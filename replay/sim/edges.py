@@ -268,7 +268,7 @@ class RuntimeEdge(SimulatedEdge):
         self._reported: dict[str, None] = dict.fromkeys(node.pods.begun)
         node.pods.watchers.append(self._exited)
         node.pods.restarted.append(self._restarted)
-        node.runtime.listeners.append(self._look_again)
+        node.runtime.turned.append(self._look_again)
         self.table = {
             decisions.TakeInventory: self._take_inventory,
             decisions.StartPod: self._start_pod,
@@ -334,13 +334,6 @@ class RuntimeEdge(SimulatedEdge):
         boxes = self._pods.of(uid)
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
 
-    def _over(self, uid: str, away: bool) -> bool:
-        return all(box.phase == "exited" for box in self._shown(uid, away))
-
-    def _runtime_is_away(self) -> bool:
-        since_ns = self._node.runtime.hung_since_ns
-        return since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
-
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod, which a shutdown reports if it asked for it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
@@ -370,7 +363,8 @@ class RuntimeEdge(SimulatedEdge):
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
         # A runtime that is recorded as away is not asked: the last list is reported.
-        away = order.refresh and self._runtime_is_away()
+        since_ns = self._node.runtime.hung_since_ns
+        away = order.refresh and since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
         if order.refresh and self._node.runtime.hung and not away:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:
@@ -386,7 +380,7 @@ class RuntimeEdge(SimulatedEdge):
                     yield from self._joined_again(self._pods.boxes[at])
         active = []
         for uid in self._pods.begun:
-            if self._over(uid, away):
+            if all(box.phase == "exited" for box in self._shown(uid, away)):
                 continue
             pod = self._as_it_is(uid, away)
             active.append(self._as_labels_say(pod) if self._node.untold else pod)
@@ -635,9 +629,9 @@ class KubernetesEdge(ApiServerEdge):
         self._kubelet = node.kubelet
         #: The key of the last announcement.
         self._announcing = ""
-        node.api.listeners.append(self._api_turned)
+        node.api.turned.append(self._api_turned)
         self._runtime_away = False
-        node.runtime.listeners.append(self._runtime_turned)
+        node.runtime.turned.append(self._runtime_turned)
         node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
         self._api_away = False
         #: Recorded as silent; None: not asked yet.

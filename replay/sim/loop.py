@@ -185,20 +185,11 @@ class Loop:
 
 # --- effects as scripts ------------------------------------------------------------------------
 
-# An order waits for its barrier, begins, and comes to its one outcome. What an edge does for an order is
-# written once, as a generator over the modelled node (`replay.sim.edges`):
-#
-#     def _release(self, order, late):
-#         yield self._draw_ns(100, 3000)          # the time it takes
-#         self._node.logind.close(STORE)          # what it does, at one instant
-#         yield TOUCH                             # here the daemon may die
-#         self._node.logind.close(self._daemon.number)
-#         return Outcome()
-#
-# A script knows no clock and no task. `Effects` runs scripts in virtual time, the tests' world runs them as
-# Trio tasks under the real runner. Both keep the same rules: one actor's orders begin in their order, a
-# `CancelOrder` overtakes, a cancelled effect ends as its canceller says, and after a restart every open order
-# is followed or ends unknown.
+# An order waits for its barrier, begins, and comes to its one outcome. Its script, a generator over the
+# modelled node (`replay.sim.edges`), yields the times that it takes, and acts in between. `Effects` runs
+# scripts in virtual time, the tests' world runs them as Trio tasks under the real runner. Both keep the same
+# rules: one actor's orders begin in their order, a `CancelOrder` overtakes, a cancelled effect ends as its
+# canceller says, and after a restart every open order is followed or ends unknown.
 
 
 class Outcome(NamedTuple):

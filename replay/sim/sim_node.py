@@ -274,15 +274,18 @@ class SimulatedPods:
 HIDDEN_PODS = 8
 
 
-class SimulatedRuntime:
-    """``waiting``: calls that it received while it hangs, for when it wakes up."""
+class Hanging:
+    """A component that may cease to answer. ``waiting``: calls that it received meanwhile, for when it wakes
+    up. ``turned``: called when it begins or ceases to hang.
+    """
 
-    def __init__(self, log: WorldLog, timer: Timer) -> None:
-        self._log, self._timer = log, timer
+    def __init__(self, log: WorldLog, timer: Timer, hangs: str, wakes: str, life: int = 0) -> None:
+        self._log, self._timer, self._life = log, timer, life
+        self._hangs, self._wakes = hangs, wakes
         #: None: it answers.
         self.hung_since_ns: int | None = None
         self.waiting: list[Callable[[], object]] = []
-        self.listeners: list[Callable[[], object]] = []
+        self.turned: list[Callable[[], object]] = []
 
     @property
     def hung(self) -> bool:
@@ -291,20 +294,25 @@ class SimulatedRuntime:
     def hang(self) -> None:
         if not self.hung:
             self.hung_since_ns = self._timer.now_ns
-            self._turn("runtime-hangs")
+            self._turn(self._hangs)
 
     def wake(self) -> None:
         if self.hung:
             self.hung_since_ns = None
-            self._turn("runtime-wakes")
+            self._turn(self._wakes)
             waiting, self.waiting = self.waiting, []
             for do in waiting:
                 do()
 
     def _turn(self, what: str) -> None:
-        self._log.note(what)
-        for listener in list(self.listeners):
+        self._log.note(what, life=self._life)
+        for listener in list(self.turned):
             listener()
+
+
+class SimulatedRuntime(Hanging):
+    def __init__(self, log: WorldLog, timer: Timer) -> None:
+        super().__init__(log, timer, "runtime-hangs", "runtime-wakes")
 
     def hides(self, box: SimulatedContainer) -> bool:
         """Whether no process of this container is on the node."""
@@ -335,7 +343,7 @@ HEARS_NS, NOTICES_NS, WRITES_NS = 20 * MS, 1000 * MS, 200 * MS
 AGAIN_NS = 10 * NS_PER_SECOND
 
 
-class Kubelet:
+class Kubelet(Hanging):
     """``reaches``: whether the API server answers it. ``changed``: called when it starts or stops."""
 
     def __init__(
@@ -349,15 +357,10 @@ class Kubelet:
         reaches: Callable[[], bool],
         runtime: SimulatedRuntime,
     ) -> None:
-        self._runtime = runtime
-        self._pods, self._timer, self._log, self._logind = pods, timer, log, logind
+        super().__init__(log, timer, "kubelet-hangs", "kubelet-wakes", KUBELET)
+        self._pods, self._logind, self._runtime = pods, logind, runtime
         self._faults, self._settings, self._reaches = faults, settings, reaches
         self.running = False
-        #: None: it does not hang.
-        self.hung_since_ns: int | None = None
-        self.waiting: list[Callable[[], object]] = []
-        #: Called when it begins or ceases to hang.
-        self.turned: list[Callable[[], object]] = []
         self.changed: list[Callable[[], object]] = []
         #: By UID: when each pod must be gone, deleted or in its own shutdown.
         self._until_ns: dict[str, int] = {}
@@ -395,27 +398,9 @@ class Kubelet:
         self._logind.close(KUBELET)
         self._notify()
 
-    @property
-    def hung(self) -> bool:
-        return self.hung_since_ns is not None
-
     def hang(self) -> None:
-        if self.running and not self.hung:
-            self.hung_since_ns = self._timer.now_ns
-            self._turn("kubelet-hangs")
-
-    def wake(self) -> None:
-        if self.hung:
-            self.hung_since_ns = None
-            self._turn("kubelet-wakes")
-            waiting, self.waiting = self.waiting, []
-            for do in waiting:
-                do()
-
-    def _turn(self, what: str) -> None:
-        self._log.note(what, life=KUBELET)
-        for listener in list(self.turned):
-            listener()
+        if self.running:
+            super().hang()
 
     def _notify(self) -> None:
         for listener in list(self.changed):
@@ -609,39 +594,27 @@ NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
-class ApiServer:
-    """The API server and the cluster's view of the node, over all processes of a boot.
-
-    ``listeners`` are called when it is lost, hangs, or is back. A hung server accepts connections and
-    requests and answers none; ``waiting``: requests for when it wakes up.
+class ApiServer(Hanging):
+    """The API server and the cluster's view of the node, over all processes of a boot. A hung server accepts
+    connections and requests and answers none; a lost one accepts none.
     """
 
-    def __init__(self, log: WorldLog, faults: Faults) -> None:
-        self._log, self._faults = log, faults
-        self.reachable = faults.api != "hangs"
-        self.hung = False
-        self.waiting: list[Callable[[], object]] = []
+    def __init__(self, log: WorldLog, timer: Timer, faults: Faults) -> None:
+        super().__init__(log, timer, "api-lost", "api-back")
+        self._faults, self._lost = faults, faults.api == "hangs"
         self.shown_ready = True
-        self.listeners: list[Callable[[], object]] = []
+
+    @property
+    def reachable(self) -> bool:
+        return not (self._lost or self.hung)
 
     def hang(self) -> None:
         if self.reachable:
-            self.hung = True
-            self.set_reachable(False)
-
-    def wake(self) -> None:
-        if self.hung:
-            self.hung = False
-            self.set_reachable(True)
-            waiting, self.waiting = self.waiting, []
-            for do in waiting:
-                do()
+            super().hang()
 
     def set_reachable(self, reachable: bool) -> None:
-        self.reachable = reachable
-        self._log.note("api-back" if reachable else "api-lost")
-        for listener in list(self.listeners):
-            listener()
+        self._lost = not reachable
+        self._turn("api-back" if reachable else "api-lost")
 
     @property
     def accepts(self) -> bool:
@@ -668,7 +641,7 @@ class SimulatedNode:
         self.logind = SimulatedLogind(
             log.note, timer, self._start_final_unit, faults.grant_ns, obeys_drop_in=obeys
         )
-        self.api = ApiServer(log, faults)
+        self.api = ApiServer(log, timer, faults)
         self.runtime = SimulatedRuntime(log, timer)
         self.kubelet = Kubelet(
             self.pods, timer, log, self.logind, faults, settings, lambda: self.api.reachable, self.runtime

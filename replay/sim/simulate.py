@@ -17,12 +17,11 @@ from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.system import System, as_checkpoint, restore, take_checkpoint
-from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Order, Record, Stamp
+from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.catalog import StoredFile
-from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
 from ebbtide.events.decisions import PROJECTION_VERSION, Leave
-from ebbtide.events.facts import ContainerExited, DaemonStarted, SettingsLoaded, StopRequested
+from ebbtide.events.facts import ContainerExited, SettingsLoaded, StopRequested
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
@@ -32,7 +31,6 @@ from ebbtide.events.segment import (
     Link,
     SegmentItem,
     WriterStart,
-    parse_header,
     segment_file_name,
 )
 from ebbtide.events.values import Pod, Settings
@@ -40,7 +38,7 @@ from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, RuntimeEdge, SimulatedEdge
 from ebbtide.replay.sim.invariants import Breach, breaches
-from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Script, Watching
+from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Watching
 from ebbtide.replay.sim.scenario import (
     AFTERMATH_NS,
     NEXT_BOOT_NS,
@@ -139,29 +137,6 @@ class MemorySource:
         return self._files[name][offset : offset + size]
 
 
-class UnsoundJournal(Exception):
-    """The bytes just written cannot be read: a defect of the journal's format; report it."""
-
-
-def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
-    """Every record, each header and frame verified. Faster than `events.reader.History`, which reads any
-    journal. Raises UnsoundJournal.
-    """
-    end = Link()
-    for name, data in files.items():
-        header, length = parse_header(data)
-        if header.link != end:
-            raise UnsoundJournal(f"{name} does not go on where the segment before it ends")
-        parsed = parse_frames(data, length, len(data), end.seq)
-        sealed = parsed.stop == STOP_TRAILER
-        if parsed.whole != len(parsed.records) or not (sealed or parsed.pos == len(data)):
-            raise UnsoundJournal(
-                f"{name}: {parsed.stop or 'the last step is not whole'} at byte {parsed.pos}"
-            )
-        yield from parsed.records
-        end = Link(header.segment, len(data), parsed.seq, data[-HASH_BYTES:])
-
-
 # One process of the daemon in virtual time: from its start to its leaving or its death.
 
 
@@ -214,29 +189,27 @@ class SimulatedDaemon:
 
     # --- its life --------------------------------------------------------------------------------
 
-    def first_facts(self) -> tuple[DaemonStarted, SettingsLoaded]:
-        """Its start and its configuration."""
-        plan, mode = self._plan, self._node.faults.mode or "simulate"
-        started = self._node.daemon_started(self.number, plan.version, mode, plan.node)
-        settings = replace(plan.settings, projection_version=PROJECTION_VERSION)
-        return started, SettingsLoaded(settings=settings, sources=plan.sources)
-
-    def open_orders(self) -> tuple[list[Order], bool]:
-        """Orders of earlier processes, and whether their userspace is this one."""
+    def start(self, loop: Loop) -> None:
+        """Report the start and the configuration. Follow running hooks of earlier processes; repeat their
+        other orders, or close them as unknown.
+        """
+        plan, node = self._plan, self._node
         state = cast(EpisodeState, self._system.slots[(EPISODE.name, "")].state)
-        same = (state.boot_id, state.userspace_id) == (self._node.boot_id, self._node.userspace_id)
-        return [opened.order for opened in self._system.open_orders.values()], same
-
-    def adopt(self, orders: Sequence[Order], *, same_userspace: bool) -> None:
-        """Follow running hooks; repeat other orders or close them as unknown."""
-
-        def follow(order: Order) -> Script | None:
-            return self._owners[type(order)].adopt(order, self._redo)
-
-        self.effects.adopt(orders, follow, same_userspace=same_userspace)
-        self.runtime.look(self._node.exits_recorded)
+        same = (state.boot_id, state.userspace_id) == (node.boot_id, node.userspace_id)
+        orders = [opened.order for opened in self._system.open_orders.values()]
+        loop.awake = True
+        mode = node.faults.mode or "simulate"
+        loop.admit(node.daemon_started(self.number, plan.version, mode, plan.node))
+        self.effects.adopt(
+            orders,
+            lambda order: self._owners[type(order)].adopt(order, self._redo),
+            same_userspace=same,
+        )
+        self.runtime.look(node.exits_recorded)
         if self._cluster is not None:
             self._cluster.look()
+        settings = replace(plan.settings, projection_version=PROJECTION_VERSION)
+        self._agenda.after(0, SettingsLoaded(settings=settings, sources=plan.sources))
 
     def stopping(self) -> StopRequested:
         """SIGTERM of a service manager that goes down; the unit may extend its time."""
@@ -292,7 +265,10 @@ class Machine:
         if node.is_down:
             soft = node.kind == "soft-reboot" and not node.powered_off
             self._boot(
-                self._agenda.now_ns + OFF_NS if soft else NEXT_UPTIME_NS, OFF_NS, self._next_boot, soft
+                self._agenda.now_ns + OFF_NS if soft else NEXT_UPTIME_NS,
+                OFF_NS,
+                lambda _: self._agenda.now_ns + NEXT_BOOT_NS,
+                soft,
             )
         return self
 
@@ -377,9 +353,6 @@ class Machine:
         if self.life is not None:
             self.life.runtime.appeared(node.pods.plans[uid].pod)
 
-    def _next_boot(self, node: SimulatedNode) -> int:
-        return self._agenda.now_ns + NEXT_BOOT_NS
-
     def _down(self) -> None:
         """The machine is off: drop its future."""
         self._bury("crash", "the machine is down")
@@ -401,12 +374,7 @@ class Machine:
         self.lives.append(life)
         identity = Identity(self.plan.node, self.machine_id, node.boot_id, self.plan.version)
         self.journal.begin(identity, self.system, self._loop.stamp)
-        orders, same = life.open_orders()
-        started, loaded = life.first_facts()
-        self._loop.awake = True
-        self._loop.admit(started)
-        life.adopt(orders, same_userspace=same)
-        self._agenda.after(0, loaded)
+        life.start(self._loop)
         self.log.note("ready", life=number)
 
     def answer(self, records: Sequence[Record]) -> None:
@@ -473,11 +441,10 @@ def check_run(machine: Machine) -> list[Breach]:
 
 def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
     """The written bytes read back and replay."""
-    replayer = Replayer()
-    try:
-        replayer.feed(read_journal_back(journal.files()))
-    except UnsoundJournal as error:
-        return [Breach("the_journal_is_sound", str(error))]
+    replayer, history = Replayer(), History([journal.source()])
+    replayer.feed(history.raw())
+    if history.verdict.state != "intact":
+        return [Breach("the_journal_is_sound", history.verdict.banner)]
     divergence = replayer.finish()
     if divergence is None:
         return []
@@ -531,7 +498,6 @@ class SimulationRequest(NamedTuple):
     version: str = "0"
     #: Of a Kubernetes node's daemon; empty: there is none.
     mode: NodeMode = ""
-    api_lost_after_ns: int | None = None
 
 
 class Simulated(NamedTuple):
@@ -568,9 +534,6 @@ def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
         faults = drawing.draw_node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
     elif wanted.mode:
         faults = faults._replace(mode=wanted.mode)
-    # What was asked for has the last word over what was drawn.
-    if wanted.api_lost_after_ns is not None:
-        faults = faults._replace(api_lost_after_ns=wanted.api_lost_after_ns, api_back_after_ns=None)
     return SimulationPlan(
         settings=wanted.settings,
         sources=wanted.sources,

@@ -81,10 +81,13 @@ class BootView:
         for seen in boot.seen:
             self._by_what.setdefault((seen.what,), []).append(seen)
             self._by_box.setdefault((seen.uid, seen.container), []).append(seen)
+        self._episodes: dict[int, list[Record]] = {}
         for record in boot.records:
             self._by_type.setdefault(type(record.event), []).append((record, record.event))
-        self.ended_ns = self._first_ns("down")
-        self.stopping_ns = self._first_ns("stopping", "down")
+            if record.episode:
+                self._episodes.setdefault(record.episode, []).append(record)
+        self.ended_ns = self.of("down")[0].at_ns
+        self.stopping_ns = self.of("stopping", "down")[0].at_ns
         self.served: list[Served] = []
         ready: dict[int, int] = {}
         for seen in self.of("ready", "crash", "left"):
@@ -106,7 +109,6 @@ class BootView:
         self._plans: dict[str, list[tuple[Record, PodPlanned]]] = {}
         for record, event in self.events(PodPlanned):
             self._plans.setdefault(event.pod.uid, []).append((record, event))
-        self._episodes = _episodes(boot.records)
         #: The journal left the disk in this boot: the next boot may know less.
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
         #: The journal had no place or was unreadable: even this boot's daemons know less.
@@ -122,9 +124,6 @@ class BootView:
         for served in self.served:
             for from_ns, to_ns in zip(times_ns[::2], times_ns[1::2], strict=False):
                 yield max(from_ns, served.from_ns), min(to_ns, served.to_ns)
-
-    def _first_ns(self, *whats: str) -> int:
-        return self.of(*whats)[0].at_ns
 
     def _by_uid(self, kind: type[EventT]) -> dict[str, list[tuple[int, Any]]]:
         found: dict[str, list[tuple[int, Any]]] = {}
@@ -260,14 +259,6 @@ class BootView:
     def episodes(self) -> dict[int, list[Record]]:
         """The records of each shutdown of this boot."""
         return self._episodes
-
-
-def _episodes(records: Sequence[Record]) -> dict[int, list[Record]]:
-    found: dict[int, list[Record]] = {}
-    for record in records:
-        if record.episode:
-            found.setdefault(record.episode, []).append(record)
-    return found
 
 
 # Text of a breach: containers by name, times in seconds of world time.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,8 +21,8 @@ from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System, as_checkpoint, restore
 from ebbtide.events import decisions
-from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order
-from ebbtide.events.codec import RawRecord, decode_event
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order, Record
+from ebbtide.events.codec import RawRecord, decode_event, decode_record
 from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerExited,
@@ -81,40 +81,18 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 # --- the record as it is ----------------------------------------------------------------------------
 
 
-class RecordedEvent(NamedTuple):
-    """``cause`` 0: a fact. Marks are left out."""
-
-    seq: int
-    mono_ns: int
-    cause: int
-    episode: int
-    event: Event
-
-
-class InEpisode(Protocol):
-    """Any kind of record."""
-
-    @property
-    def cause(self) -> int: ...
-    @property
-    def episode(self) -> int: ...
-
-
-EachRecord = TypeVar("EachRecord", bound=InEpisode)
-
-
-def own_events(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
+def own_events(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
     """Records of this shutdown. The fact of a step that ends one and opens the next belongs to both."""
     return (each for each in events if not each.cause or each.episode in (0, first_seq))
 
 
-def up_to_next(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
+def up_to_next(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
     """Without the last step's decisions for the shutdown that it opens."""
     return (each for each in events if not each.cause or each.episode <= first_seq)
 
 
 class RecordedShutdown(NamedTuple):
-    """Times are monotonic nanoseconds of its boot.
+    """Times are monotonic nanoseconds of its boot. ``events``: without marks; a fact has no cause.
 
     ``late``: by deadline, when its tick was admitted, and its place at that instant: 2 × the sequence number,
     or one more for "after that fact".
@@ -126,16 +104,16 @@ class RecordedShutdown(NamedTuple):
     signal_ns: int
     last_ns: int
     wall_offset_ns: int
-    events: tuple[RecordedEvent, ...]
+    events: tuple[Record, ...]
     late: dict[int, tuple[int, int]]
 
     @property
-    def facts(self) -> Iterator[RecordedEvent]:
+    def facts(self) -> Iterator[Record]:
         """Without ticks."""
         return (each for each in self.events if not each.cause and not isinstance(each.event, Tick))
 
     @property
-    def own(self) -> Iterator[RecordedEvent]:
+    def own(self) -> Iterator[Record]:
         """Without the end of a shutdown that the first step ended."""
         return own_events(self.events, self.first_seq)
 
@@ -196,16 +174,14 @@ def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown
         raise WrongChange("this is an outage; what would have been can be asked of shutdowns only")
     state = cast(EpisodeState, replayer.system.slots[(EPISODE, "")].state)
     home = (state.boot_id, state.userspace_id)
-    events: list[RecordedEvent] = []
+    events: list[Record] = []
     late: dict[int, tuple[int, int]] = {}
     step: list[RawRecord] | None = first
     while step is not None and (step is first or not _is_after(step, first_seq, home)):
         fact, due_ns = step[0], replayer.system.next_deadline_ns()
         feed(step)
-        for raw in up_to_next(step, first_seq):
-            event = decode_event(raw.tag, raw.payload)
-            if not isinstance(event, Mark):
-                events.append(RecordedEvent(raw.seq, raw.mono_ns, raw.cause, raw.episode, event))
+        mine = up_to_next(map(decode_record, step), first_seq)
+        events += [each for each in mine if not isinstance(each.event, Mark)]
         if due_ns is not None and due_ns <= fact.mono_ns:
             late[due_ns] = (fact.mono_ns, 2 * fact.seq + (fact.tag != Tick.__name__))
         step = next(found, None) if fact.episode == first_seq else None
@@ -507,7 +483,7 @@ class RecordedBehaviour:
 
 def fact_editor(
     shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None
-) -> Callable[[RecordedEvent], ChangedFact]:
+) -> Callable[[Record], ChangedFact]:
     """Makes each recorded fact as changed; ``grant_ns`` None: as recorded.
 
     Replaces recorded pods by label. New pods join the last part of each listing.
@@ -526,7 +502,7 @@ def fact_editor(
     added = tuple(pod for label, pod in given.items() if label not in recorded)
     settings, granted_ns = shutdown.settings, shutdown.grant_ns
 
-    def edit(played: RecordedEvent) -> ChangedFact:
+    def edit(played: Record) -> ChangedFact:
         event, moved_ns = cast(Fact, played.event), 0
         if isinstance(event, InventoryTaken) and given:
             pods = tuple(given.get(pod.label, pod) for pod in event.pods)

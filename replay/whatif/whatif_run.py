@@ -3,7 +3,7 @@
 The two runs span what the record leaves open (`replay.whatif.world`). A container or hook with only a known
 bound ends just after it in the hopeful run, and never by itself in the grim one. Results that agree are
 certain; totals are the interval between the runs. It is no guarantee for every mixture of the unknown times.
-Without changes both runs are the record, event by event (`WhatIf.is_same`).
+Without changes both runs are the record, event by event (`Comparison.is_same`).
 """
 
 from __future__ import annotations
@@ -90,35 +90,10 @@ class Run(NamedTuple):
 
     records: tuple[Record, ...]
     outline: Outline
-    evidence: Evidence
     world: RecordedWorld
 
 
-class WhatIf(NamedTuple):
-    """The record (``then``) and the two runs under ``changes``."""
-
-    shutdown: RecordedShutdown
-    changes: Changes
-    then: Outline
-    hopeful: Run
-    grim: Run
-    assumptions: tuple[Assumption, ...]
-
-    @property
-    def is_same(self) -> bool:
-        """Both runs are the record."""
-        recorded = [(each.mono_ns, each.event) for each in self.shutdown.events]
-        return all(
-            recorded == [(each.mono_ns, each.event) for each in run.records]
-            for run in (self.hopeful, self.grim)
-        )
-
-    def support(self, uid: str) -> Support:
-        """How well the record supports the result for a pod."""
-        return weakest(run.evidence.of(uid) for run in (self.hopeful, self.grim))
-
-
-def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
+def what_if(history: History, first_seq: int, changes: Changes) -> Comparison:
     """The shutdown that begins at record ``first_seq``, under ``changes``.
 
     Raises WrongChange; what `replay.whatif.record.read_recorded_shutdown` raises.
@@ -126,7 +101,7 @@ def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
     return run_again(read_recorded_shutdown(history, first_seq), changes)
 
 
-def run_again(shutdown: RecordedShutdown, changes: Changes) -> WhatIf:
+def run_again(shutdown: RecordedShutdown, changes: Changes) -> Comparison:
     """The same for a record that is read already. Raises WrongChange."""
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
     seen = RecordedBehaviour(shutdown, changes, grant_ns)
@@ -134,8 +109,15 @@ def run_again(shutdown: RecordedShutdown, changes: Changes) -> WhatIf:
         _run_once(shutdown, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False)
     )
     then = outline(((each.mono_ns, each.event) for each in shutdown.own), shutdown.signal_ns)
-    assumed = (*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, grim))
-    return WhatIf(shutdown, changes, then, hopeful, grim, assumed)
+    recorded = [(each.mono_ns, each.event) for each in shutdown.events]
+    return _compare(
+        (then, hopeful.outline, grim.outline),
+        (hopeful.world.evidence, grim.world.evidence),
+        is_same=all(
+            recorded == [(each.mono_ns, each.event) for each in run.records] for run in (hopeful, grim)
+        ),
+        assumptions=(*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, grim)),
+    )
 
 
 def _run_once(
@@ -172,7 +154,7 @@ def _run_once(
     happened = tuple(each for each in mine if not isinstance(each.event, Mark))
     own_records = own_events(happened, shutdown.first_seq)
     folded = outline(((each.mono_ns, each.event) for each in own_records), shutdown.signal_ns)
-    return Run(happened, folded, world.evidence, world)
+    return Run(happened, folded, world)
 
 
 def _set_up(shutdown: RecordedShutdown, changes: Changes) -> tuple[System, list[Record]]:
@@ -324,7 +306,9 @@ class WaveSide(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """``total``: from the signal to the release, or to the end of a cancelled shutdown."""
+    """The record (``then``) and the two runs. ``is_same``: both runs are the record. ``total``: from the
+    signal to the release, or to the end of a cancelled shutdown.
+    """
 
     then: Outline
     hopeful: Outline
@@ -339,32 +323,31 @@ class Comparison(NamedTuple):
         return tuple(pod for pod in self.pods if pod.change == change)
 
 
-def compare(found: WhatIf) -> Comparison:
+def _compare(
+    runs: tuple[Outline, Outline, Outline],
+    evidence: tuple[Evidence, Evidence],
+    *,
+    is_same: bool,
+    assumptions: tuple[Assumption, ...],
+) -> Comparison:
     """Pods in the order of the recorded plan, new ones last; waves by priority."""
-    then, hopeful, grim = found.then, found.hopeful.outline, found.grim.outline
+    then, hopeful, grim = runs
     # Waves of one priority keep their order.
     sides: dict[tuple[int, int], list[WaveRecord | None]] = {}
-    for side, run in enumerate((then, hopeful, grim)):
+    for side, run in enumerate(runs):
         seen: dict[int, int] = {}
         for wave in run.waves:
             nth = seen[wave.priority] = seen.get(wave.priority, -1) + 1
             sides.setdefault((wave.priority, nth), [None, None, None])[side] = wave
     wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
     pod_sides = []
-    for uid in dict.fromkeys(uid for each in (then, hopeful, grim) for uid in each.pods):
+    for uid in dict.fromkeys(uid for run in runs for uid in run.pods):
         pods = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
         need = None if pods[0] is None else _need_of(pods[0], then.last_ns)
-        pod_sides.append(PodSide(*pods, need, found.support(uid), _pod_change(*pods)))
-    return Comparison(
-        then=then,
-        hopeful=hopeful,
-        grim=grim,
-        is_same=found.is_same,
-        total=Interval(hopeful.total_ns, grim.total_ns),
-        waves=tuple(wave_sides),
-        pods=tuple(pod_sides),
-        assumptions=found.assumptions,
-    )
+        support = weakest(each.of(uid) for each in evidence)
+        pod_sides.append(PodSide(*pods, need, support, _pod_change(*pods)))
+    total = Interval(hopeful.total_ns, grim.total_ns)
+    return Comparison(*runs, is_same, total, tuple(wave_sides), tuple(pod_sides), assumptions)
 
 
 def took_ns(pod: PodRecord) -> int | None:

@@ -1,7 +1,5 @@
 """What an outage in which nothing moves asks of the API server: a hundred at once may ask 20 times a second.
 
-    python -m tests.outage_world.load
-
 The core with one node, two sources of proof that answer after 0.3 s and 1.2 s, and the journal's pace
 (`actors.edges.kubernetes.config_maps`): what is created at once, what gathers first, and the looks.
 """
@@ -122,11 +120,3 @@ class Load:
             case o.SetTaint() if self.stuck == "refused":
                 result = "failed"
         return self._after(50, OrderEnded(key=order.key, result=result, reason="503"))
-
-
-if __name__ == "__main__":
-    for stuck in EVERY_WAY:
-        load = Load(stuck, 120)
-        told = [f"{load.per_second(minute):.1f}" for minute in (0, 1, 2, 10)]
-        later = sum(load.per_second(minute) for minute in range(90, 120)) / 30
-        print(f"{stuck:9} requests a second in minutes 1, 2, 3, 11: {', '.join(told)}; later {later:.1f}")

@@ -37,7 +37,7 @@ from ebbtide.replay.replayer import Divergence
 from ebbtide.replay.sim.scenario import Draws
 from tests.world.clock import sleep_ns
 from tests.world.edge import LogindEdge, RuntimeEdge, StatusEdge
-from tests.world.gate import GatedStorage
+from tests.world.gate import Gated
 from tests.world.node import Node
 
 #: No socket: what people ask comes over `Life.hurry` and `Life.release`.
@@ -173,7 +173,7 @@ class Life:
     async def run(self, storages: Sequence[Storage]) -> str:
         """Returns why it ended; "crashed" when it was killed or fell over an exception."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._main, [GatedStorage(self, storage) for storage in storages])
+            nursery.start_soon(self._main, [cast(Storage, Gated(self, storage)) for storage in storages])
         self._bury()
         return self.reason or "crashed"
 

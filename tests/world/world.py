@@ -18,7 +18,6 @@ from ebbtide.replay.sim.sim_node import Happening, WorldLog
 from tests.world.clock import Clock, sleep_ns, world_ns
 from tests.world.daemon import OWNER, Life
 from tests.world.disks import Disks
-from tests.world.misfortunes import ACTS
 from tests.world.node import Node
 from tests.world.scenario import Act, BootPlan, Scenario
 
@@ -195,4 +194,44 @@ class World:
 
     async def _act(self, node: Node, act: Act) -> None:
         await sleep_ns(act.at_ns)
-        await ACTS[act.what](self, node, act)
+        life = self.life
+        match act.what:
+            case "shutdown":
+                node.logind.shutdown(act.kind)
+            case "cancel":
+                node.logind.cancel()
+            case "logind-restart":
+                node.logind.restart(act.value, bool(act.text))
+            case "bus-loss":
+                node.logind.disconnect()
+            case "wall-step":
+                node.clock.wall_step_ns += act.value
+                node.log.note("wall-step", detail=f"{act.value / NS_PER_SECOND:g}")
+            case "hurry" if life is not None and self.scenario.pods:
+                pod = self.scenario.pods[act.value % len(self.scenario.pods)].pod
+                node.log.note("hurry", pod.uid)
+                await life.hurry(pod.uid)
+            case "release" if life is not None:
+                await life.release()
+            case "reload":
+                self.settings = self.scenario.other_settings
+                node.log.note("reload")
+                if life is not None:
+                    life.signal("HUP")
+            case "crash" if life is not None:
+                life.crash("by the scenario")
+            case "power-cut":
+                node.cut_power()
+            case "unit-stop" if life is not None and not node.stopping:
+                # ``systemctl restart``: the unit alone is stopped, and started again a little later.
+                node.log.note("unit-stop")
+                life.signal("TERM")
+            case "force":
+                node.stop("reboot")
+            case "disk-fault":
+                node.log.note("disk-fault", detail=self.disks.fault(act.value))
+            case "runtime-hang" | "api-hang":
+                hanging = node.runtime if act.what == "runtime-hang" else node.api
+                hanging.hang()
+                if act.value:  # else for good
+                    node.timer.later(act.value, hanging.wake)

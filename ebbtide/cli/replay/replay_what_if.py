@@ -26,8 +26,7 @@ from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
-from ebbtide.replay.whatif.whatif_run import compare
-from ebbtide.replay.whatif.whatif_run import what_if as decide
+from ebbtide.replay.whatif.whatif_run import what_if
 
 EPILOG = """\b
 Examples:
@@ -85,7 +84,7 @@ def what_if_command(
     ]
     history = open_journal(journals, logics=LOGICS)
     try:
-        found = compare(decide(history, shutdown.first_seq, changes))
+        found = what_if(history, shutdown.first_seq, changes)
     except WrongChange as error:
         raise Refused(str(error)) from None
     except Diverged as error:

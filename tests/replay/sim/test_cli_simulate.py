@@ -47,14 +47,12 @@ def test_json(run: Run, tmp_path: Path) -> None:
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     """Its means and its hand-over are said, and its journal is one that verifies as any."""
     journal = tmp_path / "journal"
-    arguments = ("--mode", "api", "--calm", "--api-lost-after", "3s", "--seed", "7", "-o", "json")
+    arguments = ("--mode", "api", "--calm", "--seed", "7", "-o", "json")
     code, out, _ = run(*arguments, "--journal", journal)
     assert code == 0
     (shutdown, *_) = json.loads(out)["shutdowns"]
     assert (shutdown["means"], shutdown["handedOver"]) == ("api", True)
-    assert json.loads(out)["command"] == (
-        "ebbtide simulate --mode api --api-lost-after 3000000000ns --calm --seed 7"
-    )
+    assert json.loads(out)["command"] == "ebbtide simulate --mode api --calm --seed 7"
     assert guarded(["replay", "verify", "--journal", str(journal)]) == 0
 
 
@@ -63,13 +61,12 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     [
         (("--seeds", "9..3"), "write it like 1..200"),
         (("--seeds", "x"), "'x' is no range of seeds"),
-        (("--seeds", "1..2", "--seed", "3"), "leave --seed and --runs out"),
+        (("--seeds", "1..2", "--seed", "3"), "leave --seed out"),
         (("--pods", "x", "--synthetic", "3"), "leave --synthetic out"),
         (("--behaviour", "/nonexistent/b.yaml"), "cannot read /nonexistent/b.yaml: No such file"),
         (("--behaviour", "b", "--calm"), "leave --calm out"),
         (("--pods", "/nonexistent"), "/nonexistent"),
         (("--synthetic", "-1"), "--synthetic"),
-        (("--api-lost-after", "5s"), "name its --mode auto, api, cri or observe"),
         (("--config", "/nonexistent/c.yaml"), "cannot read /nonexistent/c.yaml"),
     ],
 )

@@ -7,17 +7,18 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from msgspec.structs import force_setattr
 
 from ebbtide.actors import container
-from ebbtide.events.base import NS_PER_SECOND, Record
-from ebbtide.events.decisions import PodEnded, ReleaseLock
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import PodEnded, ReleaseLock, WaveStarted
 from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
 from ebbtide.replay.sim.sim_node import Happening
-from ebbtide.replay.sim.simulate import Machine, SimulationRequest, check_run, plan_of, simulate
+from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, plan_of, simulate
 from tests.conftest import Sample
 
-#: About 12 ms each; more by hand: ebbtide simulate --runs 100000
+#: About 12 ms each; more by hand: ebbtide simulate --seeds 0..99999
 SEEDS, PARTS = 600, 6
 #: Sampled, one of so many; it has no divisor in common with the 40 sizes, so that each of them comes.
 ONE_OF = 7
@@ -103,30 +104,18 @@ def wave_too_soon(machine: Machine) -> None:
     """Somebody of a later wave was hurried before a lower one was over."""
     seen = machine.log.seen
     signals = [index for index, each in enumerate(seen) if each.what == "signal"]
-    uids = {wave.index: wave.pods for account in simulate_accounts(machine) for wave in account.waves}
+    accounts = Simulated(0, machine, []).shutdown_records()
+    uids = {wave.index: wave.pods for account in accounts for wave in account.waves}
     first_uid = next(uid for uid in (seen[index].uid for index in signals) if uid in uids[0])
     exit_at = next(i for i, each in enumerate(seen) if each.what == "exit" and each.uid == first_uid)
     last = seen[signals[-1]]
     late = seen[exit_at]._replace(at_ns=last.at_ns + NS_PER_SECOND)
     seen[exit_at] = late
+    # Waves with all the time in the world.
     for booted in machine.boots:
         for record in booted.records:
-            _postpone(record)
-
-
-def _postpone(record: Record) -> None:
-    """Waves with all the time in the world: so nobody of a later one may begin."""
-    from msgspec.structs import force_setattr
-
-    if type(record.event).__name__ == "WaveStarted":
-        force_setattr(record.event, "deadline_ns", 1 << 60)
-
-
-def simulate_accounts(machine: Machine) -> list:  # type: ignore[type-arg]
-    from ebbtide.events.reader import History
-    from ebbtide.events.record.episodes import shutdown_records
-
-    return list(shutdown_records(History([machine.journal.source()])))
+            if isinstance(record.event, WaveStarted):
+                force_setattr(record.event, "deadline_ns", 1 << 60)
 
 
 def no_fate(machine: Machine) -> None:

@@ -19,8 +19,6 @@ from ebbtide.replay.whatif.whatif_run import (
     Interval,
     Outline,
     PodSide,
-    WhatIf,
-    compare,
     outline,
     run_again,
 )
@@ -67,11 +65,8 @@ class Recorded(NamedTuple):
     def source(self) -> Source:
         return self.machine.journal.source()
 
-    def ask(self, **changes: object) -> WhatIf:
+    def ask(self, **changes: object) -> Comparison:
         return run_again(self.shutdown, Changes(**changes))  # type: ignore[arg-type]
-
-    def compare(self, **changes: object) -> Comparison:
-        return compare(self.ask(**changes))
 
     def truth(self, settings: Settings) -> Outline:
         """The same node, with the same manners, under other settings."""

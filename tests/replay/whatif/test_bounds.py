@@ -14,7 +14,7 @@ from tests.replay.whatif.bed import SECOND, Recorded, behaves, is_in, pod, recor
 def test_a_killed_pod_needed_more_than_it_had() -> None:
     """Killed at 20 s, and given 40 s now: it may end just after 20 s, or be killed at 40 s."""
     known = record([behaves(pod("stuck"), None), behaves(pod("web"), 3)])
-    found = known.compare(settings=settings(low=40))
+    found = known.ask(settings=settings(low=40))
     stuck = side(found, "stuck")
     assert stuck.need == PodNeed(20 * SECOND, at_least=True)
     assert (stuck.outcomes, stuck.change) == (("graceful", "killed"), "perhaps-saved")
@@ -33,7 +33,7 @@ def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     slow = behaves(pod("slow"), 15)
     slow = slow._replace(containers={"main": slow.containers["main"]._replace(reap_ns=reap_ns)})
     known = record([slow])
-    found = known.compare(settings=settings(5, 3))
+    found = known.ask(settings=settings(5, 3))
     row, truth = side(found, "slow"), known.truth(settings(5, 3))
     assert row.support == ("assumed", "the record does not show how long SIGKILL takes for main")
     assert (
@@ -54,8 +54,8 @@ def in_its_hook() -> Recorded:
 def test_an_exit_in_a_hook_belongs_to_the_hook() -> None:
     """It comes as long after the hook's begin; cut before that, it is anybody's guess between the two."""
     known = in_its_hook()
-    assert side(known.compare(settings=settings(low=15)), "web").support.level == "observed"
-    cut = side(known.compare(settings=settings(low=3)), "web")
+    assert side(known.ask(settings=settings(low=15)), "web").support.level == "observed"
+    cut = side(known.ask(settings=settings(low=3)), "web")
     assert cut.support.level == "bound"
     low, high = cut.now(took_ns)
     assert low is not None

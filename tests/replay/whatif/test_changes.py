@@ -25,14 +25,14 @@ def level(found: Comparison, name: str) -> str:
 
 def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded) -> None:
     """14 s for waves of 20 s and 10 s: 4 s and 10 s."""
-    found = known.compare(grant_ns=14 * SECOND)
+    found = known.ask(grant_ns=14 * SECOND)
     assert [wave.grim.period_ns for wave in found.waves if wave.grim] == [4 * SECOND, 10 * SECOND]
     assert (found.then.grant_ns, found.grim.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:
     """Nobody knows how it stops: at once, or not even with SIGKILL. It is neither saved nor lost."""
-    new = side(known.compare(pods=(pod("new", grace=7),)), "new")
+    new = side(known.ask(pods=(pod("new", grace=7),)), "new")
     assert new.then is None
     assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "failed"), "same")
 

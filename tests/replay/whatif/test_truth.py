@@ -87,7 +87,7 @@ def test_what_would_have_been_is_what_would_have_been(seeds: Sequence[int]) -> N
         if coincides(known):
             continue
         for settings in variations():
-            truth, found = known.truth(settings), known.compare(settings=settings)
+            truth, found = known.truth(settings), known.ask(settings=settings)
             assert is_in(found.total, truth.total_ns), f"seed {seed}: {found.total}, {truth.total_ns}"
             for side in found.pods:
                 said += 1
@@ -112,7 +112,7 @@ def test_advice_keeps_whom_its_evidence_shows(seeds: Sequence[int]) -> None:
     for seed in seeds:
         known = recorded(drawn(seed, calm=True))
         advice, settings = advised(known)
-        found = known.compare(settings=settings, grant_ns=advice.inhibit_delay_max_seconds * SECOND)
+        found = known.ask(settings=settings, grant_ns=advice.inhibit_delay_max_seconds * SECOND)
         sides, truth = {side.pod.uid: side for side in found.pods}, known.truth(settings).pods
         periods = [period.seconds for period in advice.periods]
         for stop in (stop for shutdown in told(known) for stop in observed_stops(shutdown)):
