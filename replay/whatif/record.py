@@ -19,6 +19,7 @@ from ebbtide.actors.config_reconciler import NAME as CONFIG
 from ebbtide.actors.config_reconciler import ConfigState
 from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.system import System, as_checkpoint, restore
 from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order, Record
@@ -298,6 +299,9 @@ class RecordedContainer:
     hook: RecordedHook | None = None
     signalled: RecordPoint | None = None
     killed: RecordPoint | None = None
+    #: Of its pod's delete. While the kubelet is to stop it, ``signalled`` and ``killed`` are the kubelet's.
+    grace_ns: int | None = None
+    by_kubelet: bool = False
     #: SIGKILL was carried out before its end was known.
     met: bool = False
     exited: ChangedFact | None = None
@@ -314,13 +318,8 @@ class RecordedContainer:
             return "stays"
         event, seq = self.exited.event, self.exited.seq
         assert isinstance(event, ContainerExited)
-        # As in `actors.hook`: a runtime may report SIGKILL as 137, or not at all.
-        if (
-            self.killed is not None
-            and self.killed.seq < seq
-            and (self.met or not event.gone)
-            and (event.signal == "SIGKILL" or (not event.signal and event.exit_code in (None, 137)))
-        ):
+        killed = self.killed is not None and self.killed.seq < seq
+        if killed and (self.met or not event.gone) and _is_sigkill(event):
             return "killed"
         if self.signalled is not None and self.signalled.seq < seq:
             return "stopped"
@@ -404,9 +403,17 @@ class RecordedBehaviour:
                 if container.hook is None:
                     hook = container.hook = RecordedHook(at, event.key, event.timeout_ns)
                     self._hooks[event.key] = hook
+            case decisions.DeletePod():
+                for (uid, _), down in self.containers.items():
+                    if uid == event.uid and down.signalled is None and down.exited is None:
+                        down.grace_ns, down.by_kubelet = event.grace_seconds * NS_PER_SECOND, True
+                        slept_ns = kubelet_sleeps_ns(down.spec, down.grace_ns)
+                        down.signalled = RecordPoint(at.seq, at.mono_ns + slept_ns)
             case decisions.SendSignal():
                 container = self.container(event.uid, event.container)
-                container.signalled = container.signalled or at
+                if container.signalled is None or container.by_kubelet:
+                    # Ebbtide stops it, also after a kubelet that has failed.
+                    container.signalled, container.by_kubelet = at, False
             case decisions.KillContainer():
                 container = self.container(event.uid, event.container)
                 container.killed = container.killed or at
@@ -464,6 +471,13 @@ class RecordedBehaviour:
         if isinstance(order, decisions.KillContainer) and event.result == "done":
             killed = self.container(order.uid, order.container)
             killed.met = killed.met or killed.exited is None
+        if isinstance(order, decisions.DeletePod) and event.result == "done":
+            # The kubelet's grace begins when the API server has taken the delete.
+            at, _ = self.orders[event.key]
+            for (uid, _), down in self.containers.items():
+                if uid == order.uid and down.signalled and down.signalled.seq == at.seq and not down.exited:
+                    taken_ns = down.signalled.mono_ns + changed.at_ns - at.mono_ns
+                    down.signalled = RecordPoint(at.seq, taken_ns)
         hook = self._hooks.get(event.key)
         if hook is not None:
             hook.ended = changed
@@ -475,10 +489,31 @@ class RecordedBehaviour:
             seen.exited_again.append(changed)
             return
         seen.exited = changed
+        if seen.by_kubelet and seen.grace_ns is not None and seen.signalled and seen.killed is None:
+            kill_ns = seen.signalled.mono_ns + kubelet_kills_ns(seen.spec, seen.grace_ns)
+            if changed.mono_ns >= kill_ns and _is_sigkill(changed.event):
+                seen.killed = RecordPoint(seen.signalled.seq, kill_ns)
         down = self.downtimes[-1] if self.downtimes else None
         if down is not None and changed.mono_ns - down.end_ns <= FIRST_LOOK_NS and seen.signalled is not None:
             gone_after_ns = down.begin_ns - seen.signalled.mono_ns
             seen.gone_after_ns = gone_after_ns if gone_after_ns >= 0 else None
+
+
+def _is_sigkill(exited: Fact) -> bool:
+    """As in `actors.hook`: a runtime may report SIGKILL as 137, or not at all."""
+    assert isinstance(exited, ContainerExited)
+    return exited.signal == "SIGKILL" or (not exited.signal and exited.exit_code in (None, 137))
+
+
+def kubelet_sleeps_ns(spec: Container | None, grace_ns: int) -> int:
+    """From a delete to the stop signal: a ``sleep`` hook. The record does not show how long others take."""
+    hook = spec.hook if spec is not None else None
+    return min(hook.sleep_seconds * NS_PER_SECOND, grace_ns) if hook and hook.kind == "sleep" else 0
+
+
+def kubelet_kills_ns(spec: Container | None, grace_ns: int) -> int:
+    """From the stop signal to SIGKILL."""
+    return max(grace_ns - kubelet_sleeps_ns(spec, grace_ns), FLOOR_NS)
 
 
 def fact_editor(

@@ -23,8 +23,9 @@ from typing import Literal, NamedTuple, cast
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.events import decisions
-from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record
 from ebbtide.events.facts import ContainerExited, OrderEnded, Result
 from ebbtide.events.units import span
 from ebbtide.events.values import Container
@@ -39,6 +40,8 @@ from ebbtide.replay.whatif.record import (
     RecordedContainer,
     RecordedHook,
     RecordedShutdown,
+    kubelet_kills_ns,
+    kubelet_sleeps_ns,
     up_to_next,
 )
 
@@ -178,6 +181,8 @@ class RecordedTimes:
         #: When it ends by itself.
         self._end_ns: int | None = None
         self._bet = ""
+        #: The grace of its pod's delete.
+        self._grace_ns: int | None = None
         #: Its recorded exit is the new one's, also behind a SIGKILL.
         self._as_recorded = seen.how not in ("killed", "stays")
 
@@ -191,6 +196,22 @@ class RecordedTimes:
         if self.seen.how == "in-hook" and hook is not None and exited is not None:
             return self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns)
         return None
+
+    def deleted(self, taken_ns: int, grace_ns: int) -> None:
+        """The kubelet stops it, unless the record's kubelet did not: a sleep, the stop signal, SIGKILL."""
+        seen, pods = self.seen, self._common.pods
+        if seen.signalled is not None and not seen.by_kubelet:
+            if seen.grace_ns != grace_ns:
+                self._weaken("assumed", f"the kubelet did not stop {self._name} in the record")
+            return
+        box, agenda = pods.boxes[self._uid, self._name], self._common.agenda
+        self._grace_ns = grace_ns
+        sleeps_ns = kubelet_sleeps_ns(self.spec, grace_ns)
+        kills_ns = sleeps_ns + kubelet_kills_ns(self.spec, grace_ns)
+        if self._kubelet_hook and seen.how != "killed":
+            kills_ns = grace_ns + FLOOR_NS
+        agenda.later(taken_ns + sleeps_ns, lambda: pods.signal(box, 0, False))
+        agenda.later(taken_ns + kills_ns, lambda: pods.kill(box, 0, False))
 
     def after_signal_ns(self) -> int | None:
         if self.seen.how == "stopped":
@@ -222,6 +243,18 @@ class RecordedTimes:
                 "bound", f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal"
             )
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
+        if self._grace_ns is not None and seen.grace_ns is not None:
+            then, now = seen.spec, self.spec
+            if then is not None and now is not None and then.hook != now.hook:
+                self._weaken("assumed", f"the kubelet runs another hook of {self._name} than in the record")
+                return self._hoped_ns(0)
+            longer_ns = self._grace_ns - seen.grace_ns
+            if self._kubelet_hook and longer_ns and took_ns > min(seen.grace_ns, self._grace_ns):
+                # The kubelet cut the hook at its grace, or does it now.
+                self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
+                if took_ns <= seen.grace_ns:
+                    return self._hoped_ns(self._grace_ns)
+                took_ns += longer_ns if longer_ns < 0 or not self._common.hopeful else 0
         # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
         # hook's own bet.
         ran = seen.hook.ran_out if seen.hook is not None else None
@@ -251,7 +284,12 @@ class RecordedTimes:
             # The record shows it alive for this long after its signal, and not longer.
             self._weaken("bound", f"{self._name} needed more than {span(had_ns)} after its stop signal")
         self._as_recorded = seen.how == "killed"
-        if seen.how == "killed":
+        if seen.how == "killed" and killed_ns is not None:
+            if self._kubelet_hook and self._grace_ns != seen.grace_ns and killed_ns >= FLOOR_NS:
+                # Its hook took all its grace; with more it may end, and the fixed time behind the signal with
+                # it.
+                self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
+                killed_ns -= FLOOR_NS if self._common.hopeful else 0
             return killed_ns
         if seen.how == "stays" and seen.killed is not None:
             return None
@@ -280,6 +318,12 @@ class RecordedTimes:
         gone = self._common.pods.boxes[self._uid, self._name].phase == "exited"
         if gone and then is not None and exited is not None and then.seq < exited.seq:
             self._common.agenda.admit(self._now_ns, exited.event, exited)
+
+    @property
+    def _kubelet_hook(self) -> bool:
+        """The kubelet runs a hook, which the record does not show."""
+        hook = self.spec.hook if self.spec is not None else None
+        return hook is not None and hook.kind in ("exec", "httpGet")
 
     @property
     def _now_ns(self) -> int:
@@ -461,10 +505,22 @@ class RecordedWorld:
             # The record shows it without an outcome for this long.
             asked = self._seen.orders.get(twin)
             self._invent(order, 0 if asked is None else self._shutdown.last_ns - asked[0].mono_ns + MOMENT_NS)
+        if isinstance(order, decisions.DeletePod):
+            self._delete(order, answers)
         for answer in answers:
             # A hook's outcome comes from its `HookRun`.
             if not (order.key in self._hooks and isinstance(answer.changed.event, OrderEnded)):
                 self._play(order, answer)
+
+    def _delete(self, order: decisions.DeletePod, answers: Sequence[Answer]) -> None:
+        """The kubelet hears of it when the API server has taken it, which a lost answer leaves open."""
+        taken_ns = 0
+        for each in answers:
+            if isinstance(each.changed.event, OrderEnded) and each.changed.event.result == "done":
+                taken_ns = each.delay_ns
+        for (uid, _), times in self._times.items():
+            if uid == order.uid:
+                times.deleted(taken_ns, order.grace_seconds * NS_PER_SECOND)
 
     def _container(self, uid: str, name: str) -> SimulatedContainer:
         if (uid, name) not in self._times:
