@@ -1,10 +1,7 @@
 """A node in virtual time: the same `System.step`, driven by an agenda instead of a clock.
 
-`loop` moves the actors and runs effects; what-if uses it too, on a recorded shutdown. `scenario` draws what
-a run is made of. The node is modelled once, for `simulate`, for the tests' world and (logind) for the demo:
-`node` with its pods, its kubelet and the log of what happens, `actors.simulated_logind`; `edges` says what is
-done for each order. `simulate` runs and writes the journal; `view` and `invariants` tell whether everything
-held.
+`loop` moves the actors and runs effects. `sim_node` is the one model of a node, for `simulate`, for the
+tests' world and for what-if, which takes the times from a record. `scenario` draws a run; `edges` carries out
+each order; `simulate` runs and writes the journal; `world_view` and `invariants` check it. `sim_outage` is
+the same for outages.
 """
-
-from __future__ import annotations

@@ -171,17 +171,15 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
             elif isinstance(record.event, decisions.ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
                 # At the very end of its time it is not waited for.
-                over = [key for key, each in waiting.items() if _over_ns(each) <= record.mono_ns]
-                waiting = {key: each for key, each in waiting.items() if key not in over}
+                waiting = {
+                    key: each
+                    for key, each in waiting.items()
+                    if each.mono_ns + getattr(each.event, "timeout_ns", NEVER_NS) > record.mono_ns
+                }
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
                 if waiting and not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
                     keys = ", ".join(waiting)
                     yield f"record {record.seq}: released at {span(at_ns)} while {keys} was open"
-
-
-def _over_ns(ordered: Record) -> int:
-    timeout_ns: int = getattr(ordered.event, "timeout_ns", NEVER_NS)
-    return ordered.mono_ns + timeout_ns
 
 
 def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:

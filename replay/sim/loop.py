@@ -1,12 +1,11 @@
-"""The loop in virtual time: who moves the actors when there is neither a clock nor a machine?
+"""The loop in virtual time.
 
-An `Agenda` holds what is going to happen, at integer nanoseconds of a monotonic clock that stands still
-while anything is computed. The `Loop` takes the next entry, or a `Tick` if the actors' earliest deadline
-comes first, steps the `System` with it, and shows the new records to a `World`, which answers their orders
-by putting outcomes and observations on the agenda. It is all of the sequencer (`actors.runner`) but the
-waiting: facts of the same instant go by lane (moves of the world, logind and people, ticks, outcomes, the
-rest), then in the order in which they were put there. So a run is a function of the system's state, the
-world and the agenda.
+An `Agenda` holds future facts and moves of the world, at integer nanoseconds of a monotonic clock that pauses
+during a computation. The `Loop` takes the next entry, or a `Tick` if the actors' earliest deadline comes
+first, steps the `System` with it, and gives the new records to a `World`, which answers their orders with
+outcomes and observations on the agenda. This is the sequencer (`actors.runner`) without the waiting: facts of
+the same instant go by lane (moves of the world, logind and people, ticks, outcomes, the rest), then in the
+order in which they were put there. So a run is a function of the system's state, the world and the agenda.
 
 Both worlds have the node of `replay.sim.sim_node`. ``simulate`` draws its latencies and models the edges
 (`replay.sim.edges`); ``what-if`` takes latencies and answers from a record (`replay.whatif.world`).

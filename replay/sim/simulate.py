@@ -1,4 +1,4 @@
-"""The front door of a simulation: from what somebody wants, and a seed, to a run that was checked.
+"""From a request and a seed to a simulated run that was checked.
 
 >>> from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 >>> run = simulate(SimulationRequest(synthetic=30), seed=7)
@@ -314,7 +314,7 @@ class Machine:
             if plan.appears_ns and self.plan.faults.mode:
                 self._agenda.put(signal_ns + plan.appears_ns, partial(self._joins, node, plan.pod))
             elif plan.appears_ns:
-                self._agenda.put(signal_ns + plan.appears_ns, partial(self._appears, node, plan.pod.uid))
+                self._agenda.put(signal_ns + plan.appears_ns, partial(self._appears, plan.pod))
             else:
                 node.come_up(plan.pod)
         self._agenda.put(signal_ns, lambda: node.logind.shutdown(self.plan.faults.kind))
@@ -349,9 +349,9 @@ class Machine:
         elif node.admit(pod) and self.life is not None:
             self.life.runtime.joined(pod)
 
-    def _appears(self, node: SimulatedNode, uid: str) -> None:
+    def _appears(self, pod: Pod) -> None:
         if self.life is not None:
-            self.life.runtime.appeared(node.pods.plans[uid].pod)
+            self.life.runtime.appeared(pod)
 
     def _down(self) -> None:
         """The machine is off: drop its future."""

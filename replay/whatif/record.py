@@ -29,8 +29,6 @@ from ebbtide.events.facts import (
     ContainerExited,
     DaemonStarted,
     DropInsRead,
-    DurabilityLate,
-    EffectPanicked,
     InventoryTaken,
     LogindRead,
     OrderEnded,
@@ -429,8 +427,6 @@ class RecordedBehaviour:
                 self._open.pop(event.key, None)
                 self._note_outcome(event, changed)
                 return self._answer(event.key, changed)
-            case DurabilityLate() | EffectPanicked():
-                return self._answer(event.key, changed)
             case InventoryTaken():
                 if not self._answer(event.key, changed):
                     return False
@@ -447,7 +443,7 @@ class RecordedBehaviour:
             case ContainerExited():
                 self._exited(self.container(event.uid, event.container), changed)
                 return True
-        return False
+        return self._answer(getattr(event, "key", ""), changed)
 
     def _answer(self, key: str, changed: ChangedFact) -> bool:
         """False: its order is older than the shutdown."""

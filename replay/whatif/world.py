@@ -166,6 +166,8 @@ class RecordedTimes:
         still there at the end      as one that was killed then
         never asked to stop         a bet from the signal on
 
+    After a delete, the stop signal and SIGKILL are the kubelet's (`deleted`).
+
     A *bet*: the record has only a bound. In the hopeful run the container ends just after it, in the grim one
     never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
     bet again: at once, or never.
