@@ -253,10 +253,6 @@ class Interval(NamedTuple):
     grim: int | None
 
     @property
-    def is_one(self) -> bool:
-        return self.hopeful == self.grim
-
-    @property
     def bounds(self) -> tuple[int | None, int | None]:
         """The lower first; None is later than any time."""
         low, high = self
