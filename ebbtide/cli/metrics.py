@@ -16,12 +16,10 @@ from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
 from ebbtide.otel.metric_table import (
     CATALOG,
-    KUBELET_PREFIX,
     ReadContext,
     ShippingState,
     exact_seconds,
     exposition,
-    metric_name,
 )
 
 EPILOG = """\b
@@ -32,19 +30,15 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option(
-    "--kubelet-names", is_flag=True, help="kubelet_ before the names of KEP-2712's and KEP-3960's metrics."
-)
 @runtime_option
 @output_option("prometheus", "json")
-def metrics(kubelet_names: bool, runtime: Path, output: str) -> None:
+def metrics(runtime: Path, output: str) -> None:
     """Print the metrics as Prometheus's text, or as JSON."""
     meters, around = meters_of_daemon(control_socket(runtime))
-    prefix = KUBELET_PREFIX if kubelet_names else ""
     if output == "json":
-        show_json(metrics_document(meters, around, prefix))
+        show_json(metrics_document(meters, around))
     else:
-        sys.stdout.write(exposition(meters, around, prefix))
+        sys.stdout.write(exposition(meters, around))
 
 
 METRICS_VERSION = 1
@@ -60,14 +54,14 @@ def meters_of_daemon(socket: Path) -> tuple[Meters, ReadContext]:
     return meters, ReadContext(**around, shipping=shipping)
 
 
-def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[str, Any]:
+def metrics_document(meters: Meters, around: ReadContext) -> dict[str, Any]:
     """``kind: Metrics``: numbers of seconds, or counts; a histogram's buckets are cumulative."""
     return {
         "kind": "Metrics",
         "version": METRICS_VERSION,
         "metrics": [
             {
-                "name": metric_name(metric, prefix),
+                "name": metric.name,
                 "type": metric.kind,
                 "help": metric.help,
                 "samples": [

@@ -64,14 +64,6 @@ Examples:
 @journal_option
 @runtime_option
 @click.option(
-    "--capture-lines",
-    type=click.IntRange(0, 100),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Newest lines of a straggler's output in its autopsy; 0 throws away what pods print.",
-)
-@click.option(
     KEEP_LOCK,
     is_flag=True,
     help="Where no service manager does: a small parent process holds the delay lock while the daemon is"
@@ -86,7 +78,6 @@ def run(
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
-    capture_lines: int,
     keep_lock: bool,
 ) -> int:
     """Arm, wait, and carry out shutdowns until the machine is down.
@@ -99,7 +90,6 @@ def run(
         pods=pods,
         journal=journal,
         runtime=runtime,
-        capture_lines=capture_lines,
         mode=mode,
         cri=cri,
         kubeconfig=kubeconfig,

@@ -115,7 +115,7 @@ EXAMPLE = yaml.safe_load(
     .split("<!-- values-example -->\n```yaml\n")[1]
     .split("```")[0]
 )
-ALL["node"]["extraArgs"], ALL["outage"]["extraArgs"] = ["--capture-lines=100"], ["--dry-run"]
+ALL["node"]["extraArgs"], ALL["outage"]["extraArgs"] = ["--node-name=n"], ["--dry-run"]
 
 
 def leaves(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:

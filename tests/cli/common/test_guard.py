@@ -81,7 +81,6 @@ WRONG = [
     "run --mode process --pods {d} --node-name node-1",
     "run --mode process",
     "run --mode process --pods {d} --config {d}/misspelt.yaml --journal {d}/j --runtime {d}/r",
-    "run --mode process --pods {d} --capture-lines 1000000",
     "demo --journal {d}/good.yaml",
     "demo --journal /proc/nowhere",
 ]
