@@ -1,7 +1,4 @@
-"""A tracing back end's answer: taken, again later, never, or not now.
-
-Two tables, for HTTP's status codes and for gRPC's (OTLP specification, "Failures"), make one of four values
-of it. The bytes may be anybody's: what cannot be read is `NotProtobuf`.
+"""A tracing back end's answer: taken, again later, never, or not now (OTLP specification, "Failures").
 
 A server may repeat the request in its text. `mask_for` stars out the values of our headers, in place: a
 protobuf message keeps its length.
@@ -43,9 +40,7 @@ class StatusMessage(NamedTuple):
 
 
 def parse_partial_success(data: bytes) -> Accepted:
-    """An ``ExportTraceServiceResponse``; the other signals' responses have the same field numbers. Empty
-    bytes mean that all was taken. Raises NotProtobuf.
-    """
+    """Of an ``ExportTraceServiceResponse``; empty: all was taken. Raises NotProtobuf."""
     partial = _parsed(ExportTraceServiceResponse(), data).partial_success
     return Accepted(max(0, partial.rejected_spans), printable_line(partial.error_message))
 

@@ -1,8 +1,7 @@
 """Sends batches of spans: OTLP over HTTP or gRPC.
 
 An exporter blocks and runs in a thread; the caller waits no longer than the destination's timeout. The SDK's
-encoders make the bytes, but its own exporters of OTLP are not used: they take any 2xx or 3xx page and a
-partial success for "taken", and try again on their own account.
+own exporters take any 2xx or 3xx page and a partial success for "taken", and try again by themselves.
 
 From the environment only a proxy is used (``HTTPS_PROXY``, ``HTTP_PROXY``, ``NO_PROXY``).
 """

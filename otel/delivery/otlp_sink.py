@@ -1,10 +1,9 @@
-"""Where traces go: what is made of the journal, how it is cut into requests, and how far that came.
+"""Sends the traces of a journal, in requests, and keeps how far it came.
 
-Spans leave in the order of the records that end them, so one number says what is settled. Making the open
-ones again needs an earlier record: a projection can begin only outside of a shutdown.
+Spans leave in the order of the records that end them, so one number has what is settled. A second number is
+the record from which the other spans can be made again: outside of a shutdown.
 
-`deliver` sends the spans of one trace without a cursor: for ``ebbtide export otlp``, and for the controller
-of outages.
+`deliver` sends one trace without a cursor: for ``ebbtide export otlp``, and for the controller of outages.
 """
 
 from __future__ import annotations

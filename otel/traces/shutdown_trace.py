@@ -1,12 +1,8 @@
 """The trace of a shutdown, made from its record: the root, the waves, the pods with what is below them, the
 orders.
 
-The root ends with the durable order to release the lock, else with the shutdown's last event. Where the
-record breaks off it ends with the record; only another boot (or userspace) proves that, because a dead daemon
-may come back.
-
-An order's span has the order's key, so that its executor can name the span beforehand
-(`otel.span.span_id_of`).
+The root ends with the durable order to release the lock, else with the shutdown's last event. A record that
+breaks off ends it only when another boot (or userspace) has begun: a dead daemon may come back.
 """
 
 from __future__ import annotations
