@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import h11
 import pytest
 import trio
+import trustme
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import api_client as light
@@ -341,6 +344,40 @@ async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
             await asked.wait()
             nursery.cancel_scope.cancel()
         assert (await made.call("GET", "/y", seconds_max=WATCHDOG_SECONDS)).ok
+
+
+async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
+    """A server that never ends its side of TLS delays nothing, and leaves no socket open."""
+    authority, context, asked = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trio.Event()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def serve(plain: trio.SocketStream) -> None:
+        stream = trio.SSLStream(plain, context, server_side=True)
+        with suppress(trio.BrokenResourceError):
+            while b"/silent" not in await stream.receive_some():
+                await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            asked.set()
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as servers:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        servers.start_soon(trio.serve_listeners, serve, [listener])
+        path = config(tmp_path, listener.socket.getsockname()[1])
+        document = json.loads(path.read_text().replace("http:", "https:"))
+        encoded = base64.b64encode(authority.cert_pem.bytes()).decode()
+        document["clusters"][0]["cluster"]["certificate-authority-data"] = encoded
+        path.write_text(json.dumps(document))
+        client = ApiClient(path)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(client.run)
+            nursery.start_soon(partial(client.call, "GET", "/silent", seconds_max=WATCHDOG_SECONDS))
+            await client.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
+            await asked.wait()
+            session = client._session
+            nursery.cancel_scope.cancel()
+        assert session is not None
+        assert all(each.fileno() < 0 for each in session._sockets)
+        servers.cancel_scope.cancel()
 
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
