@@ -71,8 +71,9 @@ PROOFS = {
         CORE + "|otel/",
     ),
     "mutations": Proof(
-        "a comparison of each actor turned round, every bit of a journal flipped",
-        f"{PYTEST} -n 2 -m '' --whole tests/replay/test_edges.py tests/replay/test_mutations.py"
+        "every comparison of the core turned round, every bit of a journal flipped",
+        f"{PYTHON} -m tests.replay.mutants"
+        f" && {PYTEST} -n 2 -m '' --whole tests/replay/test_edges.py tests/replay/test_mutations.py"
         " tests/replay/test_damage.py",
         8,
         CORE + "|tests/replay/",

@@ -1,0 +1,211 @@
+"""Every comparison of the logic turned round, one at a time: how many do the journals catch?
+
+    python -m tests.replay.mutants            # the survivors; exit code 1 if there are more than before
+
+A comparison is turned into its opposite, and one of sizes also at its border (``<`` into ``<=``). A mutant is
+killed if a journal does not replay with it. The survivors change nothing that a replay compares: a text for
+people, a time that a tick states, a case that needs more than `SECONDS_MAX`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from ebbtide.events.catalog import DirectorySource, Source
+from ebbtide.events.reader import History
+from ebbtide.replay.sim.scenario import NodeMode
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from tests.core_modules import FILES, ROOT, module_name
+from tests.journals import Memory
+from tests.replay import fallback_story, outages
+from tests.replay.mutated import rewritten
+
+GOLDENS = ("edges-v1", "shutdown-v1", "cancelled-v1", "demo-v1")
+
+#: A Kubernetes node by mode and seed: handed over by plan and because the API server was lost, cancelled,
+#: with late pods, volumes, a lock of the kubelet's own, a kubelet that is away or cannot be started, deletes
+#: whose outcome is lost, and a daemon that dies.
+NODES: tuple[tuple[NodeMode, int], ...] = (
+    ("api", 1),
+    ("api", 4),
+    ("api", 11),
+    ("api", 12),
+    ("api", 16),
+    ("api", 20),
+    ("api", 42),
+    ("api", 117),
+    ("cri", 5),
+    ("cri", 12),
+    ("cri", 18),
+    ("cri", 28),
+    ("cri", 59),
+    ("cri", 142),
+    ("observe", 5),
+    ("observe", 20),
+    ("auto", 84),
+    ("auto", 294),
+)
+
+#: Worlds of outages by seed, beside all scripts: each with several leaders, one of them with a dry run.
+OUTAGES = (1, 4639, 11041)
+OUTAGES_ONLY = "ebbtide.actors.outage"
+
+#: Texts for people, which no journal has (tests/actors/policy).
+PASSED_OVER = tuple(
+    f"ebbtide.actors.policy.planning.{name}"
+    for name in (
+        "short_name",
+        "_grant_too_small",
+        "_wave_cuts",
+        "_duplicates",
+        "_unset_priorities",
+        "_grace_cut",
+        "_grace_unset",
+        "_grace_below_floor",
+        "_below_every_period",
+        "_hooks_cut",
+        "_wave_has",
+    )
+)
+
+#: Measured. One more means that a comparison has lost its journal: add one, or explain it in the commit.
+SURVIVORS_MAX = 135
+
+#: A mutant may loop without end; a whole journal takes a tenth of a second.
+SECONDS_MAX = 30
+
+#: An operator, and what is put in its place.
+TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+
+
+class Mutant(NamedTuple):
+    """One comparison, the ``nth`` of its module in the order of a walk; ``made`` is its new text."""
+
+    module: str
+    function: str
+    nth: int
+    operand: int
+    operator: type[ast.cmpop]
+    line: int
+    before: str
+    made: str
+
+    def __str__(self) -> str:
+        return f"{self.module.removeprefix('ebbtide.actors.')}.{self.function}: {self.before} -> {self.made}"
+
+    def source(self, text: str) -> str:
+        """The module with this comparison turned."""
+        tree = ast.parse(text)
+        compare = _compares(tree)[self.nth]
+        compare.ops[self.operand] = self.operator()
+        return ast.unparse(tree)
+
+
+def mutants() -> Iterator[Mutant]:
+    """All modules of the logic and of the policy."""
+    for path in FILES:
+        for mutant in of_module(module_name(path), path.read_text()):
+            if f"{mutant.module}.{mutant.function}" not in PASSED_OVER:
+                yield mutant
+
+
+def of_module(module: str, text: str) -> Iterator[Mutant]:
+    tree = ast.parse(text)
+    functions = {
+        id(node): function.name
+        for function in ast.walk(tree)  # breadth first: an inner function has the last word
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+    }
+    for nth, compare in enumerate(_compares(tree)):
+        function = functions.get(id(compare), "")
+        before = ast.unparse(compare)
+        for at, operator in enumerate(compare.ops):
+            for other in TURNED[type(operator)]:
+                compare.ops[at] = other()
+                yield Mutant(module, function, nth, at, other, compare.lineno, before, ast.unparse(compare))
+                compare.ops[at] = operator
+
+
+def _compares(tree: ast.AST) -> list[ast.Compare]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+
+
+class Journals(NamedTuple):
+    """The journals that must catch a mutant."""
+
+    shutdowns: list[History]
+    outages: list[History]
+
+    def of(self, mutant: Mutant) -> list[History]:
+        only = mutant.module.startswith(OUTAGES_ONLY)
+        return self.outages if only else [*self.shutdowns, *self.outages]
+
+
+def journals() -> Journals:
+    stories: list[Source] = [
+        Memory(fallback_story.write().files),
+        simulate(SimulationRequest(synthetic=12), 1).machine.journal.source(),
+    ]
+    stories += map(_golden, GOLDENS)
+    stories += [
+        simulate(SimulationRequest(synthetic=12, mode=mode), seed).machine.journal.source()
+        for mode, seed in NODES
+    ]
+    books = [*map(outages.script, outages.SCRIPTS), *map(outages.world, OUTAGES)]
+    return Journals(
+        [History([source]) for source in stories], [History([Memory(book.files)]) for book in books]
+    )
+
+
+def _golden(name: str) -> DirectorySource:
+    return DirectorySource(ROOT / "tests" / "golden" / name)
+
+
+def survives(mutant: Mutant, found: Journals) -> bool:
+    """In a process of its own, which ends with its changed modules, or at `SECONDS_MAX`."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            # Processor time: a busy machine ends no mutant.
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
+            with rewritten(mutant.module, mutant.source) as verification:
+                code = 0 if all(verification.verify(history).identical for history in found.of(mutant)) else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def main() -> int:
+    every, known = list(mutants()), journals()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        survived = list(pool.map(lambda mutant: survives(mutant, known), every))
+    left = [mutant for mutant, alive in zip(every, survived, strict=True) if alive]
+    print("\n".join(map(str, left)))
+    print(
+        f"{len(every) - len(left)} of {len(every)} killed, at most {SURVIVORS_MAX} may survive",
+        file=sys.stderr,
+    )
+    return int(len(left) > SURVIVORS_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
