@@ -216,7 +216,6 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
         folder = state_folder(options)
         edge = ProcessEdge(
             folder,
-            token=process_token(options.journal),
             manifests=options.pods,
             load=read,
             capture_lines=options.capture_lines,
@@ -253,13 +252,6 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
 def state_folder(options: RunOptions) -> Path:
     """The folder of the edges' files for this boot; the modes of a node share it."""
     return options.runtime / ("cri" if options.of_node else "process")
-
-
-def process_token(journal: Path) -> Path:
-    """Of mode ``process`` (`actors.edges.linux.kill_tree`). Not in the folder for this boot: the service
-    manager removes that one with the unit, and the pods continue.
-    """
-    return journal.parent / LASTING_NAME / "process.token"
 
 
 def lasting_folder(options: RunOptions) -> Path:

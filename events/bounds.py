@@ -85,9 +85,7 @@ class Bounds(NamedTuple):
     last_write_seconds: float = 0.5  # the list of pods, by a daemon that ends
 
     # --- processes, evidence, ourselves ---
-    scan_seconds: float = 1.0  # 1000 processes take 20 ms: one of them holds us
-    start_scan_seconds: float = 5.0  # at a start nothing is urgent
-    autopsy_seconds: float = 0.1  # evidence never outranks the pods; half is for finding the processes
+    autopsy_seconds: float = 0.1  # evidence never outranks the pods
     parent_seconds: float = 0.02  # another's child tells its exit code once its parent has waited for it
     boot_source_seconds: float = 10.0  # how the last boot ended: only the record waits
     boot_log_seconds: float = 4.0  # one question to journald; two fit into the above

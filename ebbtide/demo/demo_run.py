@@ -15,7 +15,7 @@ from typing import NamedTuple
 import trio
 
 from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
-from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, kill_exactly
+from ebbtide.actors.edges.process.process_pods import kill_recorded
 from ebbtide.actors.interfaces import Tell
 from ebbtide.config import load
 from ebbtide.daemon import Daemon
@@ -30,7 +30,6 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.modes import process_token
 from ebbtide.options import RunOptions
 
 #: Time to read, before the power goes off.
@@ -39,7 +38,6 @@ UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05
 #: The late pod comes when this wave begins.
 LATE_WAVE = 1
-KILL_ROUNDS_MAX = 20
 
 #: These end a demo early.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -157,12 +155,4 @@ async def _power_off(
 
 def kill_remaining(folder: DemoFolder) -> None:
     """Kill the demo's processes that are left after Ctrl-C or the budget's end."""
-    # In rounds: a process may start a child before it is killed.
-    scanner = ProcessScanner(Marker(folder.runtime / "process", process_token(folder.journal)))
-    for _ in range(KILL_ROUNDS_MAX):
-        ours = [item for item in scanner.look_now() if item.mark is not None]
-        if not ours:
-            return
-        for item in ours:
-            kill_exactly(item.stat.pid, item.stat.start_ticks)
-        time.sleep(LOOK_SECONDS)
+    kill_recorded(folder.runtime / "process" / "pods")

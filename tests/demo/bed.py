@@ -54,12 +54,13 @@ def demo_until(words: str, folder: Path, *command: str) -> Iterator[subprocess.P
 
 
 def left_over(folder: Path) -> list[int]:
-    """Processes that carry the marks of a demo in this folder."""
-    needle = f"EBBTIDE_STATE={folder}".encode()
+    """Pods of a demo in this folder: of our environment they have the folder, and not the test's name."""
+    ours, not_a_pod = f"TMPDIR={folder}\0".encode(), b"PYTEST_CURRENT_TEST="
     found = []
     for place in Path("/proc").iterdir():
         try:
-            if place.name.isdecimal() and needle in (place / "environ").read_bytes():
+            environ = (place / "environ").read_bytes() if place.name.isdecimal() else b""
+            if ours in environ and not_a_pod not in environ:
                 found.append(int(place.name))
         except OSError:
             continue

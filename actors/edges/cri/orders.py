@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -41,9 +40,8 @@ from ebbtide.actors.edges.cri.cri_client import (
     exit_of_container,
 )
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodTable, found_gone
-from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
-from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
+from ebbtide.actors.edges.linux.kill_tree import TreeRoot, examine_tree
+from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext
@@ -52,7 +50,6 @@ from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.units import size_text
-from ebbtide.events.values import ProcessReport
 
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
@@ -106,7 +103,7 @@ class ContainerOrders:
             return unknown
         if isinstance(order, RunHook):
             return await self._run_hook(entry, order)
-        processes = await examine_container(entry)
+        processes = await examine_tree(TreeRoot(entry.pid, entry.start_ticks))
         await outlet.put(AutopsyTaken(uid=order.uid, container=order.container, processes=processes))
         return Ending()
 
@@ -306,19 +303,3 @@ def node_address() -> str:
         except OSError:
             continue
     return LOOPBACK
-
-
-async def examine_container(entry: ContainerEntry) -> tuple[ProcessReport, ...]:
-    """Empty where the runtime shows no process on this machine."""
-    if not entry.pid:
-        return ()
-    deadline_ns = time.monotonic_ns() + round(bounds.now.autopsy_seconds * NS_PER_SECOND)
-    root = TreeRoot(entry.pid, entry.start_ticks)
-
-    def examine() -> tuple[ProcessReport, ...]:
-        """Never waits for a process that hangs, since it reads no environment."""
-        stats = (proc.read_stat(each) for each in proc.all_pids())
-        look = [ScannedProcess(stat, None) for stat in stats if stat is not None]
-        return examine_processes([item.stat for item in tree_members(look, {("", ""): root})], deadline_ns)
-
-    return await trio.to_thread.run_sync(examine)

@@ -4,8 +4,8 @@ Also a forecast of a stop signal's effect, and the autopsy of a process before S
 nor Trio, so readers of a journal can use it.
 
 A process is named by its number and its start time in clock ticks since boot, which together are unique in a
-boot. Reading ``stat``, ``status`` and ``wchan`` never waits for the process. Reading ``environ`` may, since
-it takes the memory lock of a process that may hang: only `kill_tree`'s scanner does it, in a thread.
+boot. Only files are read that never wait for the process: ``environ`` takes the memory lock of a process that
+may hang.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ def boot_id() -> str:
     return BOOT_ID_FILE.read_text().strip().replace("-", "")
 
 
-#: Larger than any stat or status file. Environments have a limit of their own.
+#: Larger than any stat or status file.
 READ_BYTES_MAX = 16 * 1024
-#: Our marks come before the manifest's variables, so a longer environment hides none.
-ENVIRON_BYTES_MAX = 256 * 1024
 
 TCP_ESTABLISHED = "01"
 
@@ -51,16 +49,13 @@ class ProcessStat(NamedTuple):
 
 
 class ProcessStatus(NamedTuple):
-    """Of ``/proc/PID/status``: signal masks, the pid in each nested pid namespace, and the users real,
-    effective, saved, and for files.
-    """
+    """Of ``/proc/PID/status``: signal masks, and the pid in each nested pid namespace."""
 
     state: str
     blocked: int
     ignored: int
     caught: int
     namespace_pids: tuple[int, ...]
-    users: tuple[int, ...] = ()
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -84,19 +79,7 @@ def parse_status(text: str) -> ProcessStatus:
     except KeyError as error:
         raise ValueError(f"no {error.args[0]} in the text of a status file") from None
     pids = tuple(int(pid) for pid in fields.get("NSpid", "").split())
-    users = tuple(int(user) for user in fields.get("Uid", "").split())
-    return ProcessStatus(fields.get("State", "?").strip(), blocked, ignored, caught, pids, users)
-
-
-def parse_environ(data: bytes) -> dict[str, str]:
-    """By name. Skips what is no assignment."""
-    found: dict[str, str] = {}
-    for item in data.split(b"\0"):
-        name, equals, value = item.partition(b"=")
-        if equals and name:
-            # The first of a name counts: our marks come before the manifest's.
-            found.setdefault(os.fsdecode(name), os.fsdecode(value))
-    return found
+    return ProcessStatus(fields.get("State", "?").strip(), blocked, ignored, caught, pids)
 
 
 def parse_tcp(text: str) -> frozenset[int]:
@@ -184,14 +167,6 @@ def all_pids() -> list[int]:
 def boot_id_with_dashes() -> str:
     """Empty where the kernel does not say."""
     return (read_bytes("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
-
-
-def runs_as_us(pid: int) -> bool:
-    """Does it do everything as our own user? By its status: any process can make root the owner of its folder
-    in ``/proc``.
-    """
-    status = read_status(pid)
-    return status is not None and set(status.users) == {os.geteuid()}
 
 
 def is_same_process(pid: int, start_ticks: int) -> bool:

@@ -1,29 +1,28 @@
 """Runs a preStop hook: a process beside the container, or one HTTP request.
 
 A hook is bounded by its order's time. Its process tree is killed at the end of its time and when it is
-cancelled, but not when the daemon goes: the next daemon finds it by its order's key.
+cancelled, but not when the daemon goes: the next daemon finds it in its pod's record.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 import trio
 
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, open_child, reap, reap_soon
-from ebbtide.actors.edges.linux.kill_tree import (
-    Cgroups,
-    Mark,
-    Marker,
-    ProcessScanner,
-    TreeKiller,
-    TreeRoot,
-    is_ours,
-)
+from ebbtide.actors.edges.linux.kill_tree import TreeKiller, TreeRoot
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
-from ebbtide.actors.edges.process.process_pods import ContainerEntry, output_name
-from ebbtide.actors.edges.process.start import CannotStart, OutputFiles, spawn
+from ebbtide.actors.edges.process.process_pods import (
+    ContainerEntry,
+    PodRecords,
+    PodTable,
+    ProcessRecord,
+    output_name,
+)
+from ebbtide.actors.edges.process.start import CannotStart, OutputFiles, environ_of, spawn
 from ebbtide.actors.interfaces import Ending, TraceContext
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
@@ -50,17 +49,15 @@ def hook_ending(end: ExitStatus) -> Ending:
 class ProcessHooks:
     def __init__(
         self,
-        marker: Marker,
-        scanner: ProcessScanner,
+        table: PodTable,
+        records: PodRecords,
         killer: TreeKiller,
         watch: ExitWatch,
         output: OutputFiles,
         pod_ip: str,
-        cgroups: Cgroups | None,
     ) -> None:
-        self._cgroups = cgroups
-        self._marker = marker
-        self._scanner = scanner
+        self._table = table
+        self._records = records
         self._killer = killer
         self._watch = watch
         self._output = output
@@ -91,28 +88,30 @@ class ProcessHooks:
         return TIMED_OUT
 
     async def _exec(self, action: ExecAction, entry: ContainerEntry, key: str) -> Ending:
-        uid, container = entry.key
         trace = self.context(key)
-        passed_on = {TRACEPARENT: trace} if trace else {}
-        environ = self._marker.environ(Mark(uid, container, key), passed_on | entry.spec.env)
+        environ = environ_of(({TRACEPARENT: trace} if trace else {}) | entry.spec.env)
         try:
-            output = self._output.open(output_name(uid, container))
+            output = self._output.open(output_name(*entry.key))
             try:
                 child = spawn(action.argv, environ, entry.spec.working_dir, output, entry.group)
             finally:
                 os.close(output)
         except (CannotStart, OSError) as error:
             return Ending("failed", f"cannot start: {error}")
-        return hook_ending(await self._follow(child, key))
+        entry.pod.hooks[key] = ProcessRecord(name=key, pid=child.pid, start_ticks=child.start_ticks)
+        # Without a record the next daemon reports its outcome as unknown.
+        with suppress(OSError):
+            self._records.store(entry.pod)
+        return hook_ending(await self._follow(child))
 
-    async def _follow(self, child: Child, key: str) -> ExitStatus:
+    async def _follow(self, child: Child) -> ExitStatus:
         """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
-            # If the daemon goes, the next one follows the hook by its mark.
+            # If the daemon goes, the next one follows the hook.
             if not self._killer.closed:
-                self._killer.kill_soon(("", key), TreeRoot(child.pid, child.start_ticks))
+                self._killer.kill_soon(TreeRoot(child.pid, child.start_ticks))
 
             def reap_and_close() -> None:
                 reap(child.pidfd)
@@ -127,24 +126,14 @@ class ProcessHooks:
 
     async def adopt(self, order: RunHook) -> Ending | None:
         """Follow an earlier daemon's hook, if it lives. Its time runs from its start."""
-        look = await self._scanner.look_shared()
-        ours = [
-            item.stat
-            for item in look
-            if item.mark is not None and item.mark.order == order.key and is_ours(item.pid, self._cgroups)
-        ]
-        # Its children have its mark as well; the hook itself leads the session.
-        first = min(
-            (stat for stat in ours if stat.session == stat.pid),
-            key=lambda stat: stat.start_ticks,
-            default=None,
-        )
-        child = open_child(first.pid, first.start_ticks) if first is not None else None
+        pod = self._table.pods.get(order.uid)
+        record = pod.hooks.get(order.key) if pod is not None else None
+        child = open_child(record.pid, record.start_ticks) if record is not None else None
         if child is None:
             return None
         # ``/proc`` counts a start from boot with the time asleep, as this clock does.
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         left_ns = order.timeout_ns - max(0, now_ns - child.start_ticks * NS_PER_SECOND // TICKS_PER_SECOND)
         with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):
-            return hook_ending(await self._follow(child, order.key))
+            return hook_ending(await self._follow(child))
         return TIMED_OUT

@@ -1,14 +1,14 @@
 """The process edge: pods as local processes, with real signals, hooks and exit codes.
 
 Pods outlive the daemon: neither a cancelled `ProcessEdge.run` nor a dead daemon ends one. The next daemon
-finds them by number, start time and boot, or by their marks.
+finds them in their records, by number, start time and boot.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -16,17 +16,8 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus, ExitWatch, open_child
-from ebbtide.actors.edges.linux.kill_tree import (
-    Cgroups,
-    Marker,
-    ProcessScanner,
-    ScannedProcess,
-    TreeKiller,
-    TreeRoot,
-    is_ours,
-    tree_members,
-)
-from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
+from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller, examine_tree, kill_group, kill_trees
+from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import HttpGetAction
 from ebbtide.actors.edges.process.hooks import ProcessHooks
 from ebbtide.actors.edges.process.manifest_folder import (
@@ -42,20 +33,20 @@ from ebbtide.actors.edges.process.process_pods import (
     PodRecords,
     PodTable,
     output_name,
+    root_of,
 )
 from ebbtide.actors.edges.process.start import (
     TRIM_IDLE_SECONDS,
     TRIM_SECONDS,
     OutputFiles,
     PodStarter,
-    exited_fact,
+    ignore_by_handlers,
     raise_file_limit,
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
-from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Fact, Order
+from ebbtide.events.base import Fact, Order
 from ebbtide.events.files import own_directory
 from ebbtide.events.values import Pod
 
@@ -65,17 +56,15 @@ UNKNOWN_CONTAINER = "no such container is known here"
 class ProcessEdge:
     """Carries out starts, signals, kills, hooks, autopsies and inventories.
 
-    ``state_dir``: on a file system that goes with the boot. ``token``: the file with the marks' token
-    (`kill_tree.Marker`). ``manifests``: a file or a watched folder, read with ``load``. ``capture_lines``:
-    lines of output in an autopsy; 0: output is thrown away. Raises OSError when the state folder cannot be
-    made.
+    ``state_dir``: on a file system that goes with the boot. ``manifests``: a file or a watched folder, read
+    with ``load``. ``capture_lines``: lines of output in an autopsy; 0: output is thrown away. Finds what an
+    earlier daemon left running. Raises OSError when the state folder cannot be made.
     """
 
     def __init__(
         self,
         state_dir: Path,
         *,
-        token: Path | None = None,
         manifests: Path | None = None,
         load: LoadManifest | None = None,
         capture_lines: int = 0,
@@ -95,21 +84,14 @@ class ProcessEdge:
         self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
         self._output = OutputFiles(state_dir / "output", kept=capture_lines > 0)
         self._watch = ExitWatch(mono_ns)
-        marker = Marker(state_dir, token)
-        self._scanner = ProcessScanner(marker, mono_ns)
-        self._killer = TreeKiller(self._scanner, mono_ns)
+        self._killer = TreeKiller()
         self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
-        self._starter = PodStarter(
-            marker, self._records, self._output, self._watch, self._killer, self._cgroups
-        )
+        self._starter = PodStarter(self._records, self._output, self._watch, self._killer, self._cgroups)
         self._hooks = ProcessHooks(
-            marker, self._scanner, self._killer, self._watch, self._output, pod_ip, self._cgroups
+            self._table, self._records, self._killer, self._watch, self._output, pod_ip
         )
-        self._recovery = Recovery(
-            self._table, self._records, self._scanner, self._starter, self._killer, self._cgroups
-        )
-        self._changes = ManifestChanges(self._table, self._records, self._output, self._recovery)
-        effects: dict[type[Order], Effect] = {
+        self._changes = ManifestChanges(self._table, self._records, self._output)
+        self.effects: Mapping[type[Order], Effect] = {
             d.StartPod: self._start_pod,
             d.SendSignal: self._send_signal,
             d.KillContainer: self._kill_container,
@@ -117,22 +99,22 @@ class ProcessEdge:
             d.RunHook: self._run_hook,
             d.TakeInventory: self._take_inventory,
         }
-        self.effects: Mapping[type[Order], Effect] = {
-            order: self._once_recovered(effect) for order, effect in effects.items()
-        }
+        raise_file_limit()
+        ignore_by_handlers()
+        # First: overdue orders come at once, and a manifest must not start a running pod again.
+        self._recovered = [fact for record in self._records.load() for fact in self._revive(record)]
 
     # --- life ------------------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """Find what runs, and follow manifests and ends, until cancelled."""
-        raise_file_limit()
-        # First, since a manifest must not start a running pod again.
-        await self._recover(outlet)
+        """Follow manifests and ends, until cancelled."""
+        if self._recovered:
+            await outlet.put(*self._recovered)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch.run, outlet)
                 nursery.start_soon(self._killer.run)
-                nursery.start_soon(self._trim)
+                nursery.start_soon(self._tidy)
                 if self._source is not None:
                     nursery.start_soon(self._follow, self._source, outlet)
         finally:
@@ -153,7 +135,7 @@ class ProcessEdge:
         if self._cgroups is not None:
             pods = self._table.pods.values()
             entries = [entry for pod in pods for entry in (*pod.containers.values(), pod.init) if entry]
-            self._cgroups.prune({entry.group for entry in entries if entry.phase == "running"})
+            self._cgroups.prune({entry.group for entry in entries if entry.phase != "ended"})
 
     def prewarm(self) -> None:
         """Import what the running pods' hooks need, while the disk answers. A later start does the same for
@@ -174,27 +156,39 @@ class ProcessEdge:
         """Ended pods of a manifest: nothing starts them again."""
         return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
 
-    def _once_recovered(self, effect: Effect) -> Effect:
-        """After a restart overdue orders come at once, before the pods are found."""
+    # --- what an earlier daemon left running -------------------------------------------------------
 
-        def begin(order: Order, outlet: Outlet) -> Ending | Awaitable[Ending]:
-            return effect(order, outlet) if self._recovery.done else after(order, outlet)
-
-        async def after(order: Order, outlet: Outlet) -> Ending:
-            await self._recover(outlet)
-            ending = effect(order, outlet)
-            return ending if isinstance(ending, Ending) else await ending
-
-        return begin
-
-    async def _recover(self, outlet: Outlet) -> None:
-        facts = await self._recovery.once()
-        if facts:
-            await outlet.put(*facts)
+    def _revive(self, record: PodRecord) -> list[Fact]:
+        """A recorded process is ours only with the same number, start time and boot."""
+        pod = PodEntry(record.pod, record.spec, order=record.order, stopping=record.stopping, recovered=True)
+        pod.hooks = {each.name: each for each in record.hooks}
+        self._table.pods[record.pod.uid] = pod
+        if record.init is not None:
+            # Kubernetes allows to run an init container again, but not twice at a time.
+            kill_trees([root_of(record.init)])
+            if record.init.group:
+                kill_group(record.init.group)
+        facts: list[Fact] = []
+        for container in record.containers:
+            entry = pod.containers[container.name]
+            entry.group = container.group
+            child = open_child(container.pid, container.start_ticks)
+            if child is not None:
+                # Another process has adopted it and gets its exit code.
+                entry.child = False
+                entry.begin(*child)
+                self._starter.follow(entry)
+                continue
+            if entry.group:
+                # Remains must not run beside the pod's next start.
+                kill_group(entry.group)
+            entry.finish(ExitStatus())
+            entry.gone = True
+            facts.append(entry.exited())
+        return facts
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Follows an earlier hook or start; repeats other orders."""
-        await self._recover(outlet)
         if isinstance(order, d.RunHook):
             return await self._hooks.adopt(order)
         if isinstance(order, d.StartPod):
@@ -205,13 +199,12 @@ class ProcessEdge:
             facts = [
                 f.ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
                 if entry.phase == "running"
-                else exited_fact(entry)
+                else entry.exited()
                 for name, entry in pod.containers.items()
                 if entry.phase != "waiting"
             ]
             if facts:
                 await outlet.put(*facts)
-            await self._starter.end_earlier(pod)
             return await self._starter.start(pod, outlet)
         effect = self.effects.get(type(order))
         if effect is None:
@@ -228,8 +221,9 @@ class ProcessEdge:
                 if facts:
                     await outlet.put(*facts)
 
-    async def _trim(self) -> None:
+    async def _tidy(self) -> None:
         while True:
+            self._prune()
             # Giving back blocks takes time.
             more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
             await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
@@ -244,8 +238,6 @@ class ProcessEdge:
             return Ending()
         pod.order = order.key
         _import_for_hooks(pod)
-        if order.uid in self._recovery.doubtful:
-            await self._starter.end_earlier(pod)
         return await self._starter.start(pod, outlet)
 
     def _send_signal(self, order: d.SendSignal, outlet: Outlet) -> Ending:
@@ -261,7 +253,7 @@ class ProcessEdge:
     def _repeat_end(self, entry: ContainerEntry) -> None:
         """The end of this container came before its pod was in a plan: report it again."""
         if entry.phase == "ended":
-            self._watch.post(exited_fact(entry))
+            self._watch.post(entry.exited())
 
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
         """The pod is still starting: start no more of it, and signal what runs now."""
@@ -269,7 +261,7 @@ class ProcessEdge:
         if pod.begun:
             # The next daemon must not go on with the start. Without a record the pod stops at the kill.
             with suppress(OSError):
-                self._starter.remember(pod)
+                self._records.store(pod)
         if not pod.starting:
             for fact in self._starter.drop_waiting(pod, None):
                 self._watch.post(fact)
@@ -279,29 +271,22 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
+        # In a pod that is still starting an init container runs.
+        target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
         self._repeat_end(entry)
-        # In a pod that is still starting an init container runs.
-        target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
-        await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
+        await self._killer.kill(target.root, target.group)
         return Ending()
 
     async def _take_autopsy(self, order: d.TakeAutopsy, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
-        # Shared with the wave's other stragglers.
-        look = await self._scanner.look_briefly()
-        stats = [
-            item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
-        ]
-        # The look had half of the time: SIGKILL does not wait for evidence.
-        deadline_ns = self._mono_ns() + round(bounds.now.autopsy_seconds / 2 * NS_PER_SECOND)
         fact = f.AutopsyTaken(
             uid=order.uid,
             container=order.container,
-            processes=examine_processes(stats, deadline_ns, self._mono_ns),
+            processes=await examine_tree(entry.root),
             last_lines=self._output.tail(output_name(*entry.key), self._capture_lines),
         )
         await outlet.put(fact)
@@ -341,136 +326,16 @@ def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     return Ending()
 
 
-class Recovery:
-    """Fills the table once, from an earlier daemon's records and from the marks of processes.
-
-    A recorded process is ours only with the same number, start time and boot. A container without a record
-    may run: the daemon died between its start and the record.
-    """
-
-    def __init__(
-        self,
-        table: PodTable,
-        records: PodRecords,
-        scanner: ProcessScanner,
-        starter: PodStarter,
-        killer: TreeKiller,
-        cgroups: Cgroups | None,
-    ) -> None:
-        self._cgroups = cgroups
-        #: Pods with processes that claim their marks and may be a stranger's.
-        self.doubtful: set[str] = set()
-        self._table = table
-        self._records = records
-        self._scanner = scanner
-        self._starter = starter
-        self._killer = killer
-        self._lock = trio.Lock()
-        self.done = False
-        self._strays: dict[str, list[ScannedProcess]] = {}
-
-    async def once(self) -> list[Fact]:
-        """The facts learned; empty from the second call on."""
-        # After a restart all overdue orders wait for the one recovery.
-        async with self._lock:
-            if self.done:
-                return []
-            facts = await self._recover()
-            self.done = True
-            return facts
-
-    async def _recover(self) -> list[Fact]:
-        await self._scanner.learn_token()
-        records = self._records.load()
-        look: list[ScannedProcess] = []
-        with suppress(OSError):
-            found = await self._scanner.look(bounds.now.start_scan_seconds)
-            marked = [item for item in found if item.mark is not None]
-            look = [item for item in marked if is_ours(item.pid, self._cgroups)]
-            self.doubtful = {item.mark.uid for item in marked if item.mark is not None and item not in look}
-        facts = [fact for record in records for fact in self._revive(record, look)]
-        # Not killed: their pod's manifest may be read only later.
-        for item in look:
-            if item.mark is not None and item.mark.uid not in self._table.pods:
-                self._strays.setdefault(item.mark.uid, []).append(item)
-        return facts
-
-    def take_over(self, pod: PodEntry) -> list[Fact] | None:
-        """The record of a manifest's pod is lost: take over what runs of it. None: nothing runs."""
-        look = self._strays.pop(pod.pod.uid, [])
-        ages = {
-            item.stat.start_ticks: item.mark.order
-            for item in reversed(look)
-            if item.mark is not None and item.mark.container in pod.containers
-        }
-        if not ages:
-            return None
-        # Hooks have keys of their own; the oldest process came before any hook.
-        pod.order = ages[min(ages)]
-        facts = []
-        for entry in pod.containers.values():
-            facts += self._from_marks(entry, look) or self._given_up(entry)
-        return facts
-
-    def _given_up(self, entry: ContainerEntry) -> list[Fact]:
-        entry.finish(ExitStatus())
-        entry.gone = True
-        return [exited_fact(entry)]
-
-    def _revive(self, record: PodRecord, look: list[ScannedProcess]) -> list[Fact]:
-        pod = PodEntry(record.pod, record.spec)
-        pod.order = record.order
-        pod.stopping = record.stopping
-        pod.recovered = True
-        self._table.pods[record.pod.uid] = pod
-        recorded = {item.name: item for item in record.containers}
-        facts = []
-        for name, entry in pod.containers.items():
-            container = recorded.get(name)
-            if container is None:
-                facts += self._from_marks(entry, look)
-                continue
-            entry.group = container.group
-            if not self._adopt(entry, container.pid, container.start_ticks):
-                entry.pid, entry.start_ticks = container.pid, container.start_ticks
-                # Remains of its session must not run beside the pod's next start.
-                self._killer.leftovers(entry.key, entry.group)
-                facts += self._given_up(entry)
-        return facts
-
-    def _from_marks(self, entry: ContainerEntry, look: list[ScannedProcess]) -> list[Fact]:
-        """The first process leads a session and is the oldest with its marks."""
-        ours = [item.stat for item in look if item.mark == (*entry.key, entry.pod.order)]
-        leaders = [stat for stat in ours if stat.session == stat.pid]
-        first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
-        if first is None or not self._adopt(entry, first.pid, first.start_ticks):
-            return []
-        with suppress(OSError):
-            self._starter.remember(entry.pod)
-        return [f.ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
-
-    def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
-        child = open_child(pid, start_ticks)
-        if child is None:
-            return False
-        # Another process has adopted it and gets its exit code.
-        entry.child = False
-        entry.begin(*child)
-        self._starter.follow(entry)
-        return True
-
-
 class ManifestChanges:
     """Keeps the table like the manifests, which start pods, and never end or change a running one.
 
     An ended pod is forgotten when its manifest goes, and starts anew when that comes back or changes.
     """
 
-    def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles, recovery: Recovery) -> None:
+    def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles) -> None:
         self._table = table
         self._records = records
         self._output = output
-        self._recovery = recovery
 
     def take(self, change: ManifestChange) -> list[Fact]:
         """Apply one change, and return its facts."""
@@ -493,8 +358,7 @@ class ManifestChanges:
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
-        found = self._recovery.take_over(new)
-        return [f.PodAppeared(pod=new.pod)] if found is None else found
+        return [f.PodAppeared(pod=new.pod)]
 
     def _leave(self, path: str, keep: Set[str]) -> None:
         """This file names no other pods any more."""

@@ -19,56 +19,46 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux.kill_tree import TreeRoot, kill_trees
+from ebbtide.actors.edges.linux.proc import boot_id_with_dashes
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
+from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.values import Pod
 
 ContainerPhase = Literal["waiting", "running", "ended"]
 
 
-class ContainerEntry:
+class ContainerEntry(msgspec.Struct, eq=False):
     """One container, with its first process while it has one.
 
-    ``child`` False: adopted after a restart, so another process gets its exit code.
+    ``child`` False: adopted after a restart, so another process gets its exit code. ``gone``: it ended while
+    no daemon ran. ``ended``: only for init containers, which are waited for.
     """
 
-    __slots__ = (
-        "child",
-        "end",
-        "ended",
-        "gone",
-        "group",
-        "phase",
-        "pid",
-        "pidfd",
-        "pod",
-        "spec",
-        "start_ticks",
-    )
-
-    def __init__(self, pod: PodEntry, spec: ContainerSpec) -> None:
-        self.pod = pod
-        self.spec = spec
-        self.phase: ContainerPhase = "waiting"
-        self.pid = 0
-        self.pidfd = -1
-        self.start_ticks = 0
-        self.group = ""
-        self.child = True
-        #: It ended while no daemon ran.
-        self.gone = False
-        self.end = ExitStatus()
-        #: Only for init containers, which are waited for.
-        self.ended: trio.Event | None = None
+    pod: PodEntry
+    spec: ContainerSpec
+    phase: ContainerPhase = "waiting"
+    pid: int = 0
+    pidfd: int = -1
+    start_ticks: int = 0
+    group: str = ""
+    child: bool = True
+    gone: bool = False
+    end: ExitStatus = ExitStatus()
+    ended: trio.Event | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         return (self.pod.pod.uid, self.spec.name)
 
+    @property
+    def root(self) -> TreeRoot:
+        return TreeRoot(self.pid, self.start_ticks)
+
     def begin(self, pid: int, pidfd: int, start_ticks: int) -> None:
         self.pid, self.pidfd, self.start_ticks = pid, pidfd, start_ticks
         self.phase = "running"
-        self.pod.changed()
 
     def finish(self, end: ExitStatus) -> None:
         """Its first process has ended, or will never start."""
@@ -77,47 +67,43 @@ class ContainerEntry:
         self.pidfd = -1
         self.phase = "ended"
         self.end = end
-        self.pod.changed()
         if self.ended is not None:
             self.ended.set()
 
-    def record(self) -> ContainerRecord:
-        return ContainerRecord(
+    def exited(self) -> ContainerExited:
+        uid, name = self.key
+        return ContainerExited(
+            uid=uid, container=name, exit_code=self.end.exit_code, signal=self.end.signal, gone=self.gone
+        )
+
+    def record(self) -> ProcessRecord:
+        return ProcessRecord(
             name=self.spec.name, pid=self.pid, start_ticks=self.start_ticks, group=self.group
         )
 
 
-class PodEntry:
-    """``containers``: those that a shutdown stops; plain init containers come and go.
+class PodEntry(msgspec.Struct, eq=False):
+    """``containers``: those that a shutdown stops; plain init containers come and go. ``order``: the key of
+    its start; empty: not begun.
 
     ``stopping``: a waiting container was told to stop, so no more of this pod is started. ``starting``: a
     start is under way. ``recovered``: begun by an earlier daemon, and not yet seen in a manifest.
     """
 
-    __slots__ = (
-        "_view",
-        "containers",
-        "init",
-        "order",
-        "path",
-        "pod",
-        "recovered",
-        "spec",
-        "starting",
-        "stopping",
-    )
+    pod: Pod
+    spec: ProcessSpec
+    path: str = ""
+    order: str = ""
+    containers: dict[str, ContainerEntry] = {}
+    init: ContainerEntry | None = None
+    #: By their orders' keys, those that were begun.
+    hooks: dict[str, ProcessRecord] = {}
+    starting: bool = False
+    stopping: bool = False
+    recovered: bool = False
 
-    def __init__(self, pod: Pod, spec: ProcessSpec, path: str = "") -> None:
-        self.pod = pod
-        self.spec = spec
-        self.path = path
-        self.order = ""
-        self.containers = {item.name: ContainerEntry(self, item) for item in spec.lasting}
-        self.init: ContainerEntry | None = None
-        self.starting = False
-        self.stopping = False
-        self.recovered = False
-        self._view: Pod | None = None
+    def __post_init__(self) -> None:
+        self.containers = {item.name: ContainerEntry(self, item) for item in self.spec.lasting}
 
     @property
     def begun(self) -> bool:
@@ -128,18 +114,13 @@ class PodEntry:
         """Has it begun and ended?"""
         return self.begun and all(item.phase == "ended" for item in self.containers.values())
 
-    def changed(self) -> None:
-        self._view = None
-
     def view(self) -> Pod:
         """For an inventory. A waiting container has to be stopped as well, so it counts as running."""
-        if self._view is None:
-            running = {name for name, entry in self.containers.items() if entry.phase != "ended"}
-            containers = tuple(
-                msgspec.structs.replace(item, running=item.name in running) for item in self.pod.containers
-            )
-            self._view = msgspec.structs.replace(self.pod, containers=containers)
-        return self._view
+        running = {name for name, entry in self.containers.items() if entry.phase != "ended"}
+        containers = tuple(
+            msgspec.structs.replace(item, running=item.name in running) for item in self.pod.containers
+        )
+        return msgspec.structs.replace(self.pod, containers=containers)
 
 
 class PodTable:
@@ -157,13 +138,13 @@ class PodTable:
         return [entry.view() for entry in self.pods.values() if entry.begun and not entry.over]
 
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 #: Any other UID is hashed.
 PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The first process and the cgroup, if any."""
+class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A first process and its cgroup, if any. ``name``: of the container; of a hook, its order's key."""
 
     name: str
     pid: int
@@ -173,7 +154,7 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that was begun in this boot. Unlisted containers have not started, and with ``stopping`` never
-    will.
+    will. ``init``: its running init container.
     """
 
     version: int
@@ -181,12 +162,10 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     order: str
     pod: Pod
     spec: ProcessSpec
-    containers: tuple[ContainerRecord, ...] = ()
+    containers: tuple[ProcessRecord, ...] = ()
+    init: ProcessRecord | None = None
+    hooks: tuple[ProcessRecord, ...] = ()
     stopping: bool = False
-
-
-_record_encoder = msgspec.msgpack.Encoder()
-_record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 
 def file_name(text: str) -> str:
@@ -203,30 +182,24 @@ class PodRecords:
         self._folder = folder
         self._boot_id = boot_id
 
-    def store(
-        self,
-        order: str,
-        pod: Pod,
-        spec: ProcessSpec,
-        containers: tuple[ContainerRecord, ...],
-        stopping: bool = False,
-    ) -> None:
-        """Raises OSError."""
+    def store(self, entry: PodEntry) -> None:
+        """Keep what runs for the daemon's next life. Raises OSError."""
         record = PodRecord(
             version=RECORD_VERSION,
             boot_id=self._boot_id,
-            order=order,
-            pod=pod,
-            spec=spec,
-            containers=containers,
-            stopping=stopping,
+            order=entry.order,
+            pod=entry.pod,
+            spec=entry.spec,
+            containers=tuple(each.record() for each in entry.containers.values() if each.pid),
+            init=entry.init.record() if entry.init is not None else None,
+            hooks=tuple(entry.hooks.values()),
+            stopping=entry.stopping,
         )
-        write_atomically(self._folder / file_name(pod.uid), _record_encoder.encode(record))
+        write_atomically(self._folder / file_name(entry.pod.uid), msgspec.msgpack.encode(record))
 
     def load(self) -> list[PodRecord]:
         """The records of this boot, oldest first. Removes unusable files."""
         found = []
-        # Without a readable folder the marks have to do.
         ages = {}
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
@@ -234,9 +207,8 @@ class PodRecords:
                     ages[entry.path] = entry.stat().st_mtime_ns
         for path in sorted(ages, key=lambda path: ages[path]):
             with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
-                record = _record_decoder.decode(read_own(Path(path)))
-                # The numbers of another boot are reused, and the fields of another version may differ: the
-                # marks find what runs.
+                record = msgspec.msgpack.decode(read_own(Path(path)), type=PodRecord)
+                # The numbers of another boot are reused, and the fields of another version may differ.
                 if (record.version, record.boot_id) == (RECORD_VERSION, self._boot_id):
                     found.append(record)
                     continue
@@ -247,3 +219,15 @@ class PodRecords:
     def remove(self, uid: str) -> None:
         with suppress(OSError):
             os.unlink(self._folder / file_name(uid))
+
+
+def kill_recorded(folder: Path) -> None:
+    """SIGKILL to all that the records of this boot in ``folder`` name, and their trees."""
+    records = PodRecords(folder, boot_id_with_dashes()).load()
+    kill_trees(
+        [root_of(each) for record in records for each in (*record.containers, *record.hooks, record.init)]
+    )
+
+
+def root_of(record: ProcessRecord | None) -> TreeRoot:
+    return TreeRoot() if record is None else TreeRoot(record.pid, record.start_ticks)

@@ -1,33 +1,27 @@
-"""Starts a pod as local processes: init containers to their end, sidecars in their turn, then the others.
+"""Starts a pod, or ends what it began: init containers, sidecars, containers.
 
-All or nothing: a container that cannot be started takes its pod along. A pod that is told to stop while it
-starts goes no further.
-
-Each process has a session of its own, marks in its environment, and its output in a file, or nowhere. The
-daemon's death must not touch it: it has no pipe to the daemon, no death signal, no terminal. The files are
-in memory, since a disk that hangs would keep a writer from ending. They are bounded without the daemon
-between pod and file: a large file loses its oldest blocks (a hole is punched at its begin, which keeps the
-newest lines), or is emptied if the file system has no holes.
+A process leads a session of its own, and its output goes to a file, or nowhere. The daemon's death must not
+touch it: it has no pipe to the daemon, no death signal, no terminal. The files are in memory, since a disk
+that hangs would keep a writer from ending. They are bounded without the daemon between pod and file: a large
+file is emptied.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, reap
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, Mark, Marker, TreeKiller, TreeRoot
+from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller, kill_group
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.edges.process.process_pods import (
     ContainerEntry,
@@ -38,7 +32,7 @@ from ebbtide.actors.edges.process.process_pods import (
 )
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.base import Fact
-from ebbtide.events.facts import ContainerExited, ContainerStarted
+from ebbtide.events.facts import ContainerStarted
 
 #: As the reference's runtime reports it.
 CANNOT_START_CODE = 128
@@ -50,14 +44,12 @@ class PodStarter:
 
     def __init__(
         self,
-        marker: Marker,
         records: PodRecords,
         output: OutputFiles,
         watch: ExitWatch,
         killer: TreeKiller,
         cgroups: Cgroups | None,
     ) -> None:
-        self._marker = marker
         self._records = records
         self._output = output
         self._watch = watch
@@ -68,8 +60,6 @@ class PodStarter:
         """Start what has not started. Raises nothing but cancellation."""
         pod.starting = True
         try:
-            # First: processes without a record are found by their marks.
-            self.remember(pod)
             failure = await self._start_all(pod, outlet)
         except trio.Cancelled:
             # Cancelled by an order, not with the daemon: half a pod is useless.
@@ -91,6 +81,7 @@ class PodStarter:
 
     async def _start_all(self, pod: PodEntry, outlet: Outlet) -> str:
         """Why it failed; empty: all run."""
+        self._records.store(pod)
         for spec in pod.spec.init + pod.spec.containers:
             if pod.stopping:
                 return STOPPED_BEFORE_START
@@ -102,7 +93,7 @@ class PodStarter:
             elif entry.phase == "waiting":
                 self._spawn(entry)
                 try:
-                    self.remember(entry.pod)
+                    self._records.store(pod)
                     await outlet.put(
                         ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)
                     )
@@ -112,11 +103,13 @@ class PodStarter:
         return ""
 
     async def _run_init(self, pod: PodEntry, spec: ContainerSpec) -> str:
-        entry = pod.init = ContainerEntry(pod, spec)
+        entry = ContainerEntry(pod, spec)
         # A shutdown does not stop init containers, so they are not reported.
         entry.ended = trio.Event()
         self._spawn(entry)
+        pod.init = entry
         self.follow(entry)
+        self._records.store(pod)
         await entry.ended.wait()
         pod.init = None
         if pod.stopping:
@@ -125,35 +118,21 @@ class PodStarter:
             return f"init container {spec.name} ended with exit code {entry.end.exit_code}"
         return f"init container {spec.name} ended by {entry.end.signal}" if entry.end.signal else ""
 
-    async def end_earlier(self, pod: PodEntry) -> None:
-        """End an earlier daemon's init container: Kubernetes allows to run one again, but not twice at a
-        time. Also end processes with a waiting container's marks that were not adopted: they may have changed
-        their user.
-        """
-        waiting = [name for name, entry in pod.containers.items() if entry.phase == "waiting"]
-        if waiting:
-            names = waiting + [spec.name for spec in pod.spec.init if not spec.sidecar]
-            await self._killer.kill_now({(pod.pod.uid, name): TreeRoot() for name in names})
-
     def _spawn(self, entry: ContainerEntry) -> None:
         """Raises CannotStart, OSError."""
         uid, name = entry.key
         if self._cgroups is not None:
             entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")
-        environ = self._marker.environ(Mark(uid, name, entry.pod.order), entry.spec.env)
         output = self._output.open(output_name(uid, name))
         try:
-            child: Child = spawn(entry.spec.argv, environ, entry.spec.working_dir, output, entry.group)
+            child = spawn(
+                entry.spec.argv, environ_of(entry.spec.env), entry.spec.working_dir, output, entry.group
+            )
         except CannotStart as error:
             raise CannotStart(f"container {name}: {error}") from error
         finally:
             os.close(output)
         entry.begin(*child)
-
-    def remember(self, pod: PodEntry) -> None:
-        """Keep what runs for the daemon's next life. Raises OSError."""
-        running = tuple(entry.record() for entry in pod.containers.values() if entry.pid)
-        self._records.store(pod.order, pod.pod, pod.spec, running, pod.stopping)
 
     def follow(self, entry: ContainerEntry) -> None:
         """Handle the container's end."""
@@ -161,15 +140,14 @@ class PodStarter:
 
     def _ended(self, entry: ContainerEntry) -> Fact | None:
         if entry.child:
-            # Before it is waited for, while its number is its own. We may not signal, or read the marks of, a
-            # program that changed its user.
+            # Before it is waited for, while its number is its own. We may not signal a program that changed
+            # its user.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(entry.pid, signal.SIGKILL)
-        end = reap(entry.pidfd) or ExitStatus()
-        entry.finish(end)
-        if not self._killer.closed:
-            self._killer.leftovers(entry.key, entry.group)
-        return None if entry.ended is not None else exited_fact(entry)
+        entry.finish(reap(entry.pidfd) or ExitStatus())
+        if entry.group and not self._killer.closed:
+            kill_group(entry.group)
+        return None if entry.ended is not None else entry.exited()
 
     def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:
         """What has not started never will."""
@@ -177,21 +155,13 @@ class PodStarter:
         for entry in pod.containers.values():
             if entry.phase == "waiting":
                 entry.finish(ExitStatus(exit_code=code))
-                facts.append(exited_fact(entry))
+                facts.append(entry.exited())
         return facts
 
     def _kill(self, pod: PodEntry) -> None:
         running = [entry for entry in pod.containers.values() if entry.phase == "running"]
         for entry in running + ([pod.init] if pod.init is not None else []):
-            self._killer.kill_soon(entry.key, TreeRoot(entry.pid, entry.start_ticks), entry.group)
-
-
-def exited_fact(entry: ContainerEntry) -> ContainerExited:
-    uid, name = entry.key
-    end = entry.end
-    return ContainerExited(
-        uid=uid, container=name, exit_code=end.exit_code, signal=end.signal, gone=entry.gone
-    )
+            self._killer.kill_soon(entry.root, entry.group)
 
 
 #: One descriptor per container, and some for the daemon.
@@ -203,9 +173,19 @@ ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
 
 NO_COMMAND = "no command is given"
 
+#: What a pod inherits from the daemon's environment.
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 
 class CannotStart(Exception):
     """A process could not be started. The text names the program or folder to look at."""
+
+
+def environ_of(own: Mapping[str, str]) -> dict[str, str]:
+    """A process's environment."""
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    return {"PATH": PATH_DEFAULT} | inherited | {**own}
 
 
 def raise_file_limit() -> None:
@@ -225,29 +205,14 @@ _own_limit: tuple[int, int] | None = None
 RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
-@contextmanager
-def default_signals() -> Iterator[None]:
-    """Give the processes started in this block default signal dispositions and an empty mask.
-
-    A shell without job control (``nohup ... &``) starts us with SIGINT and SIGQUIT ignored. A child inherits
-    an ignored signal, but not a handler. So each ignored signal gets a handler that does nothing, and no code
-    of ours runs in the child. Only the main thread can set handlers; in other threads only the mask changes.
-    Emptying the mask delivers the signals that our parent blocked and that are pending.
+def ignore_by_handlers() -> None:
+    """Pods get default signals. A shell without job control (``nohup ... &``) starts us with ignored signals,
+    and some supervisors with blocked ones. A child inherits both, but no handler. On the main thread.
     """
-    ignored: list[int] = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = signal.valid_signals() - RESTORED_BY_PYTHON
-        ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        for number in ignored:
+    for number in signal.valid_signals() - RESTORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
@@ -263,18 +228,17 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
             raise CannotStart(f"{name}: not found, or not executable")
         command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *argv]
     try:
-        with default_signals():
-            popen = subprocess.Popen(
-                command,
-                env=dict(env),
-                cwd=cwd or None,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # A signal to the daemon's group must not reach a pod, nor the reverse. And the session finds
-                # the pod's tree again.
-                start_new_session=True,
-            )
+        popen = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd or None,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # A signal to the daemon's group must not reach a pod, nor the reverse. And the session finds
+            # the pod's tree again.
+            start_new_session=True,
+        )
     except OSError as error:
         name = error.filename or (argv[0] if argv else "")
         raise CannotStart(f"{name}: {error.strerror}") from error
@@ -292,9 +256,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
     return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
 
 
-#: Kept of each container's output, and the size at which it is cut.
-KEEP_BYTES = 64 * 1024
-TRIM_BYTES = 4 * KEEP_BYTES
+#: The size at which a container's output is emptied.
+OUTPUT_BYTES_MAX = 256 * 1024
 #: A program that only writes fills some 100 MB in this time. A look at a hundred files takes a thousandth of
 #: a processor.
 TRIM_SECONDS = 0.1
@@ -303,10 +266,6 @@ TRIM_IDLE_SECONDS = 10
 #: Longer lines of an autopsy are cut.
 OUTPUT_LINE_BYTES_MAX = 256
 
-KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
-#: Only whole blocks are given back.
-BLOCK_BYTES = 4096
-
 
 class OutputFiles:
     """``kept`` False: output goes nowhere."""
@@ -314,7 +273,6 @@ class OutputFiles:
     def __init__(self, folder: Path, *, kept: bool = True) -> None:
         self._folder = folder
         self._kept = kept
-        self._punch = _punch_hole
 
     def open(self, name: str) -> int:
         """For a new process. Raises OSError."""
@@ -329,40 +287,25 @@ class OutputFiles:
             return ()
         try:
             with open(self._folder / name, "rb") as file:
-                # Enough for the largest lines. A file that was cut begins with zeros.
+                # Enough for the largest lines.
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - (lines + 1) * OUTPUT_LINE_BYTES_MAX))
-                found = file.read().replace(b"\0", b"").splitlines()[-lines:]
+                found = file.read().splitlines()[-lines:]
         except OSError:
             return ()
         return tuple(line[:OUTPUT_LINE_BYTES_MAX].decode(errors="replace") for line in found)
 
     def trim(self) -> bool:
-        """Cut large files, as far as the file system can. True: there may be more soon."""
+        """Empty large files. True: there may be more soon."""
         found = self._kept
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 found = True
                 with suppress(OSError):
-                    # The kept size, in units of 512 bytes.
-                    if entry.stat().st_blocks * 512 > TRIM_BYTES:
-                        fd = os.open(entry.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                        try:
-                            end = (os.fstat(fd).st_size - KEEP_BYTES) // BLOCK_BYTES * BLOCK_BYTES
-                            if not self._punch(fd, end):
-                                os.ftruncate(fd, 0)
-                        finally:
-                            os.close(fd)
+                    if entry.stat().st_size > OUTPUT_BYTES_MAX:
+                        os.truncate(entry.path, 0)
         return found
 
     def remove(self, name: str) -> None:
         with suppress(OSError):
             os.unlink(self._folder / name)
-
-
-def _punch_hole(fd: int, length: int) -> bool:
-    """Give the first ``length`` bytes back to the file system; they then read as zeros."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    fallocate = libc.fallocate
-    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
-    return bool(fallocate(fd, KEEP_SIZE_AND_PUNCH_HOLE, 0, length) == 0)

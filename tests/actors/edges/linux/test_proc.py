@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.linux.proc import (
     FIRST_PROCESS_TEXT,
     signal_name,
@@ -38,22 +35,6 @@ def test_every_signal_s_name_is_its_number(number: int) -> None:
     """Names and numbers are two ways to write one signal (32 and 33 belong to the C library)."""
     assert signal_number(signal_name(number)) == number
     assert signal_number(str(number)) == number
-
-
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
-NAME = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), min_size=1)
-
-
-@given(TEXT, TEXT, TEXT, st.dictionaries(NAME, TEXT))
-def test_marks_come_back_from_an_environment(
-    uid: str, container: str, order: str, own: dict[str, str]
-) -> None:
-    """Whatever else a manifest puts into the environment, the marks are read as they were written."""
-    marker = Marker(Path("/some/where"))
-    environ = marker.environ(Mark(uid, container, order), own)
-    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
-    assert marker.read(data) == Mark(uid, container, order)
-    assert Marker(Path("/some/where/else")).read(data) is None
 
 
 def test_connections_are_counted_when_they_are_established() -> None:

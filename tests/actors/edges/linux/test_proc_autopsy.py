@@ -12,8 +12,7 @@ import msgspec
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.local_status import FILE_NAME, LocalStatusEdge
 from ebbtide.actors.edges.pod_spec import ExecAction
-from ebbtide.actors.edges.process import start as rings
-from ebbtide.actors.edges.process.start import KEEP_BYTES, TRIM_BYTES, OutputFiles
+from ebbtide.actors.edges.process.start import OUTPUT_BYTES_MAX, OutputFiles
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.codec import decode_event, encode_event
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
@@ -41,7 +40,7 @@ async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
     pod = pod_of("p", python(STRAGGLER.format(folder=tmp_path)))
     async with bed_of(tmp_path, pod, capture_lines=2) as bed:
         await bed.shows("ready")
-        await until(lambda: [item.stat.state for item in bed.processes()] == ["S", "S"], "both do not sleep")
+        await until(lambda: [item.state for item in bed.processes()] == ["S", "S"], "both do not sleep")
         assert await bed.autopsy("p") == Ending()
         (fact,) = bed.outbox.of(AutopsyTaken)
         first, child = fact.processes
@@ -69,17 +68,17 @@ def test_an_autopsy_stops_at_its_deadline() -> None:
     assert proc.examine_processes([gone, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4) == ()
 
 
-def test_a_ring_keeps_the_newest_lines(tmp_path: Path) -> None:
-    """What grows too large loses its begin, in place, under a writer that goes on."""
-    ring = OutputFiles(tmp_path)
-    fd = ring.open("x")
-    for number in range(TRIM_BYTES // 10):
-        os.write(fd, b"line %06d\n" % number)
-    ring.trim()
-    os.write(fd, b"after\n")
-    assert (tmp_path / "x").stat().st_blocks * 512 <= KEEP_BYTES + 2 * rings.BLOCK_BYTES
-    assert ring.tail("x", 3)[1:] == (f"line {TRIM_BYTES // 10 - 1:06d}", "after")
-    ring.trim()
+def test_the_newest_lines_of_a_bounded_file(tmp_path: Path) -> None:
+    """What grows too large is emptied under a writer that goes on."""
+    output = OutputFiles(tmp_path)
+    fd = output.open("x")
+    os.write(fd, b"before\n" * (OUTPUT_BYTES_MAX // 7))
+    output.trim()
+    assert output.tail("x", 1) == ("before",)
+    os.write(fd, b"before\n")
+    output.trim()
+    os.write(fd, b"first\nsecond\n")
+    assert output.tail("x", 3) == ("first", "second")
     os.close(fd)
 
 

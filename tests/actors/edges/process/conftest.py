@@ -25,9 +25,8 @@ def use_cgroups(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine does not reach them: after a late look no marks are read for a while.
-
-    But not the wait for a parent: of a container that was adopted that is the test itself, which never waits.
+    """A slow machine does not reach them. The wait for a parent stays: the test, which is the parent of an
+    adopted container, never waits.
     """
     wide = bounds.Bounds().widened(300)._replace(parent_seconds=bounds.now.parent_seconds)
     monkeypatch.setattr(bounds, "now", wide)
@@ -40,7 +39,7 @@ def nothing_outlives_its_test(tmp_path: Path) -> Iterator[None]:
     places = [tmp_path / "state", *(path / "state" for path in tmp_path.iterdir() if path.is_dir())]
     left = [item for place in places if place.is_dir() for item in ours(place)]
     for item in left:
-        kill_exactly(item.pid, item.stat.start_ticks)
+        kill_exactly(item.pid, item.start_ticks)
     for place in places:
         groups = Cgroups.detect(place)
         if groups is not None:

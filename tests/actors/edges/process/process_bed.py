@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, ScannedProcess
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.kill_tree import all_stats
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HookAction, ProcessSpec
+from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.process_edge import ProcessEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Fact, Order
@@ -129,13 +131,22 @@ class Bed:
         await until(lambda: path.exists() and path.read_text().endswith("\n"), f"no {name}")
         return path.read_text().strip()
 
-    def processes(self) -> list[ScannedProcess]:
+    def processes(self) -> list[proc.ProcessStat]:
         return ours(self.state_dir)
 
 
-def ours(state_dir: Path) -> list[ScannedProcess]:
-    """Every process that carries the marks of this state directory."""
-    return [item for item in ProcessScanner(Marker(state_dir)).look_now() if item.mark is not None]
+#: In the environment of a bed's processes, with its folder.
+BED = "EBBTIDE_BED"
+
+
+def ours(state_dir: Path) -> list[proc.ProcessStat]:
+    """Every process that was started from this state directory, and what it has started."""
+    mark = f"{BED}={state_dir}\0".encode()
+    return [
+        stat
+        for stat in all_stats()
+        if stat.state not in "ZX" and mark in (proc.read_bytes(f"/proc/{stat.pid}/environ", 1 << 18) or b"")
+    ]
 
 
 def held_pids() -> set[int]:
@@ -161,6 +172,9 @@ async def running(
     path = manifests or folder / "pods.yaml"
     if manifests is None:
         path.touch()
+    os.environ[BED] = str(folder / "state")
+    if BED not in start.INHERITED_VARIABLES:
+        start.INHERITED_VARIABLES += (BED,)
     edge = ProcessEdge(
         folder / "state",
         manifests=path,
@@ -190,7 +204,7 @@ async def bed_of(folder: Path, *pods: tuple[Pod, ProcessSpec], **options: Any) -
 
 
 async def nothing_left(bed: Bed) -> None:
-    """Every container has ended and no process carries our marks any more."""
+    """Every container has ended and no process is left."""
     await until(lambda: not bed.edge.active(), lambda: f"these run: {bed.edge.active()}")
     await until(lambda: not bed.processes(), lambda: f"these are left: {bed.processes()}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,16 +15,14 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
-from ebbtide.actors.edges.process.process_pods import ContainerRecord, PodRecords
+from ebbtide.actors.edges.process.process_pods import PodEntry, PodRecords
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.decisions import RunHook, StartPod
+from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
 from tests.actors.edges.process.process_bed import (
-    SECOND,
     Bed,
     bed_of,
     held_pids,
@@ -48,15 +45,11 @@ import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork():
-        os._exit(0)
+        {parent}
     open("{folder}/daemon", "w").write(f"{{os.getpid()}}\\n")
     time.sleep(1000)
-os.wait()
-{after}
+time.sleep(1000)
 """
-
-#: The same without marks in its environment, its parent still there.
-CLEARED = "setsid env -i sh -c 'echo $$ > {folder}/daemon; exec sleep 1000' & wait"
 
 
 def alive(pid: int) -> bool:
@@ -66,15 +59,12 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_a_container_is_started_with_marks_and_ends_by_its_signal(
-    tmp_path: Path, use_cgroups: bool
-) -> None:
+async def test_a_container_ends_by_its_signal(tmp_path: Path, use_cgroups: bool) -> None:
     """A container's start and end are facts, with its pid and the signal that ended it."""
     async with bed_of(tmp_path, pod_of("web", shell("exec sleep 1000")), use_cgroups=use_cgroups) as bed:
         started = bed.outbox.of(ContainerStarted)[0]
         (process,) = bed.processes()
         assert process.pid == started.pid
-        assert process.mark == ("web", "main", "start/web")
         assert os.getsid(process.pid) == process.pid
         assert await bed.signal("web") == Ending()
         assert await bed.exited("web") == ContainerExited(uid="web", container="main", signal="SIGTERM")
@@ -101,8 +91,7 @@ def started_by_a_shell_without_job_control() -> Iterator[None]:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGQUIT})
     try:
         yield
-        assert {signal.getsignal(number) for number in ignored} == {signal.SIG_IGN}
-        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask | {signal.SIGUSR1, signal.SIGQUIT}
+        assert not {signal.getsignal(number) for number in ignored} & {signal.SIG_IGN, signal.SIG_DFL}
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
@@ -112,7 +101,7 @@ def started_by_a_shell_without_job_control() -> Iterator[None]:
 async def test_a_pod_has_default_signals_whoever_started_the_daemon(
     tmp_path: Path, use_cgroups: bool
 ) -> None:
-    """Of pods and hooks no signal is ignored or blocked; the daemon's own signals stay as they are."""
+    """Of pods and hooks no signal is ignored or blocked; the daemon ignores what it ignored."""
 
     def shown(name: str) -> tuple[str, ...]:
         # No shell, which may empty the mask of what it starts.
@@ -142,16 +131,15 @@ async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) 
         assert (await bed.exited("deaf")).signal == "SIGKILL"
 
 
-@pytest.mark.parametrize("how", ["double fork", "no marks"])
-async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: bool, how: str) -> None:
-    """A daemon that forked twice is found by its marks; a child with an emptied environment by its parent."""
-    if how == "double fork":
-        container = python(DOUBLE_FORK.format(folder=tmp_path, after="time.sleep(1000)"))
-    else:
-        container = shell(CLEARED.format(folder=tmp_path))
-    async with bed_of(tmp_path, pod_of("d", container), use_cgroups=use_cgroups) as bed:
+@pytest.mark.parametrize("goes", [False, True], ids=["stays", "goes"])
+async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: bool, goes: bool) -> None:
+    """A daemon that forked twice ends with its parent. With a cgroup it ends also without one."""
+    script = DOUBLE_FORK.format(folder=tmp_path, parent="os._exit(0)" if goes else "os.wait()")
+    async with bed_of(tmp_path, pod_of("d", python(script)), use_cgroups=use_cgroups) as bed:
         daemon = int(await bed.shows("daemon"))
         assert os.getsid(daemon) != bed.outbox.of(ContainerStarted)[0].pid
+        if goes and not use_cgroups:
+            os.kill(daemon, signal.SIGKILL)
         assert await bed.kill("d") == Ending()
         await until(lambda: not alive(daemon), "the daemon lives")
 
@@ -221,12 +209,11 @@ async def test_an_environment_is_what_the_manifest_says_and_no_more(
     monkeypatch.setenv("DAEMON_TOKEN", "secret")
     spec = shell(
         f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
-        env={"COLOUR": "blue", "EBBTIDE_POD_UID": "forged"},
+        env={"COLOUR": "blue"},
     )
     async with bed_of(tmp_path, pod_of("p", spec)) as bed:
         text = await bed.shows("env")
         assert "COLOUR=blue" in text
-        assert "EBBTIDE_POD_UID=p" in text
         assert "secret" not in text
         await bed.kill("p")
 
@@ -296,11 +283,10 @@ async def start_and_leave(folder: Path, *pods: object, **options: object) -> lis
         return [fact.pid for fact in bed.outbox.of(ContainerStarted)]
 
 
-async def is_followed(bed: Bed, key: str) -> None:
-    """Wait until the process of this order is under our eyes."""
-    ours = [item for item in bed.processes() if item.stat.session == item.pid]
-    (pid,) = (item.pid for item in ours if item.mark is not None and item.mark.order == key)
-    await until(lambda: pid in held_pids(), "the process is not followed")
+async def is_followed(bed: Bed) -> None:
+    """Wait until every first process is under our eyes."""
+    pids = {stat.pid for stat in bed.processes() if stat.session == stat.pid}
+    await until(lambda: pids <= held_pids(), "a process is not followed")
 
 
 async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
@@ -311,8 +297,9 @@ async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
         pod, spec = pod_of("p", shell("sleep 1000"))
         stat = proc.read_stat(stranger.pid)
         assert stat is not None
-        record = ContainerRecord(name="main", pid=stranger.pid, start_ticks=stat.start_ticks - 1)
-        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, (record,))
+        entry = PodEntry(pod, spec, order=START)
+        entry.containers["main"].begin(stranger.pid, -1, stat.start_ticks - 1)
+        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(entry)
         async with running(tmp_path, [(pod, spec)]) as bed:
             await bed.exited("p")
             await bed.kill("p")
@@ -328,122 +315,12 @@ async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "pods"
     folder.mkdir(parents=True)
     pod, spec = pod_of("p", shell("exec sleep 1000"))
-    PodRecords(folder, "another boot").store(START, pod, spec, ())
+    PodRecords(folder, "another boot").store(PodEntry(pod, spec, order=START))
     (folder / "torn").write_bytes(b"\x81")
     async with bed_of(tmp_path, (pod, spec)) as bed:
         assert bed.outbox.of(PodAppeared) == [PodAppeared(pod=pod)]
         assert [path.name for path in folder.iterdir()] == ["p"]
         await bed.kill("p")
-
-
-async def test_a_container_that_the_record_does_not_name_is_found_by_its_marks(tmp_path: Path) -> None:
-    """The daemon died between starting a container and writing that down."""
-    pod, spec = pod_of("p", shell("setsid sleep 1000 & exec sleep 1000"))
-    (pid,) = await start_and_leave(tmp_path, (pod, spec))
-    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
-    async with running(tmp_path, [(pod, spec)]) as bed:
-        await bed.known("p")
-        assert facts_of(bed) == [ContainerStarted(uid="p", container="main", pid=pid)]
-        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
-        assert {fact.pid for fact in bed.outbox.of(ContainerStarted)} == {pid}
-        await bed.kill("p")
-        await nothing_left(bed)
-
-
-@contextmanager
-def stranger_with_marks(state_dir: Path, token: str = "", user: int | None = None) -> Iterator[int]:
-    """A process that says of itself what a pod's first process does; its number."""
-    said = {"POD_UID": "p", "CONTAINER": "main", "ORDER": START, "STATE": str(state_dir)}
-    said |= {"TOKEN": token} if token else {}
-    environ = {f"EBBTIDE_{name}": value for name, value in said.items()}
-    stranger = subprocess.Popen(
-        ["sleep", "1000"], env={"PATH": os.environ["PATH"], **environ}, start_new_session=True, user=user
-    )
-    try:
-        yield stranger.pid
-    finally:
-        stranger.kill()
-        stranger.wait()
-
-
-@pytest.mark.parametrize("with_record", [True, False])
-async def test_a_stranger_that_calls_itself_a_pod_is_not_believed(tmp_path: Path, with_record: bool) -> None:
-    """What a pod's environment says is no secret but for the folder's token: nobody guesses that."""
-    pod, spec = pod_of("p", shell("exec sleep 1000"))
-    for folder in ("state", "state/pods"):
-        (tmp_path / folder).mkdir(mode=0o700)
-    if with_record:
-        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
-    with stranger_with_marks(tmp_path / "state", "0" * 32) as forged, stranger_with_marks(tmp_path / "state"):
-        async with running(tmp_path, [(pod, spec)]) as bed:
-            assert await bed.edge.adopt(bed.hook("p"), bed.outbox) is None
-            order = StartPod(key=START, uid="p")
-            if with_record:
-                await bed.known("p")
-                assert await bed.edge.adopt(order, bed.outbox) == Ending()
-            else:
-                assert await bed.start("p") == Ending()
-            (started,) = {fact.pid for fact in bed.outbox.of(ContainerStarted)}
-            await bed.kill("p")
-            await bed.exited("p")
-            assert started != forged
-            assert proc.read_stat(forged) is not None
-            await nothing_left(bed)
-
-
-@pytest.mark.root
-async def test_a_stranger_with_a_pods_token_is_not_taken_for_its_first_process(tmp_path: Path) -> None:
-    """A pod that gave up its rights shows the token to all of its new user's programs. None of them becomes
-    a pod of root's by it, nor a hook; being taken for a remnant ends it, and that is its own affair.
-    """
-    pod, spec = pod_of("p", shell("exec sleep 1000"))
-    await start_and_leave(tmp_path, pod_of("q", shell("exit 0")))
-    token = (tmp_path / "state" / "token").read_text()
-    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
-    with stranger_with_marks(tmp_path / "state", token, user=65534) as forged:
-        async with running(tmp_path, [(pod, spec)]) as bed:
-            await bed.known("p")
-            hook = RunHook(key=START, uid="p", container="main", timeout_ns=SECOND)
-            assert await bed.edge.adopt(hook, bed.outbox) is None
-            assert not [fact for fact in bed.outbox.of(ContainerStarted) if fact.uid == "p"]
-            assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
-            (started,) = {fact.pid for fact in bed.outbox.of(ContainerStarted) if fact.uid == "p"}
-            assert started != forged
-            await bed.kill("p")
-            await nothing_left(bed)
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("with_record", [True, False])
-async def test_a_pod_that_gave_up_its_rights_runs_once(
-    tmp_path: Path, use_cgroups: bool, with_record: bool
-) -> None:
-    """Without a word of it in its record its control group says that it is ours. Where there is none it
-    cannot be told from a stranger's: it is started anew, and the old one ends first.
-    """
-    pod, spec = pod_of("p", shell("exec setpriv --reuid=65534 --clear-groups sleep 1000"))
-    async with running(tmp_path, [(pod, spec)], use_cgroups=use_cgroups) as bed:
-        assert await bed.start("p") == Ending()
-        (pid,) = (fact.pid for fact in bed.outbox.of(ContainerStarted))
-        # In its group by then; and between two programs a process shows no environment.
-        await until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x001000\x00", "no sleep")
-        await until(lambda: proc.read_bytes(f"/proc/{pid}/environ"), "it shows no environment")
-    assert not proc.runs_as_us(pid)
-    records = tmp_path / "state" / "pods"
-    (records / "p").unlink()
-    if with_record:
-        PodRecords(records, proc.boot_id_with_dashes()).store(START, pod, spec, ())
-    async with running(tmp_path, [(pod, spec)], use_cgroups=use_cgroups) as bed:
-        if with_record:
-            await bed.known("p")
-            assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
-        elif not use_cgroups:
-            assert await bed.start("p") == Ending()
-        started = await bed.outbox.wait_for(ContainerStarted)
-        assert {fact.pid == pid for fact in started} == {use_cgroups}
-        assert len({item.pid for item in bed.processes() if item.stat.state not in "ZX"}) == 1
-        await bed.kill("p")
-        await nothing_left(bed)
 
 
 async def test_a_pod_enters_its_group_though_the_daemon_leaves(
@@ -460,42 +337,6 @@ async def test_a_pod_enters_its_group_though_the_daemon_leaves(
     assert Path(f"/proc/{pid}/cgroup").read_text().strip().endswith("/p.main")
     async with running(tmp_path, [], use_cgroups=True) as bed:
         await bed.known("p")
-        await bed.kill("p")
-        await nothing_left(bed)
-
-
-def shown_token(state_dir: Path) -> str:
-    """What a pod of this folder is shown."""
-    return Marker(state_dir).environ(Mark("p", "main", "o"), {})["EBBTIDE_TOKEN"]
-
-
-def test_the_token_stays_with_the_folder(tmp_path: Path) -> None:
-    """Made once, for its owner's eyes only; what is no token is replaced, and a link is not followed."""
-    (tmp_path / "state").mkdir(mode=0o700)
-    secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef" * 2)
-    path = tmp_path / "state" / "token"
-    path.symlink_to(secret)
-    token = shown_token(tmp_path / "state")
-    assert path.read_text() == token == shown_token(tmp_path / "state")
-    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
-    assert secret.read_text() != token
-    path.write_text("short")
-    assert shown_token(tmp_path / "state") not in ("short", token)
-
-
-async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp_path: Path) -> None:
-    """Without any record a pod that is up is not started a second time."""
-    pod = pod_of("p", shell("exec sleep 1000"), shell("exit 0", "brief"))
-    pid, brief = await start_and_leave(tmp_path, pod)
-    await until(lambda: not alive(brief), "the other container lives")
-    (tmp_path / "state" / "pods" / "p").unlink()
-    async with running(tmp_path, [pod]) as bed:
-        await bed.known("p")
-        assert facts_of(bed) == [
-            ContainerStarted(uid="p", container="main", pid=pid),
-            ContainerExited(uid="p", container="brief", gone=True),
-        ]
         await bed.kill("p")
         await nothing_left(bed)
 
@@ -564,7 +405,7 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
             endings.append(await bed.edge.adopt(bed.hook("p"), bed.outbox))
 
         nursery.start_soon(adopt)
-        await is_followed(bed, "hook/p/main")
+        await is_followed(bed)
         (tmp_path / "go").touch()
         await until(lambda: endings, "the order does not end")
         assert endings[0] is not None

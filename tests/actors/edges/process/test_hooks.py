@@ -80,22 +80,6 @@ async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path
         await bed.kill("p")
 
 
-async def test_a_hook_dies_with_its_container(tmp_path: Path, use_cgroups: bool) -> None:
-    """When the container's first process ends, so does its hook (kubernetes#39170)."""
-    pod = hook_pod("p", script(f"echo x > {tmp_path}/ready; exec sleep 1000"))
-    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed, trio.open_nursery() as nursery:
-        endings: list[Ending] = []
-
-        async def run() -> None:
-            endings.append(await run_hook(bed))
-
-        nursery.start_soon(run)
-        await bed.shows("ready")
-        await bed.signal("p")
-        await until(lambda: endings, "the hook does not end")
-        assert endings == [Ending("failed", "ended by SIGKILL")]
-
-
 async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
     """A container that has ended, or was never known, has nowhere to run a hook."""
     async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
