@@ -8,7 +8,7 @@ containers. So a stop is bounded, and ends with SIGKILL. (A kubelet keeps its st
 crash like any restart.)
 
 A volume that is mounted here must not be attached elsewhere, whatever the API says: the kernel's table of
-mounts is read, and polled for changes.
+mounts is read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from __future__ import annotations
 import math
 import os
 import re
-import select
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import NamedTuple
 
 import trio
@@ -46,10 +43,8 @@ LOOK_SECONDS = 5.0
 HEALTH_SECONDS = 1.0
 #: The report of a kubelet that was started during the stop comes after the order's end.
 AGAIN_SECONDS = 0.5
-#: Between two looks at the mounts: after a change, so that a hundred changes are not read a hundred times;
-#: and without one, should the kernel not report it. The kubelet looks every 300 ms.
-UNMOUNT_SECONDS_MIN = 0.05
-UNMOUNT_SECONDS_MAX = 1.0
+#: Between two looks at the mounts. The kubelet looks every 300 ms.
+UNMOUNT_SECONDS = 0.1
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
 MOUNT_TABLE = Path("/proc/self/mountinfo")
@@ -182,17 +177,14 @@ class KubeletEdge(Edge):
         waiting = list(order.uids)
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
             try:
-                with MountChanges(self._mount_table) as changes:
-                    while True:
-                        used = {uid for uid, _ in await self._mounted()}
-                        for uid in [each for each in waiting if each not in used]:
-                            await outlet.put(VolumesUnmounted(uid=uid))
-                            waiting.remove(uid)
-                        if not waiting:
-                            return Ending()
-                        # A wave's unmounts come in a burst of changes.
-                        await trio.sleep(UNMOUNT_SECONDS_MIN)
-                        await changes.wait(UNMOUNT_SECONDS_MAX)
+                while True:
+                    used = {uid for uid, _ in await self._mounted()}
+                    for uid in [each for each in waiting if each not in used]:
+                        await outlet.put(VolumesUnmounted(uid=uid))
+                        waiting.remove(uid)
+                    if not waiting:
+                        return Ending()
+                    await trio.sleep(UNMOUNT_SECONDS)
             except OSError as error:
                 return Ending("failed", f"cannot read {self._mount_table}: {error.strerror or error}")
         return Ending("timed-out", f"{len(waiting)} of {len(order.uids)} pods have volumes mounted")
@@ -215,9 +207,8 @@ CONFIG_BYTES_MAX = 256 * 1024
 #: The kubelet's defaults of ``healthzBindAddress`` and ``healthzPort``.
 HEALTH_ADDRESS = "127.0.0.1"
 HEALTH_PORT = 10248
-HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})")
-STATUS_BYTES = len(b"HTTP/1.1 200")
+#: The first line of the answer says enough.
+HEALTH_BYTES_MAX = 64
 
 
 def health_endpoint(config: Path) -> tuple[str, int] | None:
@@ -239,28 +230,21 @@ async def ask_health(address: str, port: int) -> bool | None:
     """Is the kubelet well? False also without an answer; None: no process listens. Bounded by
     `kubelet_silent_seconds`. Raises nothing.
     """
+    from ebbtide.actors.edges.http_request import RequestFailed, request
+
+    headers = (("Host", "localhost"), ("Connection", "close"))
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
-            async with await trio.open_tcp_stream(address, port) as stream:
-                await stream.send_all(HEALTH_REQUEST)
-                answer = b""
-                while len(answer) < STATUS_BYTES:
-                    piece = await stream.receive_some()
-                    if not piece:
-                        return None  # It has gone in the middle: the unit tells what became of it.
-                    answer += piece
-        except (OSError, ValueError, trio.BrokenResourceError):
-            return None  # A ValueError is what no address can be; a kubelet that was given it is not there.
-        status = STATUS_LINE.match(answer)
-        return status is not None and status[1] == b"200"
+            answer = await request("GET", address, port, "/healthz", headers, bytes_max=HEALTH_BYTES_MAX)
+        except RequestFailed:
+            return None  # It is not there, or went in the middle: the unit shows what became of it.
+        return answer.status == 200
     return False
 
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
 JOB_INTERFACE = "org.freedesktop.systemd1.Job"
-#: Below it the service manager also finds a unit by its current invocation.
-INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
 
 #: A look takes half a millisecond.
 UNIT_POLL_SECONDS = 0.02
@@ -315,45 +299,40 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Stop the kubelet; kill it after `kubelet_stop_seconds`. The kill takes `unit_answer_seconds` and
-        `kubelet_kill_seconds` at most. Idempotent. Raises nothing.
+        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent. Raises
+        nothing.
 
-        This stops the kubelet that runs now, not one that another program starts meanwhile. If the bus or the
-        service manager does not answer, the main process gets the signals directly, if it is known: a kubelet
-        that lives on restarts the containers that the waves end. The service manager may start the kubelet
-        again later; the caller then calls this again.
+        If the bus or the service manager does not answer, the main process gets SIGTERM directly, if it is
+        known: a kubelet that lives on restarts the containers that the waves end. The service manager may
+        start the kubelet again later; the caller then calls this again.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
             return Ending("failed", f"{self.name} {both}")
         kill_at = trio.current_time() + bounds.now.kubelet_stop_seconds
-        endings: list[Ending] = []
-        why = _silent_for(bounds.now.unit_answer_seconds)
-        told, lost, self.answered = trio.Event(), trio.Event(), True
-        async with trio.open_nursery() as nursery:
-
-            async def by_manager() -> None:
-                nonlocal why
-                try:
-                    endings.append(await ask_once(self._address, partial(self._stop, told, kill_at)))
-                except BusError as error:
-                    # A direct signal under way decides this stop.
-                    if not self.answered or not isinstance(error, NoSuchUnit | BusRefused):
-                        why = str(error)
-                        told.set()
-                        lost.set()
-                        return
-                    endings.append(Ending("failed", str(error)))
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(by_manager)
-            with trio.move_on_after(bounds.now.unit_answer_seconds):
-                await told.wait()
-            if told.is_set() or self._main is None:
-                await lost.wait()
-            endings.append(await self._end_main(why, kill_at))
-            nursery.cancel_scope.cancel()
-        return endings[0]
+        why, self.answered = _silent_for(bounds.now.unit_answer_seconds), False
+        with trio.move_on_after(bounds.now.unit_answer_seconds):
+            try:
+                ended = await ask_once(self._address, self._order_stop)
+                why, self.answered = "", True
+                if ended:
+                    return Ending()
+            except (NoSuchUnit, BusRefused) as error:
+                self.answered = True
+                return Ending("failed", str(error))
+            except BusError as error:
+                why = str(error)
+        if self._main is None:
+            return Ending("failed", why) if why else Ending()
+        # A copy: a look that finds the next process closes the original.
+        try:
+            pidfd = os.dup(self._main.pidfd)
+        except OSError as error:
+            return Ending("failed", f"no descriptor is left: {error.strerror}")
+        try:
+            return await _end_process(pidfd, why, kill_at)
+        finally:
+            os.close(pidfd)
 
     async def start(self) -> Ending:
         """Idempotent; bounded by `unit_start_seconds`. Raises nothing."""
@@ -382,89 +361,18 @@ class KubeletUnit:
             if self._main[:2] == (pid, started_us):
                 return
             os.close(self._main.pidfd)
-        self._main = main_process(pid, started_us)
+        self._main = main_process(pid, started_us) if pid else None
 
-    async def _end_main(self, why: str, kill_at: float) -> Ending:
-        """By direct signals to the known process. ``why``: the service manager's failure. ``kill_at``: Trio's
-        time.
-        """
-        if self._main is None:
-            return Ending("failed", why)
-        self.answered = False
-        try:
-            # A copy: a look that finds the next process closes the original.
-            pidfd = os.dup(self._main.pidfd)
-        except OSError as error:
-            return Ending("failed", f"{why}, and no descriptor is left: {error.strerror}")
-        try:
-            killed_by = max(kill_at, trio.current_time()) + bounds.now.kubelet_kill_seconds
-            for number, until in ((signal.SIGTERM, kill_at), (signal.SIGKILL, killed_by)):
-                try:
-                    signal.pidfd_send_signal(pidfd, number)
-                except ProcessLookupError:
-                    return Ending("done", f"it has ended: {why}")
-                except OSError as error:
-                    return Ending("failed", f"{why}, and its process takes no signal: {error.strerror}")
-                with trio.move_on_at(until):
-                    await trio.lowlevel.wait_readable(pidfd)
-                    return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
-        finally:
-            os.close(pidfd)
-        after = f"{span_s(bounds.now.kubelet_kill_seconds)} after SIGKILL"
-        return Ending("failed", f"its process lives on, {after}: {why}")
-
-    async def _stop(self, told: trio.Event, kill_at: float, bus: Bus) -> Ending:
-        """``told`` is set once the service manager has accepted the stop. Raises BusError, also for
-        silence.
-        """
-        invocation: str | None = None
-        with trio.move_on_at(kill_at):
-            unit = await self._unit(bus)
-            # Before the stop: the kill at the end must hit what runs now.
-            invocation = await _invocation_id(bus, unit)
-            if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):
-                return Ending()
-            await self._job(bus, "StopUnit")
-            told.set()
-            return await self._ended(bus, unit, invocation)
-        if invocation is None:
-            raise BusError(_silent_for(bounds.now.kubelet_stop_seconds))
-        try:
-            with trio.fail_after(bounds.now.unit_answer_seconds):
-                await self._kill(bus, invocation)
-        except trio.TooSlowError:
-            raise BusError(_silent_for(bounds.now.unit_answer_seconds)) from None
-        with trio.move_on_after(bounds.now.kubelet_kill_seconds):
-            await self._ended(bus, unit, invocation)
-            return Ending("done", f"killed: it had not ended after {span_s(bounds.now.kubelet_stop_seconds)}")
-        after = f"{span_s(bounds.now.kubelet_kill_seconds)} after SIGKILL"
-        return Ending("failed", f"{self.name} is not seen to end, {after}")
-
-    async def _kill(self, bus: Bus, invocation: str) -> None:
-        if not invocation:
-            await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", signal.SIGKILL)
-            return
-        # By the invocation, so that no newer one is hit. A label of a D-Bus path may not begin with a digit:
-        # systemd writes ``_`` and its code.
-        first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
-        target = DBusAddress(f"{INVOCATION_PATH}{first}{invocation[1:]}", SYSTEMD.bus_name, UNIT_INTERFACE)
-        try:
-            await bus.method(target, "Kill", "si", "all", signal.SIGKILL)
-        except BusRefused as error:
-            if not error.name.endswith(".NoUnitForInvocationID"):
-                raise
-
-    async def _ended(self, bus: Bus, unit: DBusAddress, invocation: str) -> Ending:
-        """By looks, not by ``JobRemoved``: a start replaces our job.
-
-        A unit that restarts may never look ended, but then has another invocation. One without an invocation
-        was unloaded.
-        """
-        while await self._state(bus, unit) not in ENDED_STATES:
-            if await _invocation_id(bus, unit) not in ("", invocation):
-                return Ending("done", "it has ended, and somebody has started it again")
-            await trio.sleep(UNIT_POLL_SECONDS)
-        return Ending()
+    async def _order_stop(self, bus: Bus) -> bool:
+        """True: it does not run. Raises BusError."""
+        unit = await self._unit(bus)
+        state = await self._state(bus, unit)
+        if state in ENDED_STATES and not await _job_type(bus, unit):
+            return True
+        # Before the stop: only what runs now is to be ended.
+        await self._note_main(bus, unit)
+        await self._job(bus, "StopUnit")
+        return False
 
     async def _start(self, bus: Bus) -> Ending:
         with trio.move_on_after(bounds.now.unit_start_seconds):
@@ -513,17 +421,28 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
     return MainProcess(pid, started_us, pidfd)
 
 
+async def _end_process(pidfd: int, why: str, kill_at: float) -> Ending:
+    """``why``: the service manager has not sent SIGTERM. ``kill_at``: Trio's time."""
+    killed_by = max(kill_at, trio.current_time()) + bounds.now.kubelet_kill_seconds
+    told = f": {why}" if why else ""
+    for number, until in ((signal.SIGTERM if why else 0, kill_at), (signal.SIGKILL, killed_by)):
+        try:
+            # Signal 0 only checks.
+            signal.pidfd_send_signal(pidfd, number)
+        except ProcessLookupError:
+            return Ending("done", f"it has ended{told}" if why else "")
+        except OSError as error:
+            return Ending("failed", f"its process takes no signal ({error.strerror}){told}")
+        with trio.move_on_at(until):
+            await trio.lowlevel.wait_readable(pidfd)
+            by = f"by {signal.Signals(number).name} to its process{told}" if number else ""
+            return Ending("done", by)
+    after = f"{span_s(bounds.now.kubelet_kill_seconds)} after SIGKILL"
+    return Ending("failed", f"its process lives on, {after}{told}")
+
+
 def _silent_for(seconds: float) -> str:
     return f"the service manager did not answer within {span_s(seconds)}"
-
-
-async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:
-    """In hexadecimal digits; empty: never started."""
-    try:
-        found = await bus.get(unit, "InvocationID")
-    except BusRefused:
-        return ""
-    return found.hex() if isinstance(found, bytes) else ""
 
 
 async def _job_type(bus: Bus, unit: DBusAddress) -> str:
@@ -570,21 +489,24 @@ class Mount(NamedTuple):
     kind: str
 
 
-def parse_mountinfo(text: str) -> Iterator[Mount]:
-    """Skips malformed lines."""
+def parse_mountinfo(text: str, root: PurePosixPath) -> Iterator[Mount]:
+    """The mounts above and below ``root``. Skips malformed lines."""
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")[0]
-        if dash and len(fields) >= 6:
-            path = OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        if not dash or len(fields) < 6:
+            continue
+        path = OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        # A node has a thousand other mounts: compare before a path is made.
+        if path.startswith(str(root)) or str(root).startswith(path):
             yield Mount(PurePosixPath(path), fields[2], kind)
 
 
-def mounted_volumes(mounts: Iterable[Mount], root: PurePosixPath) -> tuple[MountedVolume, ...]:
-    """The volumes in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the table's
-    order, at most `MOUNTS_MAX`.
+def mounted_volumes(text: str, root: PurePosixPath) -> tuple[MountedVolume, ...]:
+    """The volumes in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the order of
+    mountinfo's ``text``, at most `MOUNTS_MAX`.
     """
-    table = list(mounts)
+    table = list(parse_mountinfo(text, root))
     # A path's file system is the deepest mount above it, and of several the last.
     above = [mount for mount in reversed(table) if root.is_relative_to(mount.path)]
     own = max(above, key=lambda mount: len(mount.path.parts)).device if above else ""
@@ -605,42 +527,4 @@ def mounted_volumes(mounts: Iterable[Mount], root: PurePosixPath) -> tuple[Mount
 
 def read_mounted_volumes(table: Path, root: Path) -> tuple[MountedVolume, ...]:
     """From a file such as ``/proc/self/mountinfo``. Follows a link at ``root``. Raises OSError."""
-    text = table.read_text(errors="replace")
-    return mounted_volumes(parse_mountinfo(text), PurePosixPath(os.path.realpath(root)))
-
-
-# The kernel reports a changed mount table as an exceptional condition of its descriptor (proc_pid_mounts(5)),
-# but Trio asks only whether it is readable, which it always is. An epoll that waits for this condition alone
-# becomes readable at a change.
-
-
-class MountChanges:
-    """Notes changes from `__enter__` on. ``table``: such as ``/proc/self/mountinfo``.
-
-    Raises OSError when the table cannot be opened. A table that cannot be watched (not Linux's own) reports
-    nothing.
-    """
-
-    def __init__(self, table: Path) -> None:
-        self._table = table
-
-    def __enter__(self) -> MountChanges:
-        self._mounts = os.open(self._table, os.O_RDONLY | os.O_CLOEXEC)
-        self._epoll = select.epoll()
-        try:
-            self._epoll.register(self._mounts, select.EPOLLPRI)
-        except OSError:
-            pass  # A file like any other: the time that `wait` is given is its only end.
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._epoll.close()
-        os.close(self._mounts)
-
-    async def wait(self, seconds: float) -> None:
-        """Return after a change since the last return, or when the time is over."""
-        with trio.move_on_after(seconds):
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
-        self._epoll.poll(0)
+    return mounted_volumes(table.read_text(errors="replace"), PurePosixPath(os.path.realpath(root)))

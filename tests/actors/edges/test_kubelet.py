@@ -28,12 +28,10 @@ from ebbtide.actors.edges.kubelet_unit import (
     NODE_LOCAL_PLUGINS,
     KubeletEdge,
     KubeletUnit,
-    Mount,
     ask_health,
     health_endpoint,
     main_process,
     mounted_volumes,
-    parse_mountinfo,
 )
 from ebbtide.actors.edges.linux import bus as bus_module
 from ebbtide.actors.edges.linux import proc
@@ -55,7 +53,7 @@ def line(path: str, device: str = "8:16", kind: str = "ext4") -> str:
 
 
 def used(*lines: str) -> tuple[tuple[str, str], ...]:
-    return mounted_volumes(parse_mountinfo("".join((line("/", "8:1"), *lines))), ROOT)
+    return mounted_volumes("".join((line("/", "8:1"), *lines)), ROOT)
 
 
 PODS = f"{ROOT}/pods"
@@ -91,11 +89,8 @@ def test_which_mounts_are_volumes_in_use(lines: list[str], found: list[tuple[str
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_any_table_is_read(text: str) -> None:
     """Lines that are none are passed over."""
-    for mount in parse_mountinfo(text):
-        assert isinstance(mount, Mount)
-    assert mounted_volumes(parse_mountinfo(text), ROOT) == tuple(
-        dict.fromkeys(mounted_volumes(parse_mountinfo(text), ROOT))
-    )
+    found = mounted_volumes(text, ROOT)
+    assert found == tuple(dict.fromkeys(found))
 
 
 # What the kubelet's edge refuses or cannot do, without a service manager.
@@ -128,7 +123,7 @@ async def test_no_bus() -> None:
     assert outbox.facts == [KubeletRead(unit="kubelet.service", active=None)]
 
 
-# A stop beside other people's starts, in every order that a service manager can show them.
+# A stop, by a service manager that answers or not.
 
 
 UNIT_PATH = f"{SYSTEMD.object_path}/unit/kubelet_2eservice"
@@ -136,33 +131,21 @@ NO_SUCH_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
 
 
 class Manager:
-    """One unit, of which the stop takes ``stop_seconds``; ``killed`` are the invocations that were."""
+    """One unit, which a stop ends at once."""
 
-    def __init__(self, stop_seconds: float) -> None:
-        self.stop_seconds = stop_seconds
-        self.state, self.invocation, self.job = "active", 1, ""
-        self.ends_at = float("inf")
-        self.killed: list[int] = []
+    def __init__(self) -> None:
+        self.state, self.job = "active", ""
         #: Pid, and when it was started, in microseconds of the monotonic clock.
         self.main = (0, 0)
 
     async def method(
         self, target: DBusAddress, name: str, sign: str = "", *body: Any, answer: str | None = None
     ) -> tuple[Any, ...]:
-        self._go_on()
         if name == "StopUnit":
-            self.state, self.job = "deactivating", "stop"
-            self.ends_at = trio.current_time() + self.stop_seconds
-        elif name == "StartUnit":
-            self.job = "start"
-        elif name == "Kill":
-            assert target.object_path == f"{SYSTEMD.object_path}/unit/_30{self.invocation:031x}"
-            self.killed.append(self.invocation)
-            self.ends_at = trio.current_time()
+            self.state = "inactive"
         return (UNIT_PATH,)
 
     async def get(self, target: DBusAddress, name: str) -> Any:
-        self._go_on()
         if name == "JobType":
             if not self.job:
                 raise BusRefused(NO_SUCH_OBJECT, "")
@@ -170,55 +153,22 @@ class Manager:
         return {
             "ActiveState": self.state,
             "LoadState": "loaded",
-            "InvocationID": self.invocation.to_bytes(16, "big"),
             "Job": (1, "/job/1") if self.job else (0, "/"),
             "MainPID": self.main[0],
             "ExecMainStartTimestampMonotonic": self.main[1],
         }[name]
 
-    def _go_on(self) -> None:
-        if self.state == "deactivating" and trio.current_time() >= self.ends_at:
-            again = self.job == "start"
-            self.state, self.job = "active" if again else "inactive", ""
-            self.invocation += again
-
 
 @pytest.fixture
-def manager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Manager:
+def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
     """Asked by every `Unit` of the test."""
-    made = Manager(getattr(request, "param", 0.0))
+    made = Manager()
 
     async def ask(address: str, work: Callable[[Manager], Awaitable[Any]]) -> Any:
         return await work(made)
 
     monkeypatch.setattr(unit_module, "ask_once", ask)
     return made
-
-
-@pytest.mark.parametrize("manager", [1.0], indirect=True, ids=["slow"])
-async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
-    """Between two looks it has ended and runs again: what runs now is another one, and is left alone."""
-    unit = KubeletUnit("bus", "kubelet.service")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_start_later, unit, 0.3)
-        ending = await unit.stop()
-    assert ending == Ending("done", "it has ended, and somebody has started it again")
-    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
-    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
-
-
-@pytest.mark.parametrize("manager", [60.0], indirect=True, ids=["stubborn"])
-async def test_only_what_was_to_be_stopped_is_killed(
-    manager: Manager, autojump_clock: trio.abc.Clock
-) -> None:
-    """By its invocation, once; the start that waited for its end then goes on."""
-    unit = KubeletUnit("bus", "kubelet.service")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_start_later, unit, 0.3)
-        ending = await unit.stop()
-    assert ending == Ending("done", "killed: it had not ended after 2 s")
-    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
-    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [1])
 
 
 @contextlib.contextmanager
@@ -283,6 +233,25 @@ def hung_kubelet(manager: Manager) -> Iterator[subprocess.Popen[bytes]]:
         yield made
 
 
+async def test_a_stop_that_the_manager_carries_out(manager: Manager) -> None:
+    """The process has ended once the stop has; without a process there is nothing to wait for."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    assert await unit.stop() == Ending()
+    assert await unit.stop() == Ending()
+    manager.state = "active"
+    with process("sleep", "0.1") as (made, started_us):
+        manager.main = (made.pid, started_us)
+        assert await unit.stop() == Ending()
+    assert unit.answered
+
+
+async def test_a_kubelet_that_does_not_obey_the_manager(manager: Manager, hurried: None) -> None:
+    unit = KubeletUnit("bus", "kubelet.service")
+    with hung_kubelet(manager) as made:
+        assert await unit.stop() == Ending("done", "by SIGKILL to its process")
+        assert made.wait() == -signal.SIGKILL
+
+
 async def test_a_bus_and_a_kubelet_that_hang(
     manager: Manager, hurried: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,38 +265,6 @@ async def test_a_bus_and_a_kubelet_that_hang(
         ending = await unit.stop()
         assert made.wait() == -signal.SIGKILL
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
-
-
-@pytest.mark.parametrize("silent_from", ["StopUnit", "Kill"])
-async def test_a_bus_that_hangs_in_the_middle_of_a_stop(
-    manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch, silent_from: str
-) -> None:
-    """It has taken the stop, and no SIGKILL any more: what it could not send is sent to the process."""
-    unit = KubeletUnit("bus", "kubelet.service")
-    manager.stop_seconds = 60
-    method, get = manager.method, manager.get
-    silent = False
-
-    async def method_or_silence(target: DBusAddress, name: str, *rest: Any, **more: Any) -> tuple[Any, ...]:
-        nonlocal silent
-        if silent or name == "Kill":
-            await trio.sleep_forever()
-        silent = name == silent_from
-        return await method(target, name, *rest, **more)
-
-    async def get_or_silence(target: DBusAddress, name: str) -> Any:
-        if silent:
-            await trio.sleep_forever()
-        return await get(target, name)
-
-    monkeypatch.setattr(manager, "method", method_or_silence)
-    monkeypatch.setattr(manager, "get", get_or_silence)
-    with hung_kubelet(manager) as made:
-        assert await unit.active()
-        ending = await unit.stop()
-        assert made.wait() == -signal.SIGKILL
-    assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
-    assert not unit.answered
 
 
 async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
@@ -357,28 +294,18 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     assert ending.result == "done"
 
 
-@pytest.mark.parametrize("silent", ["LoadUnit", "InvocationID"])
 async def test_a_stop_without_an_answer_is_bounded(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock, silent: str
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
     """Nobody knows the process, and the service manager says nothing: the order does not wait for it."""
-    method, get = manager.method, manager.get
 
-    async def method_or_silence(target: DBusAddress, name: str, *rest: Any, **more: Any) -> tuple[Any, ...]:
-        if name == silent:
-            await trio.sleep_forever()
-        return await method(target, name, *rest, **more)
+    async def hung(address: str, work: object) -> None:
+        await trio.sleep_forever()
 
-    async def get_or_silence(target: DBusAddress, name: str) -> Any:
-        if name == silent:
-            await trio.sleep_forever()
-        return await get(target, name)
-
-    monkeypatch.setattr(manager, "method", method_or_silence)
-    monkeypatch.setattr(manager, "get", get_or_silence)
-    with trio.fail_after(bounds.now.kubelet_stop_seconds + 0.01):
-        ending = await KubeletUnit("bus", "kubelet.service").stop()
-    assert ending == Ending("failed", "the service manager did not answer within 2 s")
+    monkeypatch.setattr(unit_module, "ask_once", hung)
+    ending = await KubeletUnit("bus", "kubelet.service").stop()
+    assert ending == Ending("failed", "the service manager did not answer within 500 ms")
+    assert trio.current_time() == bounds.now.unit_answer_seconds
 
 
 def test_another_process_of_the_same_number() -> None:
@@ -433,11 +360,6 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
     assert await KubeletUnit("bus", "kubelet.service").active() is active
 
 
-async def _start_later(unit: KubeletUnit, seconds: float) -> None:
-    await trio.sleep(seconds)
-    assert await unit.start() == Ending()
-
-
 # --- its health endpoint -------------------------------------------------------------------------
 
 
@@ -466,7 +388,7 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", True),
         (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", False),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", False),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", None),
         (b"", None),
         (None, False),
     ],

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges import kubelet_unit as edge_module
 from ebbtide.actors.edges import kubelet_unit as mounts
 from ebbtide.actors.edges.kubelet_unit import KubeletEdge
 from ebbtide.actors.interfaces import Ending
@@ -89,33 +88,14 @@ async def test_what_is_mounted_is_read(space: Namespace, tmp_path: Path) -> None
     assert outbox.facts == [MountsRead(key="c", mounted=(("u1", "pvc-1"), ("", str(shared))))]
 
 
-async def test_an_unmount_is_noticed_without_looking(
-    space: Namespace, edge: KubeletEdge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What has nothing mounted is said at once, the rest as it comes. The kernel wakes who waits: the table
-    is read after changes only, and one by one.
-    """
-    reads, really = [0], mounts.read_mounted_volumes
-
-    def read(table: Path, root: Path) -> tuple[mounts.MountedVolume, ...]:
-        reads[0] += 1
-        return really(table, root)
-
-    monkeypatch.setattr(edge_module, "UNMOUNT_SECONDS_MAX", float("inf"))
-    monkeypatch.setattr(mounts, "read_mounted_volumes", read)
-    volume = space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount")
-    other = space.mount("elsewhere")
-    outbox = Outbox()
+async def test_an_unmount_is_noticed(space: Namespace, edge: KubeletEdge) -> None:
+    """What has nothing mounted is said at once, the rest as it comes."""
+    volume, outbox = space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount"), Outbox()
     order = AwaitUnmounts(key="w", uids=("u0", "u1"), timeout_ns=SECONDS_MAX * NS_PER_SECOND)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(do, edge, order, outbox)
         await outbox.wait_for(VolumesUnmounted, uid="u0")
-        for done, place in ((1, other), (2, volume)):
-            with trio.fail_after(SECONDS_MAX):
-                while reads[0] < done:
-                    await trio.sleep(0.01)
-            await trio.sleep(3 * edge_module.UNMOUNT_SECONDS_MIN)
-            assert (reads[0], len(outbox.facts)) == (done, 1)
-            space.do("umount", str(place))
+        await trio.sleep(3 * mounts.UNMOUNT_SECONDS)
+        assert len(outbox.facts) == 1
+        space.do("umount", str(volume))
         await outbox.wait_for(VolumesUnmounted, uid="u1")
-    assert reads[0] == 3
