@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.edges.cri.inventory import NOT_LISTED
-from ebbtide.actors.edges.cri.orders import NOWHERE
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events import decisions as d
-from ebbtide.events.facts import ContainerExited, RuntimeRead
-from tests.actors.edges.cri.conftest import Told, kill, known, rig_on, stop, take
-from tests.actors.edges.cri.pods import NOTES, POLITE, Kubelet, Spec, Witness
+from ebbtide.events.facts import ContainerExited
+from tests.actors.edges.cri.conftest import kill, rig_on, stop
+from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness
 from tests.beds.containerd import Containerd
 from tests.waiting import until
 
@@ -25,32 +22,6 @@ pytestmark = [pytest.mark.node, pytest.mark.root]
 
 #: Writes a line for every SIGTERM and goes on.
 COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-
-
-async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """An inventory without a runtime is not an empty one: it fails, and by call it waits for it."""
-    kubelet.pod("early", Spec(POLITE))
-    bed.stop()
-    try:
-        async with rig_on(bed, tmp_path) as rig:
-            failed = await rig.do(d.TakeInventory(key="warm"))
-            assert failed.result == "failed"
-            (read,) = rig.outbox.facts
-            assert read == RuntimeRead(reachable=False, error="the runtime is away for 1 s")
-            taken: list[str] = []
-
-            async def take() -> None:
-                taken.extend(pod.uid for pod in await rig.inventory("by call"))
-
-            rig.nursery.start_soon(take)
-            bed.start()
-            await until(lambda: taken == ["uid-early"], "no inventory")
-            away, back, *_ = rig.said
-            assert away.startswith("container runtime: ")
-            assert back == "container runtime: it answers again"
-    finally:
-        if bed.process is None:
-            bed.start()
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["before", "just now"])
@@ -74,20 +45,6 @@ async def test_a_containerd_that_was_killed(
         assert told.read_text() == "told\n"
         await rig.do(kill("uid-counts"))
         await rig.outbox.wait_for(ContainerExited)
-
-
-async def test_pods_that_the_runtime_never_showed(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The API server knows them, and the runtime hangs: there is no inventory, and nobody stops them."""
-    made = kubelet.pod("told", Spec(NOTES))
-    witness = Witness(kubelet)
-    witness.add("told", made)
-    with bed.hung():
-        async with rig_on(bed, tmp_path, Told(known("told", running=made.containers))) as rig:
-            assert await rig.do(take("signal")) == Ending("failed", NOT_LISTED)
-            assert rig.edge.active() == []
-            assert await rig.do(stop(made.uid)) == Ending("failed", NOWHERE)
-    assert witness.told() == {"told/main": 0}
-    witness.close()
 
 
 async def test_a_shim_that_hangs(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:

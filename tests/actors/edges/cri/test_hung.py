@@ -12,13 +12,12 @@ import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.facts import OrderEnded, RuntimeRead
+from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.cri.daemon_rig import DaemonRig
 from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness, priority
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
-DEAF = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 #: In each of three waves; EBBTIDE_TEST_PODS=14 for the figure in docs/performance.md.
 PODS = int(os.environ.get("EBBTIDE_TEST_PODS", "4"))
 WAVES = (0, 1000, 2000)
@@ -56,11 +55,6 @@ def seconds_of_stop(rig: DaemonRig) -> float:
     return (released.mono_ns - began.mono_ns) / NS_PER_SECOND
 
 
-def outcomes(rig: DaemonRig, what: str) -> dict[str, OrderEnded]:
-    """By the pod's UID, how its orders of this kind ended."""
-    return {event.key.split("/")[2]: event for event in rig.events(OrderEnded) if f"/{what}:" in event.key}
-
-
 async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> None:
     """Those whose stop comes after it get theirs all the same, nobody two, and no wave waits for it."""
     with witnessed(kubelet, {f"pod-{number}": Spec(NOTES) for number in range(PODS)}) as witness:
@@ -73,29 +67,3 @@ async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> N
             assert set(witness.told().values()) == {1}
         assert {(each.outcome, each.reason) for each in rig.events(d.PodEnded)} == {GRACEFUL}
         assert seconds_of_stop(rig) < QUICK_SECONDS
-
-
-async def test_it_has_hung_for_long(kubelet: Kubelet, rig: DaemonRig) -> None:
-    """On record as away before the signal: no hook is waited for or said to run, SIGKILL comes in time."""
-    hook = {"exec": {"command": ["/bin/touch", "/tmp/hooked"]}}
-    pods = {"plain": Spec(NOTES), "hook": Spec(NOTES, pre_stop=hook)}
-    with witnessed(kubelet, pods) as witness:
-        deaf = kubelet.pod("deaf", Spec(DEAF), grace=1, annotations=priority(WAVES[0]))
-        witness.add("deaf", deaf)
-        await start(rig)
-        with rig.bed.hung():
-            await rig.recorded(RuntimeRead, reachable=False)
-            await rig.logind.power_off("reboot")
-            await rig.recorded(d.ReleaseLock)
-            assert set(witness.told().values()) == {1}
-    ended = {event.uid.removeprefix("uid-"): event for event in rig.events(d.PodEnded)}
-    fates = {name: event.outcome for name, event in ended.items()}
-    assert fates == dict.fromkeys(fates, "graceful") | {"deaf": "killed"}
-    assert "had 1 s" in ended["deaf"].reason
-    hooks = [(event.result, event.reason) for event in rig.events(d.HookEnded)]
-    assert hooks == [("failed", "it was not begun: the runtime is on record as away")] * len(WAVES)
-    (killed,) = outcomes(rig, "kill").values()
-    assert killed.result == "done"
-    assert killed.elapsed_ns < NS_PER_SECOND / 2
-    # The floor of 2 s for who is deaf, and half a second for each wave's others.
-    assert seconds_of_stop(rig) < QUICK_SECONDS

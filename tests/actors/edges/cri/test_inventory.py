@@ -115,32 +115,6 @@ async def test_news_of_the_watch_are_looked_at_soon(
         await until(lambda: len(rig.edge.active()) == 1, "nobody looks")
 
 
-async def test_a_pod_that_is_about_to_start(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Pods that wait for their start are in the closer inventory, or join when the watch shows them; their
-    ends are the API server's to tell, or the runtime's once they run.
-    """
-    never = known("never", phase="Pending")
-    lookup = Told(known("early", phase="Pending", priority=3), never)
-    async with rig_on(bed, tmp_path, lookup, starts=True) as rig:
-        assert await rig.inventory("signal", refresh=False) == ()
-        await rig.do(take("closer", refresh=True, late=True))
-        early, waits = rig.outbox.of(InventoryTaken)[-1].pods
-        assert waits.uid == never.uid
-        assert (early.uid, early.priority, early.containers[0].running) == ("uid-early", 3, True)
-        # Handed over before it ran: the runtime is looked at once more, and there is nothing to stop.
-        assert await rig.do(stop(never.uid)) == Ending()
-        await rig.outbox.wait_for(ContainerExited, uid=never.uid)
-        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
-        (joined,) = await rig.outbox.wait_for(PodJoined)
-        assert joined.pod.uid == "uid-late"
-        lookup.tell(known("early", phase="Pending", deleting=True))
-        await rig.outbox.wait_for(ContainerExited, uid="uid-late")
-        kubelet.pod("early", Spec("sleep 1.2; exit 3"))
-        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-early")
-        assert ended.exit_code == 3
-        assert len(rig.outbox.of(PodJoined)) == 1
-
-
 async def test_a_signal_soon_after_the_start(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
