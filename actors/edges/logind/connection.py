@@ -121,12 +121,7 @@ class ConnectionEnded:
     error: str
 
 
-@dataclass(frozen=True)
-class LookAgain:
-    """Look again soon."""
-
-
-ConnectionItem = ShutdownSignal | OwnerChanged | SignalRejected | ConnectionEnded | LookAgain
+ConnectionItem = ShutdownSignal | OwnerChanged | SignalRejected | ConnectionEnded
 
 
 @dataclass
@@ -158,10 +153,6 @@ class LogindConnection:
     def handle(self) -> None:
         """The oldest item is about to be reported."""
         self._handled += 1
-
-    def nudge(self) -> None:
-        """Look again soon, after a change that logind does not announce."""
-        self._add(LookAgain())
 
     def _add(self, item: ConnectionItem) -> None:
         self._arrived += 1

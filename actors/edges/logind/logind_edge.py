@@ -29,7 +29,6 @@ from ebbtide.actors.edges.logind.connection import (
     ConnectionEnded,
     ConnectionItem,
     LogindConnection,
-    LookAgain,
     OwnerChanged,
     ShutdownSignal,
 )
@@ -159,9 +158,6 @@ class LogindEdge(Edge):
 
 #: In a shutdown: only the property may show a cancel, and until then pods are ended in vain.
 PREPARING_SECONDS = 1.0
-#: After a change that logind takes up a little later.
-HURRY_SECONDS = 0.5
-HURRY_FOR_SECONDS = 5.0
 #: Outside a shutdown: a lost signal, a changed limit, a kubelet's lock where the locks' folder cannot be
 #: watched.
 IDLE_SECONDS = 10.0
@@ -172,15 +168,12 @@ class LogindWatch:
     def __init__(self, reporter: LogindReporter, root: Path) -> None:
         self._reporter = reporter
         self._folders = (*reporter.files.folders, reporter.schedule.folder, root / INHIBIT_FOLDER)
-        self._hurry_until = 0.0
 
     async def listen(self, outlet: Outlet) -> None:
         """Report signals, and unannounced changes, until cancelled."""
         while True:
             item: ConnectionItem | None = None
-            hurrying = trio.current_time() < self._hurry_until
-            idle_seconds = HURRY_SECONDS if hurrying else IDLE_SECONDS
-            with trio.move_on_after(PREPARING_SECONDS if self._reporter.preparing else idle_seconds):
+            with trio.move_on_after(PREPARING_SECONDS if self._reporter.preparing else IDLE_SECONDS):
                 item = await self._reporter.link.items.receive()
             async with self._reporter.turn:
                 if item is not None:
@@ -211,9 +204,6 @@ class LogindWatch:
                 await outlet.put(f.BusLost(error=error))
             case OwnerChanged(""):
                 await outlet.put(f.BusLost(error="logind left the bus"))
-            case LookAgain():
-                self._hurry_until = trio.current_time() + HURRY_FOR_SECONDS
-                await self._reporter.report_changes(outlet)
             case _:
                 await self._reporter.report_changes(outlet)
 
@@ -240,7 +230,9 @@ class LogindWatch:
             while True:
                 await folders.changed()
                 await self._reporter.report_files(outlet)
-                self._reporter.link.nudge()
+                # Such as a kubelet's new lock.
+                async with self._reporter.turn:
+                    await self._reporter.report_changes(outlet)
         finally:
             folders.close()
 

@@ -8,7 +8,6 @@ and by whom. It is an early warning and evidence, never a trigger.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -141,22 +140,13 @@ USEC_MAX = 2**62 // 1000
 DRY_RUN = "dry-"
 
 NO_SCHEDULE = ScheduleRead()
-ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)")
-SINGLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "s": " "}
 
 
 def unescape(text: str) -> str:
-    """logind escapes as C does, and bytes above ASCII one by one."""
-    raw = ESCAPE.sub(lambda found: _escaped(found[1]), text)
+    """logind escapes as C does, a space as ``\\s``, and bytes above ASCII one by one."""
     with contextlib.suppress(UnicodeError):
-        return raw.encode("latin-1").decode()
-    return raw
-
-
-def _escaped(code: str) -> str:
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return chr(int(code, 8) & 0xFF) if len(code) == 3 else SINGLE_ESCAPES.get(code, code)
+        return text.replace("\\s", " ").encode("ascii").decode("unicode_escape").encode("latin-1").decode()
+    return text
 
 
 def parse_schedule(text: str, now_ns: int) -> ScheduleRead:
