@@ -1,10 +1,7 @@
-"""The ends of processes, seen through pidfds by one task.
+"""The ends of processes, seen through pidfds.
 
 The kernel's wait gives the exit code of a child. An adopted pod (its daemon died) is another process's child.
 Since Linux 6.15 its pidfd has the exit code once its parent has waited; on older kernels it stays unknown.
-
-All pidfds are in one epoll set, which is itself a descriptor to wait for. Ends that come together are
-reported together, with the facts of plain functions.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import math
 import os
 import select
 import struct
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,7 +20,7 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import signal_name
 from ebbtide.actors.interfaces import Outlet
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND, Fact
+from ebbtide.events.base import Fact
 
 #: A parent that waits at all does so within a millisecond.
 PARENT_POLL_SECONDS = 0.002
@@ -110,83 +106,47 @@ def exit_of_pidfd(pidfd: int) -> ExitStatus:
     return exit_of_wait_status(INFO_EXIT_CODE.unpack_from(info, INFO_BYTES - INFO_EXIT_CODE.size)[0])
 
 
-#: In one go: bounds the time until the first is reported.
-EXITS_MAX = 128
-
+#: Called once when the process has ended. It owns the pidfd then, and may return a fact.
 OnExit = Callable[[], Fact | None]
 
 
 class ExitWatch:
-    def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self._mono_ns = mono_ns
-        self._epoll = select.epoll()
-        self._ends: dict[int, OnExit] = {}
-        self._adopted: set[int] = set()
-        self._due_ns: dict[int, int] = {}
-        self._posted: list[Fact] = []
-        self._wake = trio.Event()
+    """Waits for the ends of processes, from `run` on."""
+
+    def __init__(self) -> None:
+        self._items, self._incoming = trio.open_memory_channel[tuple[int, OnExit, bool] | Fact](math.inf)
+        self._open: set[int] = set()
 
     def add(self, pidfd: int, on_end: OnExit, *, child: bool = True) -> None:
-        """Call ``on_end`` once when the process has ended. From now on it owns the pidfd."""
-        self._ends[pidfd] = on_end
-        self._epoll.register(pidfd, select.EPOLLIN)
-        if not child:
-            self._adopted.add(pidfd)
+        """``child`` False: of another process."""
+        self._open.add(pidfd)
+        self._items.send_nowait((pidfd, on_end, child))
 
     def post(self, fact: Fact) -> None:
         """Report a fact soon."""
-        self._posted.append(fact)
-        self._wake.set()
+        self._items.send_nowait(fact)
 
     def close(self) -> None:
-        """Close all descriptors; ends no process."""
-        self._epoll.close()
-        for pidfd in self._ends:
+        """Close all descriptors, after `run` has ended. Ends no process."""
+        for pidfd in self._open:
             os.close(pidfd)
-        self._ends.clear()
-
-    def collect(self) -> list[Fact]:
-        """What has ended since the last call, as facts."""
-        ready = []
-        for pidfd, events in self._epoll.poll(0, EXITS_MAX):
-            # A child is waited for at once. Another process's child: at its hang-up, when its parent has
-            # waited, or after a while without an exit code, since a parent that never waits must not keep a
-            # wave from ending.
-            if pidfd not in self._adopted or events & select.EPOLLHUP:
-                ready.append(pidfd)
-            else:
-                self._epoll.modify(pidfd, 0)
-                self._due_ns[pidfd] = self._mono_ns() + round(bounds.now.parent_seconds * NS_PER_SECOND)
-        now_ns = self._mono_ns()
-        overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
-        facts = []
-        for pidfd in dict.fromkeys(ready + overdue):
-            # Before the call, which closes the descriptor: the next one may get its number.
-            self._epoll.unregister(pidfd)
-            self._adopted.discard(pidfd)
-            self._due_ns.pop(pidfd, None)
-            facts.append(self._ends.pop(pidfd)())
-        return [fact for fact in facts if fact is not None]
+        self._open.clear()
 
     async def run(self, outlet: Outlet) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._report_posted, outlet)
-            while True:
-                left_ns = min(self._due_ns.values(), default=None)
-                seconds = math.inf if left_ns is None else (left_ns - self._mono_ns()) / NS_PER_SECOND
-                with trio.move_on_after(max(0, seconds)):
-                    await trio.lowlevel.wait_readable(self._epoll.fileno())
-                await _put_facts(outlet, self.collect())
+            async for item in self._incoming:
+                if isinstance(item, Fact):
+                    await outlet.put(item)
+                else:
+                    nursery.start_soon(self._follow, *item, outlet)
 
-    async def _report_posted(self, outlet: Outlet) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            facts, self._posted = self._posted, []
-            await _put_facts(outlet, facts)
-
-
-async def _put_facts(outlet: Outlet, facts: list[Fact]) -> None:
-    if facts:
-        await outlet.put(*facts)
+    async def _follow(self, pidfd: int, on_end: OnExit, child: bool, outlet: Outlet) -> None:
+        await trio.lowlevel.wait_readable(pidfd)
+        if not child:
+            # Its parent has the exit code first. A parent that never waits must not keep a wave from ending.
+            await reap_soon(pidfd)
+        self._open.discard(pidfd)
+        fact = on_end()
+        if fact is not None:
+            await outlet.put(fact)

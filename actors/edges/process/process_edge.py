@@ -83,7 +83,7 @@ class ProcessEdge:
         self._table = PodTable()
         self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
         self._output = OutputFiles(state_dir / "output", kept=capture_lines > 0)
-        self._watch = ExitWatch(mono_ns)
+        self._watch = ExitWatch()
         self._killer = TreeKiller()
         self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
         self._starter = PodStarter(self._records, self._output, self._watch, self._killer, self._cgroups)

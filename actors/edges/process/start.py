@@ -139,11 +139,9 @@ class PodStarter:
         self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
     def _ended(self, entry: ContainerEntry) -> Fact | None:
-        if entry.child:
-            # Before it is waited for, while its number is its own. We may not signal a program that changed
-            # its user.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(entry.pid, signal.SIGKILL)
+        # At once, while its number is its own. We may not signal a program that changed its user.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(entry.pid, signal.SIGKILL)
         entry.finish(reap(entry.pidfd) or ExitStatus())
         if entry.group and not self._killer.closed:
             kill_group(entry.group)
