@@ -177,16 +177,14 @@ async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) ->
 
 async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
     """Removing the whole folder forgets pods that do not run; making it again announces them again."""
-    folder, looks = Folder(tmp_path), list[None]()
+    folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exit 0")
     edge = folder.edge()
-    edge.followed = lambda: looks.append(None)
     async with watching(edge, folder.outbox):
-        await until(lambda: looks, "the folder is not read")
-        looks.clear()
+        await appeared(folder, 1)
         (folder.manifests / "a.yaml").unlink()
         folder.manifests.rmdir()
-        await until(lambda: looks, "the folder's end is not seen")
+        await until(lambda: not edge._table.pods, "the folder's end is not seen")
         folder.manifests.mkdir()
         folder.write("a.yaml", "one: exit 0")
         assert await appeared(folder, 2) == ["one", "one"]
