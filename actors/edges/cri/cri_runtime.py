@@ -66,8 +66,6 @@ from ebbtide.events.values import Pod
 #: Between two looks, idle and in a shutdown: the age of an inventory. Ends are always fresh.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
-#: Between two looks at what the API server reports: a node that fills up reports ten pods a second.
-NEWS_SECONDS = 0.2
 #: Pods that one line for the operator names.
 NAMED_PODS_MAX = 5
 
@@ -134,8 +132,6 @@ class Runtime:
         self._warm.set()
         await self._ends.catch_up()
         self._start(self._note_priorities)
-        if self._lookup is not None:
-            self._start(self._follow_news, self._lookup)
         while True:
             # A look beside the first stops would cost them time.
             if not self._busy:
@@ -145,16 +141,6 @@ class Runtime:
                 await trio.sleep(BUSY_SECONDS)
             await self._look_anew()
             await self._inventory.report_late(self._outlet)
-
-    async def _follow_news(self, lookup: PodStore) -> None:
-        """Look soon at what the API server reports."""
-        while True:
-            version = lookup.version
-            await self._inventory.report_late(self._outlet)
-            if self._inventory.behind():
-                self._wake()
-            await trio.sleep(NEWS_SECONDS)
-            await lookup.changed(version)
 
     @property
     def _busy(self) -> bool:
@@ -525,7 +511,7 @@ class ContainerEnds:
 
     def miss(self, entry: ContainerEntry) -> None:
         """A container without a descriptor left the list."""
-        self._start(self._report_missed, entry)
+        self._start(self._ended, entry)
 
     async def catch_up(self) -> None:
         """After a look: report what ended since the daemon before."""
@@ -572,10 +558,6 @@ class ContainerEnds:
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
         await self._ended(entry)
-
-    async def _report_missed(self, entry: ContainerEntry) -> None:
-        if entry.running:
-            await self._ended(entry)
 
     async def _ended(self, entry: ContainerEntry) -> None:
         end = ExitStatus()

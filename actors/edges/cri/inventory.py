@@ -67,7 +67,10 @@ class Inventory:
         """Fails without a runtime: an unknown inventory is not an empty one."""
         # Until one succeeds: a shutdown whose first inventory failed begins with the second.
         self._anew = self._anew or not order.refresh
-        priorities_by = trio.current_time() + _first_word_seconds(order)
+        left_seconds = FIRST_WORD_SECONDS_MAX
+        if order.priorities_by_ns:
+            left_seconds = min(left_seconds, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
+        priorities_by = trio.current_time() + left_seconds
         with trio.move_on_after(bounds.now.runtime_warm_seconds):
             await self._reach.known.wait()
         if not order.refresh:
@@ -119,14 +122,6 @@ class Inventory:
     def _about_to_start(self, but: Collection[str]) -> list[Pod]:
         return self._coming.find(but) if self._starts() else []
 
-    def behind(self) -> bool:
-        """Does the API server show a running container that is not in the last list?"""
-        listed = self._table.listed
-        if self._lookup is None or listed is None:
-            return False
-        ours = (each for each in self._lookup.pods() if _is_ours(each, self._table))
-        return any(key not in listed for each in ours for key in each.running.values())
-
     def _view(self, pod: PodEntry) -> Pod:
         return pod_view(pod, known_pod_of(pod, self._lookup))
 
@@ -155,13 +150,6 @@ class Inventory:
 
     def _save(self) -> None:
         self._file.store(self._table.given.values())
-
-
-def _first_word_seconds(order: d.TakeInventory) -> float:
-    """How long a plan may wait for priorities."""
-    if not order.priorities_by_ns:
-        return FIRST_WORD_SECONDS_MAX
-    return min(FIRST_WORD_SECONDS_MAX, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
 
 
 def _is_ours(known: KnownPod, table: PodTable) -> bool:

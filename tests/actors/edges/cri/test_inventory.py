@@ -14,14 +14,13 @@ from ebbtide.actors.edges.cri import cri_runtime as runtime_module
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
-from tests.actors.edges.cri.conftest import Told, kill, known, rig_on, stop, take
+from tests.actors.edges.cri.conftest import kill, rig_on, stop, take
 from tests.actors.edges.cri.pods import (
     CODE_3,
     EXITED,
     POLITE,
     RUNNING,
     Kubelet,
-    Made,
     Spec,
 )
 from tests.beds.containerd import Containerd
@@ -96,23 +95,6 @@ async def test_what_was_started_again_while_no_daemon_ran(
         assert rig.outbox.of(ContainerExited)[0].exit_code == 3
         await rig.do(kill("uid-web"))
         await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
-
-
-def as_told(name: str, made: Made) -> dict[str, object]:
-    return {"running": dict(made.containers), "containers": tuple(made.containers)}
-
-
-async def test_news_of_the_watch_are_looked_at_soon(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a quiet node the table has a pod long before the next idle look."""
-    monkeypatch.setattr(runtime_module, "IDLE_SECONDS", float("inf"))
-    lookup = Told()
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await rig.inventory()
-        made = kubelet.pod("new", Spec(CODE_3))
-        lookup.tell(known("new", **as_told("new", made)))
-        await until(lambda: len(rig.edge.active()) == 1, "nobody looks")
 
 
 async def test_a_signal_soon_after_the_start(

@@ -79,19 +79,6 @@ def test_the_end_of_a_pod_that_was_about_to_start() -> None:
     assert coming.settle() == []
 
 
-def test_news_that_need_a_look() -> None:
-    """A running container that the last list did not have; not of our own pod, nor of one that is over."""
-    table = PodTable(frozenset({"uid-ours"}))
-    lookup = Told(known("ours", running={"main": "o"}), known("done", phase="Failed", running={"main": "d"}))
-    inventory = inventory_of(table, lookup)
-    assert not inventory.behind()
-    table.listed = frozenset({"first"})
-    lookup.known.append(known("web", running={"main": "first"}))
-    assert not inventory.behind()
-    lookup.known.append(known("new", running={"main": "second"}))
-    assert inventory.behind()
-
-
 def inventory_of(
     table: PodTable,
     lookup: Told | None,
