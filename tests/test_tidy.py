@@ -380,7 +380,6 @@ READS_A_CLOCK = {
     "tests/actors/edges/cri/test_client.py": "a pause between two polls",
     "tests/actors/edges/kubernetes/write_fake.py": "the mock clock of the tests that use it",
     "tests/otel/delivery/test_exporter_worlds.py": "on the mock clock of a world",
-    "tests/actors/edges/test_kubelet.py": "a fake unit that ends at a time of Trio's clock",
     "tests/actors/runner_parts.py": "Trio's mock clock, of the tests that use it",
     "tests/outage/test_brake.py": "its cluster, on the mock clock of each test",
     "tests/long_run.py": "how long a person lets seeds run",

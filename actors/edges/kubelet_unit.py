@@ -207,8 +207,9 @@ CONFIG_BYTES_MAX = 256 * 1024
 #: The kubelet's defaults of ``healthzBindAddress`` and ``healthzPort``.
 HEALTH_ADDRESS = "127.0.0.1"
 HEALTH_PORT = 10248
-#: The first line of the answer says enough.
-HEALTH_BYTES_MAX = 64
+HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})")
+STATUS_BYTES = len(b"HTTP/1.1 200")
 
 
 def health_endpoint(config: Path) -> tuple[str, int] | None:
@@ -230,15 +231,20 @@ async def ask_health(address: str, port: int) -> bool | None:
     """Is the kubelet well? False also without an answer; None: no process listens. Bounded by
     `kubelet_silent_seconds`. Raises nothing.
     """
-    from ebbtide.actors.edges.http_request import RequestFailed, request
-
-    headers = (("Host", "localhost"), ("Connection", "close"))
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
-            answer = await request("GET", address, port, "/healthz", headers, bytes_max=HEALTH_BYTES_MAX)
-        except RequestFailed:
-            return None  # It is not there, or went in the middle: the unit shows what became of it.
-        return answer.status == 200
+            async with await trio.open_tcp_stream(address, port) as stream:
+                await stream.send_all(HEALTH_REQUEST)
+                answer = b""
+                while len(answer) < STATUS_BYTES:
+                    piece = await stream.receive_some()
+                    if not piece:
+                        return None  # It has gone in the middle: the unit tells what became of it.
+                    answer += piece
+        except (OSError, ValueError, trio.BrokenResourceError):
+            return None  # A ValueError is what no address can be; a kubelet that was given it is not there.
+        status = STATUS_LINE.match(answer)
+        return status is not None and status[1] == b"200"
     return False
 
 

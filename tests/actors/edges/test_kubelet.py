@@ -388,7 +388,7 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", True),
         (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", False),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", None),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False),
         (b"", None),
         (None, False),
     ],
