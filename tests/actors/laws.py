@@ -189,7 +189,8 @@ class Laws:
         )
         if event.outcome in ("killed", "failed"):
             assert event.uid in self.stops, f"{event.uid} {event.outcome} without a stop"
-        self.ended[event.uid] = event.outcome
+        # All its containers are gone, with an unknown exit code: it has ended.
+        self.ended[event.uid] = "gone" if event.gone else event.outcome
         self._forget(event.uid)
 
     def _forget(self, uid: str) -> None:
