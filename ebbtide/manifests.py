@@ -42,7 +42,7 @@ from ebbtide.actors.edges.pod_spec import (
     hook_of,
 )
 from ebbtide.actors.policy.grace_periods import effective_periods
-from ebbtide.actors.policy.planning import Plan, make_plan
+from ebbtide.actors.policy.planning import Plan, first_names, make_plan, short_name
 from ebbtide.config.fields import (
     DNS_LABEL,
     INT32_MAX,
@@ -270,6 +270,16 @@ class PodObject(ObjectPart, frozen=True):
     status: Status = Status()
 
 
+class ClassMetadata(ObjectPart, frozen=True):
+    name: Annotated[str, _POD_NAME]
+
+
+class PriorityClassObject(ObjectPart, frozen=True):
+    metadata: ClassMetadata
+    value: Int32
+    global_default: bool = False
+
+
 # From objects to manifests.
 
 #: The space of the UIDs that are derived here. Never changed: a pod keeps its UID from one start to the next.
@@ -477,17 +487,19 @@ MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 STDIN_NAME = "standard input"
 
-#: Lists of pods; an item of the second needs no kind.
-LIST_KINDS = ("List", "PodList")
+POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
+#: The readable kinds, each with its version.
+_VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
+#: Lists of these, with the kind of an item without its own; empty: it must have one.
+_LIST_KINDS = {"List": "", "PodList": POD_KIND, "PriorityClassList": CLASS_KIND}
 
 
 def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
     """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
 
-    Raises ManifestError, also for a priority class without a known number: a plan with 0 would show the
-    wrong wave.
+    PriorityClass objects of one file apply to the pods of all. Raises ManifestError.
     """
-    manifests: list[Manifest] = []
+    manifests, classes = list[Manifest](), PriorityClasses()
     files: list[tuple[str | Path, bool]] = []
     for path in paths:
         is_folder = str(path) != STDIN and Path(path).is_dir()
@@ -506,15 +518,13 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
                 raw = read_file(file, FILE_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
-        manifests += _parse(name, raw, ReadOptions(allow_zero_sleep, Expander()))
+        manifests += _parse(name, raw, classes, ReadOptions(allow_zero_sleep, Expander()))
         # After each file: many small ones together also need a bound.
         if len(manifests) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
-    for each in manifests:
-        if each.class_name and not each.finished:
-            problem = f"pod {each.pod.label} names priority class {quote(each.class_name)} without a number"
-            raise ManifestError(one_line(f"{each.source}: {problem}: write spec.priority"))
+    manifests = [classes.resolve(each) for each in manifests]
+    _refuse_unknown_classes([each for each in manifests if each.class_name and not each.finished])
     return manifests
 
 
@@ -566,22 +576,24 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text; ``name``: for messages. A pod with an unknown class counts as 0.
-
-    Raises ManifestError.
+    """The pods of one text; ``name``: for messages. A class without an object in the text stays on its pod
+    (``class_name``), which counts as 0. Raises ManifestError.
     """
-    manifests = _parse(name, raw, ReadOptions(allow_zero_sleep, Expander()), bytes_max, nodes_max)
+    classes, reading = PriorityClasses(), ReadOptions(allow_zero_sleep, Expander())
+    manifests = _parse(name, raw, classes, reading, bytes_max, nodes_max)
     _refuse_twins(manifests)
-    return manifests
+    return [classes.resolve(each) for each in manifests]
 
 
 def _parse(
     name: str,
     raw: bytes,
+    classes: PriorityClasses,
     reading: ReadOptions,
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
+    """Its pods; its classes go into ``classes``."""
     try:
         documents = parse_text(decode_text(raw, bytes_max), nodes_max)
     except DocumentError as error:
@@ -589,7 +601,10 @@ def _parse(
     manifests: list[Manifest] = []
     for number, document in enumerate(documents, start=1):
         try:
-            for node in _objects(document):
+            for kind, node in _objects(document):
+                if kind == CLASS_KIND:
+                    classes.read(node)
+                    continue
                 source = f"{name}:{node.line}" if node.line else f"{name}, document {number}"
                 manifests.append(read_pod(node, source, reading))
         except DocumentError as error:
@@ -597,36 +612,80 @@ def _parse(
     return manifests
 
 
-def _objects(document: Node) -> Iterator[Node]:
-    """The Pod objects of a document."""
-    kind = _value(document, "kind").value
-    if kind not in LIST_KINDS:
-        _check_kind(document)
-        yield document
+class PriorityClasses:
+    """The values of PriorityClass objects, applied to a pod like the API server does on admission."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+        #: The lowest global default; None without one.
+        self._default: int | None = None
+
+    def read(self, node: Node) -> None:
+        """Raises DocumentError."""
+        found = read(node, PriorityClassObject)
+        name, value = found.metadata.name, found.value
+        if self._values.setdefault(name, value) != value:
+            raise DocumentError(
+                f"priority class {quote(name)} stands twice, with two values: keep one", node.line
+            )
+        if found.global_default:
+            # Of several the lowest holds, as in the API server.
+            self._default = value if self._default is None else min(value, self._default)
+
+    def resolve(self, manifest: Manifest) -> Manifest:
+        """The manifest with its class's number in its pod, if known."""
+        name = manifest.class_name
+        found = self._values.get(name) if name else self._default
+        if found is None or manifest.pod.priority is not None:
+            return manifest
+        pod = msgspec.structs.replace(manifest.pod, priority=found)
+        return msgspec.structs.replace(manifest, pod=pod, class_name="")
+
+
+def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
+    """Refuses unknown classes: a plan with 0 for them would show the wrong wave."""
+    by_class: dict[str, list[str]] = {}
+    for each in manifests:
+        by_class.setdefault(each.class_name, []).append(short_name(each.pod))
+    if by_class:
+        named = "; ".join(f"{quote(name)} of {first_names(pods)}" for name, pods in by_class.items())
+        cure = "add them (kubectl get priorityclasses -o yaml), or write spec.priority"
+        raise ManifestError(
+            one_line(f"{manifests[0].source}: no object here has the value of priority class {named}: {cure}")
+        )
+
+
+def _objects(document: Node) -> Iterator[tuple[str, Node]]:
+    """The Pod and PriorityClass objects of a document, by their kinds. Items of a PodList need no kind."""
+    kind = _value(document, "kind")
+    implied = _LIST_KINDS.get(kind.value) if isinstance(kind.value, str) else None
+    if implied is None:
+        yield _kind_of(document), document
         return
-    _check_version(document)
+    _check_version(document, _VERSIONS.get(implied, "v1"))
     items = _value(document, "items")
     if not isinstance(items.value, list | None):
         raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
     for each in items.value or ():
-        if kind == "List" or _value(each, "kind").value is not None:
-            _check_kind(each)
-        yield each
+        yield _kind_of(each, implied), each
 
 
-def _check_kind(document: Node) -> None:
+def _kind_of(document: Node, implied: str = "") -> str:
+    """One of `_VERSIONS`. Raises DocumentError."""
     kind = _value(document, "kind")
-    if kind.value != "Pod":
+    name = implied if kind.value is None and implied else kind.value
+    if not isinstance(name, str) or name not in _VERSIONS:
         found = "missing" if kind.value is None else describe(kind)
-        cure = "only Pod and lists of it are read (kubectl get pods -o yaml)"
+        cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
         raise DocumentError(f"kind is {found}: {cure}", kind.line)
-    _check_version(document)
+    _check_version(document, _VERSIONS[name])
+    return name
 
 
-def _check_version(document: Node) -> None:
+def _check_version(document: Node, wanted: str) -> None:
     version = _value(document, "apiVersion")
-    if version.value not in (None, "v1"):
-        raise DocumentError(f"apiVersion is {describe(version)}: it must be v1", version.line)
+    if version.value not in (None, wanted):
+        raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
 
 
 def _value(document: Node, name: str) -> Node:

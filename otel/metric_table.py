@@ -58,11 +58,12 @@ class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
 class ReadContext(NamedTuple):
     """Values outside of the journal: the time of reading, the writer's and the exporter's state.
 
-    ``at_risk`` None: the node's pods are unknown. ``export_pending`` None: no export. ``shipping`` None: no
-    shipping, or no attempt yet.
+    Not ``live``: a journal alone knows no present state of the node. ``at_risk`` None: the node's pods are
+    unknown. ``export_pending`` None: no export. ``shipping`` None: no shipping, or no attempt yet.
     """
 
     now_wall_ns: int
+    live: bool = True
     at_risk: int | None = None
     journal_unsynced: int = 0
     journal_lost: bool = False
@@ -78,8 +79,8 @@ SampleReader = Callable[[Any, ReadContext], Iterable[Sample]]
 
 def value_of(path: str) -> SampleReader:
     """One value of the meters, by its name."""
-    read = attrgetter(path)
-    return lambda meters, around: [Sample((), int(read(meters)))]
+    read, of_node = attrgetter(path), path.startswith("node.")
+    return lambda meters, around: [Sample((), int(read(meters)))] if around.live or not of_node else []
 
 
 def value_around(path: str) -> SampleReader:
@@ -89,7 +90,7 @@ def value_around(path: str) -> SampleReader:
     def read(_: Any, around: ReadContext) -> list[Sample]:
         holder = getattr(around, of) if of else around
         value = None if holder is None else getattr(holder, name)
-        return [] if value is None else [Sample((), int(value))]
+        return [] if value is None or not around.live else [Sample((), int(value))]
 
     return read
 
@@ -112,7 +113,7 @@ def read_histograms(pick: Callable[[Meters], dict[str, Histogram]], name: str) -
 
 
 def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    for part, answers in meters.node.answers.items():
+    for part, answers in meters.node.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
 
 

@@ -68,7 +68,8 @@ that reloads such a configuration keeps its old one.
 * They need the gate `GracefulNodeShutdown`; the list by priority needs
   `GracefulNodeShutdownBasedOnPodPriority`; use only one of the two forms.
 
-Also: all periods and the reserve together fit 292 years. Duplicate priorities cause a warning.
+Also: all periods and the reserve together fit 292 years. `AllBeta` in a KubeletConfiguration sets the two
+`GracefulNodeShutdown…` gates that no document names. Duplicate priorities cause a warning.
 """
 
 

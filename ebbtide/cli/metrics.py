@@ -1,19 +1,27 @@
-"""``ebbtide metrics``: the metrics of the running daemon, without a scrape."""
+"""``ebbtide metrics``: the metrics of the running daemon, or of a journal, without a scrape."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.cli.common.guard import DONE
 from ebbtide.cli.common.output import show_json
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.shared_options import output_option, runtime_option
 from ebbtide.control import ask
+from ebbtide.events.codec import BadPayload, UnknownType, decode_record
+from ebbtide.events.record.episodes import GOING_ON, episodes
 from ebbtide.options import control_socket
-from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
+from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
 from ebbtide.otel.metric_table import (
     CATALOG,
     ReadContext,
@@ -25,20 +33,37 @@ from ebbtide.otel.metric_table import (
 EPILOG = """\b
 Examples:
   ebbtide metrics
+  ebbtide metrics --journal /mnt/old/journal
   ebbtide metrics -o json | jq .metrics
 """
 
 
 @click.command(epilog=EPILOG)
+@click.option(
+    "--journal",
+    "journals",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Count this journal instead of asking the daemon; repeatable, where a failing disk made it move.",
+)
 @runtime_option
 @output_option("prometheus", "json")
-def metrics(runtime: Path, output: str) -> None:
-    """Print the metrics as Prometheus's text, or as JSON."""
-    meters, around = meters_of_daemon(control_socket(runtime))
+def metrics(journals: tuple[Path, ...], runtime: Path, output: str) -> int:
+    """Print the metrics as Prometheus's text, or as JSON.
+
+    A journal alone has no state of the node: no armed, no lock and no pods at risk.
+    """
+    code = DONE
+    if journals:
+        code, meters, around = meters_of_journal(journals)
+    else:
+        meters, around = meters_of_daemon(control_socket(runtime))
     if output == "json":
         show_json(metrics_document(meters, around))
     else:
         sys.stdout.write(exposition(meters, around))
+    return code
 
 
 METRICS_VERSION = 1
@@ -52,6 +77,23 @@ def meters_of_daemon(socket: Path) -> tuple[Meters, ReadContext]:
     # JSON keys are texts.
     meters = msgspec.convert(answer["meters"], Meters, strict=False)
     return meters, ReadContext(**around, shipping=shipping)
+
+
+def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:
+    """Records that this version cannot read are not counted. Shutdowns are counted as in ``journal ls``:
+    without the daemon, the end of the last one may be unknown.
+    """
+    history, meters = open_journal(journals), Meters()
+    for raw in history.raw():
+        if raw.tag in METERED:
+            with suppress(BadPayload, UnknownType):
+                fold(meters, (decode_record(raw),))
+    meters.counts.pop("ebbtide_shutdowns_total", None)
+    with suppress(BadPayload, UnknownType):
+        for each in episodes(open_journal(journals), boot_id=boot_id()):
+            if each.outcome not in GOING_ON:
+                meters.count("ebbtide_shutdowns_total", each.kind, each.outcome)
+    return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
 
 
 def metrics_document(meters: Meters, around: ReadContext) -> dict[str, Any]:

@@ -223,10 +223,14 @@ class _Merged:
 
     def loaded(self) -> Loaded:
         """All files together. Raises ConfigError where they break a rule."""
+        gates = self._parts["featureGates"]
+        all_beta = gates.pop("all_beta", None)
+        for gate in _BETA_GATES:
+            if all_beta is not None and gate.attribute not in gates:
+                gates[gate.attribute] = all_beta
+                self._sources[f"featureGates.{gate.name}"] = self._sources["featureGates.AllBeta"]
         config = EbbtideConfiguration(
-            **self._values,
-            feature_gates=Gates(**self._parts["featureGates"]),
-            node=NodeSection(**self._parts["node"]),
+            **self._values, feature_gates=Gates(**gates), node=NodeSection(**self._parts["node"])
         )
         if broken := list(violations(config)):
             fields = (field for violation in broken for field in violation.fields)
@@ -277,6 +281,8 @@ def _settings(config: EbbtideConfiguration) -> Settings:
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
 GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
+#: The kubelet's switch AllBeta sets these.
+_BETA_GATES = [fields_of(Gates)[name] for name in (GATE, PRIORITY_GATE)]
 
 
 class Violation(NamedTuple):

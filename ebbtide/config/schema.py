@@ -92,6 +92,8 @@ class Gates(Section, frozen=True, rename="pascal"):
 class KubeletGates(Gates, frozen=True, rename="pascal", forbid_unknown_fields=False):
     """The kubelet's document has a hundred other gates."""
 
+    all_beta: bool | None = None
+
 
 class WavePeriod(Section, frozen=True):
     """One wave. Absent values are 0, as in the kubelet."""

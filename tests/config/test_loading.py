@@ -86,6 +86,19 @@ def test_a_whole_kubelet_configuration_can_be_named_as_it_is() -> None:
     assert found.settings == Settings(shutdown_grace_period_ns=30 * NS_PER_SECOND)
 
 
+@pytest.mark.parametrize(
+    "gates, off",
+    [
+        ("AllBeta: false", ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"]),
+        ("AllBeta: false, GracefulNodeShutdown: true", ["GracefulNodeShutdownBasedOnPodPriority"]),
+        ("AllBeta: true", []),
+    ],
+)
+def test_the_kubelets_switch_for_all_beta_gates_counts(gates: str, off: list[str]) -> None:
+    """For those that nobody names."""
+    assert loaded(KUBELET + f"featureGates: {{{gates}}}").settings.gates == dict.fromkeys(off, False)
+
+
 @pytest.mark.parametrize("fields, line, message", [
     ("shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 2s", 4,
      "shutdownGracePeriodCriticalPods {2s} must be <= shutdownGracePeriod {1s}"),

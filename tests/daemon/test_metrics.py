@@ -14,7 +14,8 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold, kept_meters
-from ebbtide.otel.metric_table import ShippingState, exposition
+from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
+from tests.commands import Run
 from tests.journals import SHUTDOWN
 
 
@@ -95,6 +96,18 @@ def test_numbers_come_whole_through_the_socket(
     monkeypatch.setattr("ebbtide.cli.metrics.ask", lambda verb, socket: json.loads(sent))
     found = meters_of_daemon(Path("socket"))
     assert exposition(*found) == recorder.text()
+
+
+def test_a_journal_alone_is_counted(run: Run) -> None:
+    """With its shutdowns, and without what only a running daemon knows."""
+    code, out, _ = run("metrics", "--journal", str(SHUTDOWN))
+    assert code == 0
+    assert 'ebbtide_shutdowns_total{kind="reboot",outcome="complete"} 1' in out.splitlines()
+    assert "ebbtide_armed" in exposition(Meters(), ReadContext(now_wall_ns=0))
+    assert "\nebbtide_armed" not in out
+    assert "\nebbtide_journal_lost" not in out
+    code, out, _ = run("metrics", "--journal", str(SHUTDOWN), "-o", "json")
+    assert json.loads(out)["kind"] == "Metrics"
 
 
 async def test_only_what_is_durable_is_kept() -> None:

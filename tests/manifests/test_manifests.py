@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import uuid
 from pathlib import Path
@@ -136,7 +137,9 @@ def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
     ({"command": None}, "write command"),
     ({"command": None, "args": ["x"]}, "write command"),
     ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "variable 'A'"),
-    ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+    *(({"env": [{"name": "A", "valueFrom": {reference: {"name": "s"}}}]}, "variable 'A'")
+      for reference in ("fieldRef", "resourceFieldRef", "configMapKeyRef")),
+    ({"envFrom": [{"secretRef": {"name": "s", "optional": True}}]}, "envFrom"),
 ])  # fmt: skip
 def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
     fields: dict[str, Any], part: str
@@ -180,15 +183,61 @@ def test_the_classes_that_every_cluster_has_are_known(
     assert (found.pod.priority, found.class_name) == (value, unknown)
 
 
-def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
-    """Taken for 0 it would promise the wrong wave; a pod that has ended has none."""
+def priority_class(name: str, value: object, **more: object) -> dict[str, object]:
+    version = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**version, "metadata": {"name": name}, "value": value, **more}
+
+
+def test_priority_classes_of_one_file_hold_for_the_pods_of_all(tmp_path: Path) -> None:
+    """Behind the pods or before them, alone or in a list; the global default is for pods without any."""
+    pods = [pod(metadata={"name": "a"}, priorityClassName="gold"), pod(metadata={"name": "b"})]
+    (tmp_path / "a-pods.yaml").write_text(yaml.safe_dump_all(pods))
+    items: list[Any] = [priority_class("gold", 1000), priority_class("all", 5, globalDefault=True)]
+    (tmp_path / "b-classes.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    found = load_manifests([tmp_path])
+    assert [(each.pod.name, each.pod.priority, each.class_name) for each in found] == [
+        ("a", 1000, ""),
+        ("b", 5, ""),
+    ]
+    kubectl = {"kind": "PriorityClassList", "apiVersion": "scheduling.k8s.io/v1", "items": items}
+    items += [priority_class("more", 7, globalDefault=True)]
+    for each in items:
+        del each["kind"], each["apiVersion"]
+    (tmp_path / "b-classes.json").write_text(json.dumps(kubectl))
+    assert [each.pod.priority for each in load_manifests([tmp_path])] == [1000, 5]
+
+
+def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -> None:
+    """Taken for 0 it would promise them the wrong wave; a pod that has ended has none."""
+    names = [*(f"p{each}" for each in range(7)), "done"]
+    pods = [pod(metadata={"name": name}, priorityClassName="gold") for name in names]
+    pods[-1]["status"] = {"phase": "Succeeded"}
+    pods.append(pod(metadata={"name": "s"}, priorityClassName="silver"))
     file = tmp_path / "pods.yaml"
-    done = pod(metadata={"name": "done"}, priorityClassName="gold") | {"status": {"phase": "Succeeded"}}
-    file.write_text(yaml.safe_dump(done))
-    assert len(load_manifests([file])) == 1
-    file.write_text(yaml.safe_dump_all([done, pod(priorityClassName="gold")]))
-    with pytest.raises(ManifestError, match="names priority class 'gold' without a number: write spec"):
+    file.write_text(yaml.safe_dump_all(pods))
+    with pytest.raises(ManifestError) as refused:
         load_manifests([file])
+    assert str(refused.value) == (
+        f"{file}:1: no object here has the value of priority class 'gold' of p0, p1, p2, p3, p4 and 2 more; "
+        "'silver' of s: add them (kubectl get priorityclasses -o yaml), or write spec.priority"
+    )
+
+
+@pytest.mark.parametrize("document, message", [
+    (priority_class("gold", "many"), "value is 'many': it must be a whole number"),
+    (priority_class("gold", 2**31), "value is 2147483648: it must be a whole number"),
+    (priority_class("gold", None), "the document needs value"),
+    (priority_class("Gold", 1), "metadata.name is 'Gold': it must be"),
+    ({**priority_class("gold", 1), "apiVersion": "v1"},
+     "apiVersion is 'v1': it must be scheduling.k8s.io/v1"),
+])  # fmt: skip
+def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, object], message: str) -> None:
+    """As the API server refuses it."""
+    with pytest.raises(ManifestError, match=re.escape(message)):
+        parse_manifests("f", yaml.safe_dump(document).encode())
+    twice = [priority_class("gold", 1), priority_class("gold", 1), priority_class("gold", 2)]
+    with pytest.raises(ManifestError, match="f:13: priority class 'gold' stands twice, with two values"):
+        parse_manifests("f", yaml.safe_dump_all(twice).encode())
 
 
 @pytest.mark.parametrize("document, part", [
@@ -276,7 +325,7 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
 
 
 #: What is said where something else comes.
-WANTED = "only Pod and lists of it are read (kubectl get pods -o yaml)"
+WANTED = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
 
 
 def pod_yaml(name: str, command: str = "[sleep, '9']") -> str:
@@ -319,7 +368,8 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     ("hello", "f:1: the document is 'hello': it must be a mapping"),
     ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
     ('{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
-     f"f, document 2: kind is 'Service': {WANTED}"),
+     "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
+     "(kubectl get pods -o yaml)"),
     ('{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
      f"f, document 1: kind is missing: {WANTED}"),
     ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
