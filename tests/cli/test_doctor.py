@@ -15,7 +15,7 @@ import pytest
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
-from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, ContainerRecord, PodRecord
+from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord, ProcessRecord
 from ebbtide.doctor.gather import look_at_journal, targets_of_processes
 from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
@@ -87,7 +87,7 @@ def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
         order="start",
         pod=Pod(uid="u-1", namespace="shop", name="web-0", containers=(Container(name="web"),)),
         spec=ProcessSpec(uid="u-1", containers=(ContainerSpec(name="web", argv=("web",), pre_stop=hook),)),
-        containers=(ContainerRecord(name="web", pid=child.pid, start_ticks=stat.start_ticks),),
+        containers=(ProcessRecord(name="web", pid=child.pid, start_ticks=stat.start_ticks),),
     )
     folder = tmp_path / "process" / "pods"
     folder.mkdir(parents=True)
