@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import AutopsyTaken, ContainerStarted, DaemonStarted, ScheduleRead, SettingsRejected
+from ebbtide.events.facts import AutopsyTaken, DaemonStarted, PodAppeared, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.beds.rootfs import SOFT_REBOOTS, SUITES
 from tests.machine.node import UNITS, Node
@@ -212,10 +212,12 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     for pod in ("web", "db"):
         await node.machine.run("sh", "-c", f"kill -0 {node.trace(pod)[0].pid}")
-    # The folder of the boot went with the stop: the next daemon knows them by their marks.
-    known = len(node.events(ContainerStarted))
+    # Their records stay: the next daemon starts none of them again.
+    starts = len(node.events(DaemonStarted))
     await node.machine.run("systemctl", "start", "ebbtide")
-    await until(lambda: len(node.events(ContainerStarted)) == known + 2, "the pods are not found")
+    await until(lambda: len(node.events(DaemonStarted)) == starts + 1, "no start")
+    await node.armed()
+    assert len(node.events(PodAppeared)) == 2
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     await node.machine.pull_the_plug()
 
