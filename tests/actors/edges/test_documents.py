@@ -73,14 +73,14 @@ def refused(text: str) -> DocumentError:
     ],
 )
 def test_words_mean_what_they_mean_to_kubernetes(text: str, value: object) -> None:
-    """YAML 1.1, without numbers to the base of 60 and without dates."""
+    """YAML 1.1, without base-60 numbers and dates."""
     found = read(f"a: {text}" if text != "-" else "a:\n-")
     assert found == ([{"a": value}] if value is not None else [{"a": None}])
     assert type(found[0]["a"]) is type(value)
 
 
 def test_aliases_and_merges_stand_for_what_they_name() -> None:
-    """A field of its own wins over a merged one, and the first of several merged ones wins."""
+    """A field overrides a merged one; the first of several merges wins."""
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: *a\n'e': {'<<': 5}\n"
     (found,) = read(text)
     assert found["c"] == {"x": 3, "y": 1, "z": 2}
@@ -106,7 +106,7 @@ def test_aliases_and_merges_stand_for_what_they_name() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(text: str, line: int, part: str) -> None:
-    """One line of text, without anything that a terminal would obey."""
+    """One line without terminal control characters."""
     error = refused(text)
     assert error.line == line
     assert part in error.message
@@ -114,7 +114,7 @@ def test_what_cannot_be_used_is_refused_with_its_line(text: str, line: int, part
 
 
 def test_nesting_is_bounded_and_not_by_the_interpreter() -> None:
-    """Up to the limit it is read, one more is refused, in YAML and in JSON."""
+    """The limit is readable, one more level is refused, in YAML and in JSON."""
     deepest = "[" * DEPTH_MAX + "]" * DEPTH_MAX
     assert read(deepest)
     assert parse_json(deepest)
@@ -124,7 +124,7 @@ def test_nesting_is_bounded_and_not_by_the_interpreter() -> None:
 
 
 def test_an_alias_costs_what_it_stands_for() -> None:
-    """Twelve lines that stand for 10**12 values are refused before any of them is built."""
+    """Twelve lines that expand to 10**12 values are refused before the reader builds one."""
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "aliases included" in refused("\n".join(lines)).message
@@ -133,13 +133,13 @@ def test_an_alias_costs_what_it_stands_for() -> None:
 
 
 def merge_keys(count: int) -> str:
-    """A mapping of so many fields, and twice as many that it takes over, all of them empty."""
+    """A mapping with this many fields, and twice as many empty merged ones."""
     fields = ",".join(f"k{n}: 0" for n in range(count))
     return f"a: &a {{{fields}}}\ne: &e {{}}\nb:\n  <<: [*a,{','.join(['*e'] * (2 * count))}]\n"
 
 
 def merge_bomb(levels: int) -> str:
-    """688 bytes, with 13 levels: to PyYAML's own loader nine to the power of the levels."""
+    """688 bytes with 13 levels: PyYAML's loader needs nine to the power of the levels."""
     lines = ["a0: &a0 {k: v}"]
     lines += [f"a{n}: &a{n}\n  <<: [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
     return "\n".join(lines)
@@ -168,7 +168,7 @@ def merge_bomb(levels: int) -> str:
     ids=lambda text: text[:8],
 )
 def test_a_text_costs_no_more_than_its_size(text: str) -> None:
-    """A megabyte of what would be quadratic, or worse, in a parser is read or refused in its own time."""
+    """A megabyte of input that is quadratic for naive parsers takes bounded time."""
     assert len(text) <= 1_200_000
     started = time.process_time()
     with suppress(DocumentError):
@@ -177,7 +177,7 @@ def test_a_text_costs_no_more_than_its_size(text: str) -> None:
 
 
 def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
-    """A FIFO that nobody writes to, a device that never ends, a folder: refused at once, with a word."""
+    """A FIFO, an endless device and a folder are refused at once."""
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         with pytest.raises(ValueError, match="no regular file"):
@@ -193,7 +193,7 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_text_is_utf8_of_bounded_size() -> None:
-    """A byte order mark is passed over; what is too long or no text is refused with its line."""
+    """A byte order mark is skipped. Oversized or binary input is refused with its line."""
     assert decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
     with pytest.raises(DocumentError, match="larger than 3 bytes"):
         decode_text(b"abcd", 3)
@@ -221,10 +221,10 @@ def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
 @settings(max_examples=50)
 @given(value=VALUES)
 def test_both_readers_agree_with_the_libraries(value: object) -> None:
-    """What a library writes, we read as the same value."""
+    """Our readers agree with the libraries' output."""
     expected = [] if value is None else [value]
     assert [plain_value(each) for each in parse_json(json.dumps(value))] == expected
-    # Quoted and tagged: unquoted, "1E5" is a word to that library, and a number to Kubernetes and to us.
+    # Quoted and tagged: unquoted, "1E5" is a string to that library, but a number to Kubernetes and to us.
     assert read(yaml.safe_dump(value, default_style='"')) == expected
 
 
@@ -251,7 +251,7 @@ YAMLISH = st.lists(
 @settings(max_examples=100)
 @given(text=YAMLISH | st.text())
 def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
-    """Neither reader raises anything else, and every message is one printable line."""
+    """The readers raise no other error; each message is one printable line."""
     for parse in (parse_yaml, parse_json):
         try:
             said = "".join(type(each).__name__ for each in parse(text))

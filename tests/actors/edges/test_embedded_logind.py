@@ -1,4 +1,4 @@
-"""The embedded logind keeps the real one's rules, in virtual time."""
+"""The embedded logind follows the real one's rules, in virtual time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def embedded(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 
 
 async def test_it_waits_for_the_lock(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """The signal comes, the machine stays up while the lock is held, and goes when it is released."""
+    """The machine waits for the lock's release."""
     await embedded.do(Arm(key="a"))
     await embedded.edge.begin("reboot")
     signal = await embedded.facts.wait(PrepareForShutdown)
@@ -50,7 +50,7 @@ async def test_it_waits_for_the_lock(embedded: Embedded, autojump_clock: MockClo
 
 
 async def test_it_goes_down_when_the_limit_is_over(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """A lock that is never released holds the machine for the limit and no longer."""
+    """An unreleased lock holds the machine for the limit only."""
     await embedded.do(Arm(key="a"))
     began = trio.current_time()
     await embedded.edge.begin()
@@ -60,7 +60,7 @@ async def test_it_goes_down_when_the_limit_is_over(embedded: Embedded, autojump_
 
 
 async def test_a_cancel_comes_as_false(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """Cancelled, the machine stays up and a later shutdown works."""
+    """A cancel keeps the machine up; a later shutdown works."""
     await embedded.do(Arm(key="a"))
     await embedded.edge.begin()
     await embedded.facts.wait(PrepareForShutdown)
@@ -74,7 +74,7 @@ async def test_a_cancel_comes_as_false(embedded: Embedded, autojump_clock: MockC
 async def test_the_limit_can_be_raised_but_not_in_a_shutdown(
     embedded: Embedded, autojump_clock: MockClock
 ) -> None:
-    """A drop-in raises the limit and is taken back; while preparing it is refused."""
+    """A drop-in raises and restores the limit; logind refuses both while preparing."""
     await embedded.do(Arm(key="a"))
     await embedded.do(WriteDropIn(key="w", seconds=35))
     assert embedded.facts.of(LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND

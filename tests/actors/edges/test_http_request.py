@@ -1,4 +1,4 @@
-"""Which request an httpGet hook is: the reference's own table, row by row."""
+"""The request of an httpGet hook, by the reference's table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def request(row: dict[str, Any]) -> HookRequest:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])
 def test_the_reference_s_table(row: dict[str, Any]) -> None:
-    """URL, headers and errors are the reference's, row by row."""
     if refused(row):
         with pytest.raises(BadHook, match="port"):
             request(row)
@@ -81,8 +80,8 @@ def test_the_reference_s_table(row: dict[str, Any]) -> None:
     ],
 )
 def test_addresses_and_paths_are_made_safe(hook: HttpGetAction, url: str, target: str) -> None:
-    """IPv6 addresses are bracketed, unsafe characters escaped once, fragments not sent, and a whole URL in
-    the path changes no host.
+    """Brackets for IPv6, one escaping of unsafe characters, no fragments; a whole URL in the path changes
+    no host.
     """
     found = request_of(hook, CONTAINER, "")
     assert (found.url, found.target) == (url, target)
@@ -99,12 +98,12 @@ def test_addresses_and_paths_are_made_safe(hook: HttpGetAction, url: str, target
     ],
 )
 def test_values_are_sent_as_the_kubelet_sends_them(given: tuple[str, str], sent: tuple[str, str]) -> None:
-    """Go's net/http takes blanks from both ends and sends the rest, whatever is no control character."""
+    """Go's net/http trims blanks and sends all other printable characters."""
     assert sent in request_of(HttpGetAction(port=80, host="h", headers=(given,)), CONTAINER, "").headers
 
 
 def test_the_trace_context_goes_along() -> None:
-    """W3C Trace Context, unless the manifest says another one, or there is none."""
+    """W3C Trace Context, unless the manifest sets its own."""
     hook, context = HttpGetAction(port=80, host="h"), "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     assert dict(request_of(hook, CONTAINER, "", context).headers)["traceparent"] == context
     assert "traceparent" not in dict(request_of(hook, CONTAINER, "").headers)
@@ -160,7 +159,7 @@ WRONG_ANSWERS = [
 
 
 async def failure_of(action: HttpGetAction) -> str:
-    """What goes on record of a hook that fails. Raises whatever is not expected to go wrong."""
+    """The recorded reason of a failed hook. Raises unexpected errors."""
     try:
         await request_of(action, CONTAINER, "127.0.0.1").send()
     except RequestFailed as error:
@@ -170,7 +169,7 @@ async def failure_of(action: HttpGetAction) -> str:
 
 @pytest.mark.parametrize("action", WRONG_HOOKS, ids=itertools.count())
 async def test_no_failure_tells_what_a_hook_holds(action: HttpGetAction) -> None:
-    """Whatever is wrong with it: the reason goes on record, and a header or a query may be a secret."""
+    """The record has the reason, but no header and no query: these may be secrets."""
     found = await failure_of(action)
     assert found
     assert CANARY not in found.lower()
@@ -182,7 +181,7 @@ async def test_no_failure_tells_what_a_hook_holds(action: HttpGetAction) -> None
     ids=itertools.count(),
 )
 async def test_no_failure_tells_what_a_server_said(answer: bytes, scheme: str) -> None:
-    """An answer may be of somebody who is not meant to be asked, or hold a session's token."""
+    """The answer may come from a wrong server or hold a session token."""
     async with serving(answer) as server:
         found = await failure_of(replace(SECRETIVE, port=server.port, scheme=scheme))
     assert found

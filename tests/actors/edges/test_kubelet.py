@@ -1,4 +1,4 @@
-"""Which mounts are volumes in use, by the kernel's table alone; and what a kubelet says of its health."""
+"""Mounted volumes in the kernel's table, and the kubelet's health."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ SUBPATHS = f"{PODS}/u3/volume-subpaths"
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
-        # Of plugins whose volumes others may have, with its pod; also a raw device.
+        # Mounts of shareable plugins, with their pod; also a raw device.
         ([line(f"{PODS}/u1/volumes/kubernetes.io~csi/data/mount")], [("u1", "data")]),
         ([line(f"{PODS}/u1/volumes/kubernetes.io~nfs/my\\040data")], [("u1", "my data")]),
         ([line(f"{PODS}/u1/volumes/kubernetes.io~local-volume/data/mount")], [("u1", "data")]),
         ([line(f"{PODS}/u2/volumeDevices/kubernetes.io~csi/raw", "0:6", "devtmpfs")], [("u2", "raw")]),
-        # What a driver keeps mounted for all pods of the node.
+        # A driver's mount for all pods of the node.
         ([line(SHARED)], [("", SHARED)]),
-        # What dies with the boot: memory and projected files.
+        # Memory and projected files vanish with the boot.
         ([line(f"{PODS}/u1/volumes/{each}/x", "0:50", "tmpfs") for each in NODE_LOCAL_PLUGINS], []),
-        # A subpath does not name its plugin: on the kubelet's own disk, or in memory, it is no volume's.
+        # A subpath does not name its plugin. On the kubelet's own disk, or in memory, it is no volume.
         ([line(f"{SUBPATHS}/data/main/0"), line(f"{SUBPATHS}/data/main/1")], [("u3", "data")]),
         ([line(f"{SUBPATHS}/scratch/main/0", "8:1"), line(f"{SUBPATHS}/token/main/0", "0:50", "tmpfs")], []),
         ([line(str(ROOT), "8:32"), line(f"{SUBPATHS}/scratch/main/0", "8:32")], []),
-        # The kubelet's folder itself, its folder of plugins, and everything elsewhere.
+        # The kubelet's folder, its plugin folder, and unrelated mounts.
         ([line(str(ROOT)), line(f"{ROOT}/plugins"), line("/var/lib/kubelet2/pods/u/volumes/x~y/z")], []),
         ([line("/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs")], []),
     ],
@@ -93,7 +93,7 @@ def test_any_table_is_read(text: str) -> None:
     assert found == tuple(dict.fromkeys(found))
 
 
-# What the kubelet's edge refuses or cannot do, without a service manager.
+# Orders that the kubelet's edge refuses, and a missing service manager.
 
 
 NOWHERE = "unix:path=/nowhere/bus"
@@ -101,7 +101,7 @@ NOWHERE = "unix:path=/nowhere/bus"
 
 @pytest.mark.parametrize("name", KUBELET_WITH_RUNTIME)
 async def test_a_unit_that_is_the_runtime_too_is_not_stopped(name: str) -> None:
-    """k3s and its like: the socket that ends containers would go with it."""
+    """k3s, for example: its unit also owns the container socket."""
     edge, outbox = KubeletEdge(f"{name}.service", address=NOWHERE), Outbox()
     ending = await edge.adopt(StopKubelet(key="s"), outbox)
     assert outbox.facts == [KubeletRead(unit=f"{name}.service", stoppable=False)]
@@ -113,7 +113,7 @@ async def test_a_unit_that_is_the_runtime_too_is_not_stopped(name: str) -> None:
 
 
 async def test_no_bus() -> None:
-    """Nothing can be told and nothing done, in one line each."""
+    """Each read and each order fails with one line."""
     edge, outbox = KubeletEdge("kubelet.service", Path("/nowhere"), address=NOWHERE), Outbox()
     for order in (StopKubelet(key="s"), StartKubelet(key="t")):
         ending = await edge.adopt(order, outbox)
@@ -123,7 +123,7 @@ async def test_no_bus() -> None:
     assert outbox.facts == [KubeletRead(unit="kubelet.service", active=None)]
 
 
-# A stop, by a service manager that answers or not.
+# A stop, with a service manager that answers or not.
 
 
 UNIT_PATH = f"{SYSTEMD.object_path}/unit/kubelet_2eservice"
@@ -131,11 +131,11 @@ NO_SUCH_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
 
 
 class Manager:
-    """One unit, which a stop ends at once."""
+    """One unit; a stop ends it at once."""
 
     def __init__(self) -> None:
         self.state, self.job = "active", ""
-        #: Pid, and when it was started, in microseconds of the monotonic clock.
+        #: PID, and start time in monotonic microseconds.
         self.main = (0, 0)
 
     async def method(
@@ -173,7 +173,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
 
 @contextlib.contextmanager
 def process(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """With the microseconds of the monotonic clock at which it was started."""
+    """A process, with its start time in monotonic microseconds."""
     slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     with subprocess.Popen(argv) as made:
         stat = proc.read_stat(made.pid)
@@ -197,7 +197,7 @@ async def _no_bus() -> None:
 async def test_a_manager_that_does_not_answer(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], Awaitable[None]]
 ) -> None:
-    """What it said of the kubelet before is enough to end it: a wave does not wait for a bus."""
+    """The last known process is enough to end the kubelet: a wave does not wait for a bus."""
     outbox = Outbox()
     edge = KubeletEdge("kubelet.service", Path("/nowhere"), address="bus")
     patient = bounds.Bounds().widened(WATCHDOG_SECONDS)
@@ -217,7 +217,7 @@ async def test_a_manager_that_does_not_answer(
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds that a stop reaches here, a fifth of what they are."""
+    """The bounds of a stop, divided by five."""
     patient, usual = bounds.Bounds().widened(WATCHDOG_SECONDS), bounds.Bounds().widened(1 / 5)
     names = ("unit_answer_seconds", "kubelet_stop_seconds", "bus_connect_seconds", "bus_call_seconds")
     hurried = patient._replace(**{name: getattr(usual, name) for name in names})
@@ -234,7 +234,7 @@ def hung_kubelet(manager: Manager) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_stop_that_the_manager_carries_out(manager: Manager) -> None:
-    """The process has ended once the stop has; without a process there is nothing to wait for."""
+    """A stop waits for the process's end; without a process it returns at once."""
     unit = KubeletUnit("bus", "kubelet.service")
     assert await unit.stop() == Ending()
     assert await unit.stop() == Ending()
@@ -255,7 +255,7 @@ async def test_a_kubelet_that_does_not_obey_the_manager(manager: Manager, hurrie
 async def test_a_bus_and_a_kubelet_that_hang(
     manager: Manager, hurried: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel takes the connection, nobody behind it answers: the process is killed all the same."""
+    """The kernel accepts the connection, but no process answers: the edge kills the kubelet."""
     unit = KubeletUnit(f"unix:path={tmp_path}/bus", "kubelet.service")
     with hung_kubelet(manager) as made, socket.socket(socket.AF_UNIX) as bus:
         assert await unit.active()
@@ -270,7 +270,7 @@ async def test_a_bus_and_a_kubelet_that_hang(
 async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look that names another process closes what was held of the first, and the stop has its own."""
+    """A look that finds another process closes the first one's descriptor; the stop keeps its own."""
     unit = KubeletUnit("bus", "kubelet.service")
     ask = unit_module.ask_once
     with hung_kubelet(manager) as made, process("sleep", "infinity") as (other, started_us):
@@ -297,7 +297,7 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
 async def test_a_stop_without_an_answer_is_bounded(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
-    """Nobody knows the process, and the service manager says nothing: the order does not wait for it."""
+    """Without a process and without an answer, the order still ends."""
 
     async def hung(address: str, work: object) -> None:
         await trio.sleep_forever()
@@ -309,7 +309,7 @@ async def test_a_stop_without_an_answer_is_bounded(
 
 
 def test_another_process_of_the_same_number() -> None:
-    """A service manager in another namespace counts otherwise, and a number comes again."""
+    """The service manager may count PIDs in another namespace, and PIDs are reused."""
     with process("sleep", "infinity") as (made, started_us):
         assert main_process(made.pid, started_us - 5_000_000) is None
         found = main_process(made.pid, started_us)
@@ -319,8 +319,8 @@ def test_another_process_of_the_same_number() -> None:
 
 
 def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel counts a start from boot, the service manager without what the machine has slept since, and
-    only how long it has slept in all is known now.
+    """The kernel counts start times from boot. The service manager leaves out the time asleep, and only
+    the total sleep is known.
     """
     boot_seconds = time.clock_gettime
 
@@ -355,7 +355,7 @@ def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest
     ],
 )
 async def test_what_counts_as_active(manager: Manager, state: str, job: str, active: bool) -> None:
-    """False is only what nobody will start by itself: ended for good, or being stopped."""
+    """Inactive means: no component will start it again."""
     manager.state, manager.job = state, job
     assert await KubeletUnit("bus", "kubelet.service").active() is active
 
@@ -365,9 +365,7 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
 
 @contextlib.asynccontextmanager
 async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
-    """Listens on a port of loopback and gives that answer; None: the kernel takes the question, and nobody
-    reads it.
-    """
+    """A loopback port with that answer; None: accept without reading."""
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:
@@ -395,7 +393,7 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
     ids=["well", "ill", "another", "gone", "silent"],
 )
 async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a yes is one; who says nothing is not healthy, and who closes has gone."""
+    """Only a good answer is healthy. Silence is unhealthy; a closed connection means gone."""
     silent_seconds = 0.1 if answer is None else WATCHDOG_SECONDS
     monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=silent_seconds))
     async with endpoint(answer) as port:
@@ -417,13 +415,13 @@ async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: p
     ],
 )
 def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[str, int] | None) -> None:
-    """As the kubelet's configuration says; what is none leaves the kubelet's own defaults."""
+    """The address comes from the kubelet's configuration; invalid values leave the kubelet's defaults."""
     (tmp_path / KUBELET_CONFIG).write_text(text)
     assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
 
 
 def test_no_configuration(tmp_path: Path) -> None:
-    """The kubelet's own defaults too: what is no file is not read, and ends no daemon."""
+    """Without a regular file the defaults apply, and the daemon survives."""
     (tmp_path / "device").symlink_to("/dev/null")
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
@@ -444,7 +442,7 @@ async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outb
 
 
 async def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing is said of mounts that nobody has seen."""
+    """An unreadable table yields no mount report."""
     edge = KubeletEdge("k.service", tmp_path, mount_table=tmp_path / "none", address="unix:path=/nowhere")
     outbox = Outbox()
     reason = f"cannot read {tmp_path}/none: No such file or directory"

@@ -1,4 +1,4 @@
-"""Mounts that the kernel really has, in a mount namespace of the test's own."""
+"""Real mounts, in a mount namespace of the test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS_MAX = 10
 
 
 class Namespace:
-    """A process that keeps it; ``do`` runs a command inside."""
+    """A process that keeps the namespace; ``do`` runs a command inside."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Namespace:
         subprocess.run([*enter, *words], check=True, timeout=SECONDS_MAX)
 
     def mount(self, place: str, kind: str = "ramfs") -> Path:
-        """Mount something below the root. ``ramfs`` stands for a disk: it is a file system of its own."""
+        """Mount below the root. ``ramfs`` has its own device, like a disk."""
         path = self.root / place
         path.mkdir(parents=True)
         self.do("mount", "-t", kind, "test", str(path))
@@ -75,8 +75,8 @@ async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outb
 
 
 async def test_what_is_mounted_is_read(space: Namespace, tmp_path: Path) -> None:
-    """Volumes with their pods, drivers' mounts with their paths, and nothing that dies with the boot. Also
-    where the root is a link: the kernel knows the place that it leads to.
+    """Volumes with pods, driver mounts with paths, without tmpfs. Also below a link: the kernel records
+    the target.
     """
     (tmp_path / "link").symlink_to(space.root)
     edge = KubeletEdge("k.service", tmp_path / "link", mount_table=space.table, address="unix:path=/nowhere")
@@ -89,7 +89,7 @@ async def test_what_is_mounted_is_read(space: Namespace, tmp_path: Path) -> None
 
 
 async def test_an_unmount_is_noticed(space: Namespace, edge: KubeletEdge) -> None:
-    """What has nothing mounted is said at once, the rest as it comes."""
+    """Volumes without a mount are reported at once, the others when unmounted."""
     volume, outbox = space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount"), Outbox()
     order = AwaitUnmounts(key="w", uids=("u0", "u1"), timeout_ns=SECONDS_MAX * NS_PER_SECOND)
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""The kubelet's unit on real service managers, the oldest that we know and a new one."""
+"""The kubelet's unit on real service managers: the oldest supported one and a new one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.beds.skipping import or_skip
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
 UNITS, BOUNDS = "/etc/systemd/system", Bounds()
-#: Ends when it is told to, and is started again whenever it has ended by itself.
+#: Ends on SIGTERM; restarts whenever it ended by itself.
 POLITE = "[Service]\nExecStart=/bin/sleep infinity\nRestart=always\nRestartSec=1\n"
-#: Lives on after SIGTERM, and the service manager would wait a minute and a half.
+#: Ignores SIGTERM; the service manager would wait 90 seconds.
 STUBBORN = """[Service]
 ExecStart=/bin/sh -c 'trap "" TERM; touch /run/deaf; while :; do sleep 1; done'
 TimeoutStopSec=90
@@ -65,13 +65,13 @@ def unit_of(machine: Machine, name: str) -> KubeletUnit:
 
 
 async def shown(machine: Machine, unit: str, *names: str) -> str:
-    """Properties of a unit, as its service manager has them."""
+    """A unit's properties, from the service manager."""
     said = [await machine.run("systemctl", "show", "-P", name, unit, check=False) for name in names]
     return " ".join(each.stdout.strip() for each in said)
 
 
 class Rig:
-    """An edge that runs, its facts, and what it told an operator."""
+    """A running edge, its facts and its operator messages."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.outbox, self.said = Outbox(), list[str]()
@@ -98,7 +98,7 @@ async def running(machine: Machine, name: str) -> AsyncIterator[Rig]:
 
 
 async def test_stop_and_start(machine: Machine) -> None:
-    """A unit that is always restarted stays stopped; both orders may come twice; each change is a fact."""
+    """A ``Restart=always`` unit stays stopped. Repeated orders are safe; each change is a fact."""
     await machine.run("systemctl", "start", "polite")
     async with running(machine, "polite") as rig:
         for _ in range(2):
@@ -114,7 +114,7 @@ async def test_stop_and_start(machine: Machine) -> None:
 async def test_a_start_while_it_is_stopped(
     machine: Machine, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ran ends, by itself or killed; what somebody started meanwhile is not hit, and is told of."""
+    """The running process ends. A process that an operator started meanwhile stays, and is reported."""
     monkeypatch.setattr(edge_module, "AGAIN_SECONDS", 0.1)
     await machine.run("systemctl", "start", name)
     await machine.until("test", "-e", {"slow": "/run/slow", "stubborn": "/run/deaf"}[name])
@@ -132,9 +132,7 @@ async def test_a_start_while_it_is_stopped(
 
 
 async def test_what_counts_as_active(machine: Machine) -> None:
-    """Between two attempts, and in the middle of a restart, a unit will run by itself; once it is being
-    stopped it will not.
-    """
+    """A unit between restarts counts as active; a stopping unit does not."""
     await machine.run("systemctl", "start", "crashes", check=False)
     await machine.until("sh", "-c", "systemctl show -P SubState crashes | grep -qx auto-restart")
     await machine.run("systemctl", "start", "waits")
@@ -157,7 +155,7 @@ async def test_what_counts_as_active(machine: Machine) -> None:
 
 
 async def test_units_that_are_not_there(machine: Machine) -> None:
-    """Nobody can say whether it is active; both orders fail with one line."""
+    """The state is unknown; both orders fail with one line."""
     async with running(machine, "kubelet") as rig:
         assert rig.states() == [None]
         assert await rig.do(StopKubelet(key="s")) == Ending("failed", "there is no unit kubelet.service")

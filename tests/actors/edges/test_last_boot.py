@@ -1,4 +1,4 @@
-"""What is read of the last boot's end: the sources' real forms, damage, floods, and disks that hang."""
+"""Evidence about the last boot's end: real formats, damage, floods and hung disks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wtmp(tmp_path: Path, *entries: bytes) -> Path:
 
 @pytest.mark.parametrize("processor", UTMP_FORMS)
 def test_a_shutdown_and_none_in_wtmp(tmp_path: Path, processor: str) -> None:
-    """What stands behind the last sign of life: of other boots nothing counts, nor do logins."""
+    """Records after the last sign of life count, without other boots and logins."""
 
     def read(*entries: tuple[tuple[int, bytes], float]) -> str:
         made = (entry(what, ALIVE_S + at, processor) for what, at in entries)
@@ -70,13 +70,13 @@ def test_a_shutdown_and_none_in_wtmp(tmp_path: Path, processor: str) -> None:
     assert read(*before, (LOGIN, 1), (BOOT, 30)) == "no-shutdown"
     assert read(*before, (BOOT, 30), (SHUTDOWN, 50), (BOOT, 70)) == "no-shutdown"
     assert read(*before) == "absent"
-    # A run level that is no shutdown; within one second of the last sign of life.
+    # A run level that is no shutdown, within a second of the last sign of life.
     assert read(*before, ((1, b"runlevel"), 1), (BOOT, 30)) == "no-shutdown"
     assert read(*before, (SHUTDOWN, -0.5), (BOOT, 0.25)) == "no-shutdown"
 
 
 def test_a_wtmp_that_tells_nothing(tmp_path: Path) -> None:
-    """Nobody keeps it; another processor's form; no sign of life to go by; torn; a login flood."""
+    """Missing, foreign architecture, no sign of life, truncated, or flooded with logins."""
     path = wtmp(tmp_path, entry(SHUTDOWN, ALIVE_S + 5))
     assert read_wtmp(tmp_path / "none", ALIVE_S * S, "x86_64") == "absent"
     assert read_wtmp(path, ALIVE_S * S, "vax") == "absent"
@@ -98,7 +98,7 @@ def put(path: Path, data: bytes, at_s: float = ALIVE_S + 1) -> None:
 
 
 def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
-    """The first line says it; the worst counts; what is older than the last sign of life is not of it."""
+    """The first line has the reason; the worst counts; records before the last sign of life do not."""
 
     def read() -> str:
         return read_crash(tmp_path, ALIVE_S * S)
@@ -132,7 +132,7 @@ def journalctl(tmp_path: Path, script: str) -> tuple[str, ...]:
 
 
 def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No such program, no entry of that boot; one that fails, hangs, or prints something else is not read."""
+    """A missing program, no entry of that boot; failing, hanging or garbled output."""
     assert read_journal(NO_PROGRAM, "b1") == LogEnd()
     assert read_journal(journalctl(tmp_path, "exit 0"), "b1") == LogEnd()
     for script in ("exit 1", "echo not json", 'echo "[]"', """echo '{"__MONOTONIC_TIMESTAMP": "x"}'"""):
@@ -141,7 +141,7 @@ def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
-    """A soft reboot reached the shutdown's target in the same boot; a kernel that hung once went on."""
+    """A soft reboot reached the shutdown target in the same boot; a kernel survived an earlier hang."""
     entries = {
         '"MESSAGE_ID": "39f53479d3a045ac8e11786248231fbf", "UNIT": "shutdown.target"': "shutdown",
         '"_TRANSPORT": "kernel", "MESSAGE": "watchdog: BUG: soft lockup - CPU#1 stuck"': "no-shutdown",
@@ -166,7 +166,7 @@ def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
 
 
 def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
-    """Another boot's says nothing; half a name, or none, is nobody's."""
+    """Another boot's sign of life, or a damaged one, does not count."""
     folder = tmp_path / "node"
     assert alive_wall_ns(folder, "b1") == 0
     show_alive(folder, "b1")
@@ -185,7 +185,7 @@ def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
 async def test_read_once_armed_and_alive_each_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arms: bool
 ) -> None:
-    """Before that nothing is read; a daemon that is never armed reads a little later."""
+    """Nothing is read before arming. A daemon that never arms reads a little later."""
     monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(last_boot, "UNARMED_SECONDS", 3600.0 if arms else 0.01)
     folder, outbox = tmp_path / "node", Outbox()

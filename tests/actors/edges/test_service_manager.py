@@ -1,4 +1,4 @@
-"""The service manager's side: what it is told, what it keeps, what it passes on; and the running system."""
+"""The service manager protocol (notify, descriptor store, watchdog), and whether the system is stopping."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.beds.skipping import or_skip
 
 
 async def test_notify_says_variables(tmp_path: Path) -> None:
-    """Variables arrive as lines; a line break in a value cannot start another variable."""
+    """One line each; a line break in a value cannot inject a variable."""
     async with notify_bed(tmp_path) as bed:
         assert ServiceManager(bed.address).notify(READY=1, STATUS="armed\nWATCHDOG=trigger")
         assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
@@ -38,7 +38,7 @@ __all__ = ["bed"]
 
 
 async def test_what_has_no_room_waits_for_it(tmp_path: Path) -> None:
-    """Any local user may fill the socket: a sign of life waits until it is read, and is sent once."""
+    """Any local user may fill the socket: a sign of life waits, and is sent once."""
     with full_socket(tmp_path / "notify") as full:
         service, sent = ServiceManager(str(tmp_path / "notify")), list[bool]()
 
@@ -54,7 +54,7 @@ async def test_what_has_no_room_waits_for_it(tmp_path: Path) -> None:
         assert drain(full) == [b"WATCHDOG=1"]
 
 
-#: Connected as root, since its way into the machine is only root's; then any user of the machine.
+#: Connect as root first: only root can enter the machine. Then act as any user.
 FLOOD = """
 import os, socket, sys
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -74,7 +74,7 @@ FLOODERS = 6
 @pytest.mark.root
 @pytest.mark.machine
 async def test_a_flood_of_systemds_own_socket() -> None:
-    """Any user may write to it: what is said once is lost, and a sign of life comes through each time."""
+    """Any user may write to systemd's socket. One-time messages may be lost; signs of life arrive."""
     with or_skip():
         async with machine_bed(SUITES[-1]) as machine:
             await machine.boot()
@@ -107,14 +107,14 @@ async def test_a_flood_of_systemds_own_socket() -> None:
     ],
 )
 def test_how_often_it_wants_a_sign_of_life(environ: dict[str, str], seconds: float) -> None:
-    """Three times in its patience, where it asks this process for that; no child is asked in our place."""
+    """A third of the watchdog time, only if it is meant for this process."""
     environ = environ | {"NOTIFY_SOCKET": "/run/notify", "HOME": "/"}
     assert ServiceManager.from_environment(environ).life_seconds == seconds
     assert environ == {"HOME": "/"}
 
 
 async def test_store_and_remove_are_confirmed(tmp_path: Path) -> None:
-    """A stored descriptor is a duplicate that lives on; after a confirmed removal it is closed."""
+    """A stored descriptor is a duplicate; a confirmed removal closes it."""
     async with notify_bed(tmp_path) as bed:
         service = ServiceManager(bed.address)
         ours, theirs = os.pipe()
@@ -130,7 +130,7 @@ async def test_store_and_remove_are_confirmed(tmp_path: Path) -> None:
 
 
 def test_inherited_descriptors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names belong to descriptors from 3 on, closed ones are left out, and the variables are gone."""
+    """Names map to open descriptors from 3 on; the variables are removed."""
     seen: dict[int, bool] = {}
 
     def remember(descriptor: int, inheritable: bool) -> None:
@@ -152,14 +152,14 @@ def test_inherited_descriptors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "x"}])
 def test_descriptors_for_somebody_else_are_not_ours(environ: dict[str, str]) -> None:
-    """Another process's LISTEN_PID, or none, means that nothing was passed to us."""
+    """Without our PID in LISTEN_PID no descriptor is ours."""
     assert inherited_fds(environ) == {}
     assert environ == {}
 
 
 @pytest.mark.root
 async def test_is_the_system_stopping(bed: LogindBed) -> None:
-    """Rule 7: SIGTERM means the machine when the service manager says `stopping`, else only our unit."""
+    """Rule 7: SIGTERM is a machine shutdown if the service manager is `stopping`, else a unit stop."""
     assert not await system_is_stopping(bed.address)
     await bed.do("property", name="SystemState", signature="s", value="stopping")
     assert await system_is_stopping(bed.address)
@@ -167,7 +167,7 @@ async def test_is_the_system_stopping(bed: LogindBed) -> None:
 
 @pytest.mark.root
 async def test_a_soft_reboot_is_another_userspace(bed: LogindBed) -> None:
-    """The count tells userspaces of one boot apart; before the first soft reboot it is the boot itself."""
+    """The counter separates userspaces of one boot; before the first soft reboot the boot ID is enough."""
     await bed.do("property", name="SoftRebootsCount", signature="u", value=0)
     assert await userspace_id(bed.address) == boot_id()
     await bed.do("property", name="SoftRebootsCount", signature="u", value=2)
@@ -176,7 +176,7 @@ async def test_a_soft_reboot_is_another_userspace(bed: LogindBed) -> None:
 
 @pytest.mark.root
 async def test_a_soft_reboot_that_is_not_counted(bed: LogindBed) -> None:
-    """systemd 254 to 256: the time at which the userspace began; 252 knows no soft reboot at all."""
+    """systemd 254 to 256 has only the userspace's start time; 252 has no soft reboot."""
     await bed.do("property", name="Version", signature="s", value="255.4-1")
     assert await userspace_id(bed.address) == f"{boot_id()}+1000000"
     await bed.do("property", name="Version", signature="s", value="252.39-1~deb12u2")
@@ -188,7 +188,7 @@ async def test_a_soft_reboot_that_is_not_counted(bed: LogindBed) -> None:
 
 @pytest.fixture
 def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a first process; the machine is a container."""
+    """PID 1's folder; the machine is a container."""
     (tmp_path / "container").write_text("systemd-nspawn\n")
     monkeypatch.setattr(system, "CONTAINER_FILE", tmp_path / "container")
     monkeypatch.setattr(system, "FIRST_PROCESS", tmp_path)
@@ -202,7 +202,7 @@ def stat(folder: Path, name: str, ticks: int) -> None:
 
 
 async def test_a_container_that_starts_again_is_another_userspace(first: Path) -> None:
-    """All lives of a machine in a container share the kernel's boot id; its first process's start differs."""
+    """Container machines share the kernel's boot ID; the start of PID 1 differs."""
     nobody = f"unix:path={first}/nobody"
     stat(first, "systemd", 1000)
     before = await system.userspace_id(nobody)

@@ -1,4 +1,4 @@
-"""One real containerd for all tests of this folder, and for each test an edge beside it."""
+"""One containerd for all tests of this folder; one edge per test."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ def kill(uid: str, container: str = "main") -> KillContainer:
 
 
 def take(key: str, *, refresh: bool = False, late: bool = False) -> TakeInventory:
-    """``late``: from now on pods that come late are told of."""
+    """``late``: announce pods that appear from now on."""
     return TakeInventory(key=key, refresh=refresh, late_until_ns=NEVER_NS if late else 0)
 
 
 def known(name: str, *containers: str, **fields: object) -> KnownPod:
-    """A pod as the API server tells of it."""
     made = {"uid": f"uid-{name}", "api_uid": f"uid-{name}", "namespace": "test", "name": name}
     return KnownPod(**(made | {"phase": "Running", "containers": containers or ("main",)} | fields))  # type: ignore[arg-type]
 
@@ -65,7 +64,7 @@ def kubelet(bed: Containerd) -> Iterator[Kubelet]:
 
 
 class Rig:
-    """An edge that runs, is armed, and whose facts are kept; ``said`` is what it tells an operator."""
+    """A running, armed edge. ``said`` holds its operator messages."""
 
     def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery, said: list[str]) -> None:
         self.edge, self.outbox, self.nursery, self.said = edge, outbox, nursery, said
@@ -77,7 +76,7 @@ class Rig:
         return await ending
 
     async def inventory(self, key: str = "inventory", *, refresh: bool = True) -> tuple[Pod, ...]:
-        """The pods, as a shutdown would be given them."""
+        """The pods as a shutdown receives them."""
         assert await self.do(TakeInventory(key=key, refresh=refresh)) == Ending()
         taken = [fact for fact in self.outbox.of(InventoryTaken) if fact.key == key]
         return tuple(pod for fact in taken for pod in fact.pods)
@@ -87,7 +86,7 @@ class Rig:
 async def rig_on(
     bed: Containerd, folder: Path, lookup: PodStore | None = None, starts: bool = False
 ) -> AsyncIterator[Rig]:
-    """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
+    """Run an edge on the bed's containerd. Leaving stops the daemon, not the containers."""
     outbox, said = Outbox(), list[str]()
     tell = partial(_note, said)
     edge = CriEdge(f"unix://{bed.socket}", folder, lookup=lookup, starts=lambda: starts, tell=tell)
@@ -104,12 +103,12 @@ def _note(said: list[str], level: int, line: str) -> None:
 
 
 class Told:
-    """A lookup that knows what it is told: `actors.edges.kubernetes.known_pods.PodStore`."""
+    """A `PodStore` whose content the test sets."""
 
     def __init__(self, *known: KnownPod) -> None:
         self.known = list(known)
         self.version = 1
-        #: What an inventory waits for, and why nothing was told.
+        #: Why an inventory waits, and why the API server reported no pod.
         self.expecting, self.untold = False, ""
         self._news = trio.Event()
 

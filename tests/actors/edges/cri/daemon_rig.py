@@ -1,7 +1,7 @@
-"""The whole daemon in mode cri: a process of its own, a real logind, a real containerd, pods made as ever.
+"""The whole daemon in mode cri, with a real logind and a real containerd.
 
-It runs in the logind bed's mount namespace and in the pods' network, on the machine's own process numbers:
-a node's daemon sees its containers' processes.
+It runs in the logind bed's mount namespace and the pods' network, but in the machine's process namespace: a
+node's daemon sees its containers' processes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class DaemonRig:
     def launch(self) -> None:
         """Start the daemon."""
         with (self.folder / "log").open("ab") as log:
-            # By a program: Python's hook before exec means a real fork, with gRPC's fork handlers in the
-            # child, and one of ten hung there while the machine was busy.
+            # Start it through a program. A ``preexec_fn`` needs a real fork, and one of ten forks with gRPC's
+            # handlers hung.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self.argv],
                 env=os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.logind.address},
@@ -75,7 +75,7 @@ class DaemonRig:
             )
 
     async def start(self) -> None:
-        """Start it, and wait until it is armed with the grant that it needs."""
+        """Start the daemon and wait until it is armed with the grant."""
         self.launch()
         await self.recorded(GrantAssessed, sufficient=True)
 
@@ -97,7 +97,7 @@ class DaemonRig:
         return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
 
     async def recorded(self, kind: type[E], **fields: Any) -> E:
-        """Wait until the journal has such an event with these fields."""
+        """Wait for such a record in the journal."""
         found: list[E] = []
 
         def holds() -> bool:
@@ -114,7 +114,7 @@ class DaemonRig:
 
 @contextlib.asynccontextmanager
 async def daemon_rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
-    """Leaving ends the daemon, then replays what was written."""
+    """Run the daemon; afterwards replay its journal."""
     async with logind_bed() as logind:
         with tempfile.TemporaryDirectory(prefix="ebd-", dir="/tmp") as place:
             rig = DaemonRig(logind, bed, Path(place))

@@ -1,7 +1,6 @@
-"""Makes the Python modules of our two ``.proto`` files: ``python -m tests.actors.edges.cri.generate``.
+"""Generate the Python modules of our ``.proto`` files: ``python -m tests.actors.edges.cri.generate``.
 
-The test that they are current compares what they describe, not their text, which each release of the
-generator words differently.
+A test compares the descriptors, not the text: the text differs between generator releases.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ PROTOS = ("actors/edges/cri/api.proto", "tests/actors/edges/cri/making.proto")
 
 
 def generate(*outputs: str) -> None:
-    """Run the generator in the repository's root. Raises RuntimeError when it refuses a file."""
+    """Run the generator in the repository's root. Raises RuntimeError on an invalid file."""
     from grpc_tools import protoc
 
     code = protoc.main(["protoc", f"-I{ROOT}", *outputs, *(str(ROOT / proto) for proto in PROTOS)])

@@ -1,4 +1,4 @@
-"""Pods brought up through CRI as a kubelet does it: its labels, its annotations, its order."""
+"""Pods created through CRI with a kubelet's labels, annotations and order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 SERVICE = "/runtime.v1.RuntimeService/"
 NODE_NAMESPACE = 2
-#: Made by a first process as soon as its traps are set.
+#: The first process creates this file after it has set its traps.
 UP = "/tmp/up"
 
 POLITE = "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 CODE_3 = "trap 'exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-#: Ends a second after it was told to.
+#: Ends a second after its stop signal.
 GOES_ON = "trap 'sleep 1; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-#: Notes each SIGTERM, and ends a moment later, with a code that no signal gives.
+#: Records each SIGTERM, then exits with a code that no signal causes.
 NOTES = "trap 'echo told >> /tmp/told; sleep 0.5; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
 #: States of a container.
@@ -34,7 +34,7 @@ RUNNING, EXITED = 1, 2
 
 
 class Spec(NamedTuple):
-    """One container: a shell script, and what a kubelet would have read of it in its manifest."""
+    """One container: a shell script, and its manifest fields."""
 
     script: str
     name: str = "main"
@@ -50,7 +50,7 @@ def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
 
 
 class Made(NamedTuple):
-    """A pod that is up: its sandbox's id, and its containers' by name."""
+    """A running pod: the sandbox ID, and the container IDs by name."""
 
     uid: str
     sandbox: str
@@ -83,7 +83,7 @@ class Kubelet:
         host_network: bool = False,
         annotations: Iterable[tuple[str, str]] = (),
     ) -> Made:
-        """Bring a pod up: its sandbox, then each container, created and started in turn."""
+        """Create a sandbox, then create and start each container in turn."""
         config = self._sandbox_config(name, host_network, dict(annotations))
         request = making.RunPodSandboxRequest(config=config)
         sandbox = self.call("RunPodSandbox", request, making.RunPodSandboxResponse).pod_sandbox_id
@@ -116,8 +116,8 @@ class Kubelet:
         grace: int | None = 30,
         start: bool = True,
     ) -> str:
-        """Create and start one container; returns its id. One whose script says so is up then: a first
-        process is deaf to a signal until it has said what it does on one.
+        """Create and start a container. Wait for scripts that report their traps: PID 1 ignores a signal
+        without a handler.
         """
         labels = _pod_labels(config.metadata.name, config.metadata.uid)
         container = making.ContainerConfig(
@@ -151,14 +151,11 @@ class Kubelet:
         until_sync(lambda: self.exec(container, "cat", UP) == 0, f"{container} does not come up")
 
     def again(self, name: str, made: Made, spec: Spec, start: bool = True) -> str:
-        """Start a container of a pod once more in its sandbox, as after a crash, or only make it; returns the
-        new one's id.
-        """
+        """Create (and by default start) a container again, as after a crash; returns the new ID."""
         config = self._sandbox_config(name, False, {})
         return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1), start=start)
 
     def state(self, container: str) -> int:
-        """A container's state, as the runtime has it."""
         request = api.ContainerStatusRequest(container_id=container)
         return int(self.call("ContainerStatus", request, api.ContainerStatusResponse).status.state)
 
@@ -168,7 +165,6 @@ class Kubelet:
         return int(json.loads(found.info["info"])["pid"])
 
     def exec(self, container: str, *words: str) -> int:
-        """Run a command in a container; its exit code."""
         request = api.ExecSyncRequest(container_id=container, cmd=words)
         return int(self.call("ExecSync", request, api.ExecSyncResponse).exit_code)
 
@@ -178,7 +174,7 @@ class Kubelet:
         self.call("StopContainer", request, api.StopContainerResponse)
 
     def remove_all(self) -> None:
-        """As if no pod had ever been here."""
+        """Remove all pods."""
         found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
         for item in found.items:
             request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)
@@ -186,7 +182,7 @@ class Kubelet:
             self.call("RemovePodSandbox", request, making.Empty)
 
     def _stop_sandbox(self, request: Message) -> None:
-        """Again where a container ended just now: a runtime that hung meanwhile does not know it yet."""
+        """Retry: a runtime that hung meanwhile may not know yet that a container ended."""
 
         def stopped() -> bool:
             try:
@@ -199,7 +195,7 @@ class Kubelet:
 
 
 class Witness:
-    """What the containers' first processes wrote, held open past their ends."""
+    """Files that the first processes wrote, held open past their ends."""
 
     def __init__(self, kubelet: Kubelet) -> None:
         self._kubelet = kubelet
@@ -211,7 +207,7 @@ class Witness:
             self._folders[f"{name}/{container}"] = os.open(path, os.O_PATH | os.O_DIRECTORY)
 
     def told(self) -> dict[str, int]:
-        """By pod and container, how many stop signals it got."""
+        """Stop signals received, by pod and container."""
         return {name: self._lines(folder) for name, folder in self._folders.items()}
 
     def _lines(self, folder: int) -> int:

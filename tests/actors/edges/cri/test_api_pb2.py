@@ -1,4 +1,4 @@
-"""The generated modules are what our ``.proto`` files say, and those what is published."""
+"""The generated modules match our ``.proto`` files, and these match the published API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ MODULES: tuple[FileDescriptor, ...] = (api_pb2.DESCRIPTOR, making_pb2.DESCRIPTOR
 
 
 def test_generated_code_is_current(tmp_path: Path) -> None:
-    """What the committed modules describe is what the generator makes of the files today."""
     pytest.importorskip("grpc_tools")
     made = tmp_path / "made"
     generate(f"--descriptor_set_out={made}")
@@ -33,7 +32,7 @@ def test_generated_code_is_current(tmp_path: Path) -> None:
 
 
 def _plain(file: descriptor_pb2.FileDescriptorProto) -> None:
-    """Without the names for JSON, which only the generator's own output carries."""
+    """Drop the JSON names: only the generator's own output has them."""
     todo = list(file.message_type)
     while todo:
         message = todo.pop()

@@ -1,8 +1,7 @@
-"""Nothing that may be a secret leaves the daemon: a whole shutdown in which everything fails and quotes.
+"""No secret leaves the daemon: a whole shutdown in which every component fails and quotes its input.
 
-A marker stands wherever a pod, a hook's server, the runtime and the API server can say something. Whatever
-of it is refused, broken off or malformed, no file that the daemon writes holds it, and none that is made of
-its journal.
+Pods, hook servers, the runtime and the API server all emit a marker. No file of the daemon, and no output
+made from its journal, contains it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NODE = json.dumps(
 
 
 def listed(*names: str) -> bytes:
-    """The API server's list of these pods, each with all that nobody here has to know."""
+    """The API server's pod list, with a marker in every field that the daemon does not need."""
     items = [
         {
             "metadata": {
@@ -62,7 +61,7 @@ def listed(*names: str) -> bytes:
 
 
 class Servers:
-    """On the loopback of the pods' network: hooks' servers, each with one answer, and an API server."""
+    """Hook servers with one answer each, and an API server, in the pods' network."""
 
     def __init__(self, pods: bytes) -> None:
         self.pods = pods
@@ -82,7 +81,7 @@ class Servers:
                 connection = h11.Connection(h11.SERVER)
                 while (event := connection.next_event()) is h11.NEED_DATA:
                     connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
-                # One that nothing was sent on: the client had its answer on another.
+                # The client already had its answer on another connection.
                 if not isinstance(event, h11.Request):
                     return
                 method, target = event.method.decode(), event.target.decode()
@@ -105,7 +104,6 @@ class Servers:
 
 
 async def listening(bed: Containerd, nursery: trio.Nursery, handler: object) -> int:
-    """The port on the loopback of the pods' network."""
     with inside(bed.network):
         made = trio.socket.socket()
     await made.bind(("127.0.0.1", 0))
@@ -134,7 +132,7 @@ def kubeconfig(path: Path, port: int) -> str:
 
 
 async def test_no_secret_leaves(bed: Containerd, kubelet: Kubelet, rig: DaemonRig) -> None:
-    """Hooks that cannot run, servers that speak no HTTP, an API server that quotes what it was sent."""
+    """Hooks that cannot run, servers that answer no HTTP, an API server that quotes requests."""
     names = [f"answer-{number}" for number in range(len(WRONG_ANSWERS))]
     names += ["absent", "loud", "named", "controlled", "hard"]
     servers = Servers(listed(*names))
@@ -173,7 +171,7 @@ async def test_no_secret_leaves(bed: Containerd, kubelet: Kubelet, rig: DaemonRi
 
 
 async def no_canary(rig: DaemonRig) -> None:
-    """In no file that the daemon wrote, and in nothing that is made of its journal."""
+    """Search every file of the daemon and every output of its journal."""
     files = [path for path in rig.folder.rglob("*") if path.is_file() and path.name != "kubeconfig"]
     made = {str(path): path.read_bytes() for path in files}
     assert {"log", "pods.json"} <= {path.name for path in files}

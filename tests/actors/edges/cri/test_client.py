@@ -1,4 +1,4 @@
-"""The connection's own rules, against a server that answers as it is told."""
+"""The client's own rules, against a scripted server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Answer = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 class Server(grpc.GenericRpcHandler):
-    """``answers``: by method. ``seen``: each call's method, request and metadata."""
+    """``answers`` by method. ``seen``: method, request and metadata of each call."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -109,7 +109,7 @@ async def linked(server: Server, work: Callable[[CriClient], Any]) -> Any:
 
 
 async def test_errors_by_their_kind(server: Server) -> None:
-    """What the runtime says is told apart from its not being there; the text names the method."""
+    """The client separates the runtime's errors from its absence. The text names the method."""
 
     async def work(link: CriClient) -> None:
         for code, kind in (
@@ -127,7 +127,7 @@ async def test_errors_by_their_kind(server: Server) -> None:
     await linked(server, work)
 
 
-#: As containerd says it: what it was asked to run stands in its answer.
+#: containerd quotes the failed command in its error.
 QUOTING = (
     'failed to start exec "7d": OCI runtime exec failed: unable to start container process: exec:'
     f' "/{CANARY}/x --token={CANARY}": stat /{CANARY}/x: no such file or directory: unknown'
@@ -136,7 +136,7 @@ QUOTING = (
 
 @pytest.mark.parametrize("said", [QUOTING, f"failed to connect to {CANARY}: no such file or directory"])
 async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None:
-    """Of a runtime's words for a failure those are told that we know; the others may be a container's."""
+    """A container controls parts of the runtime's message, so only known texts are reported."""
     request = api.ExecSyncRequest(container_id="x", cmd=[f"/{CANARY}/x", f"--token={CANARY}"])
 
     async def work(link: CriClient) -> None:
@@ -154,8 +154,8 @@ async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None
 
 
 async def test_answers_that_are_none(server: Server) -> None:
-    """Bytes that are no message of this kind are quoted nowhere. And containerd listens before it has read
-    its state: what it says then is no answer.
+    """Malformed bytes are quoted nowhere. containerd also listens before it has read its state: its answer
+    then does not count.
     """
 
     async def work(link: CriClient) -> None:
@@ -172,7 +172,6 @@ async def test_answers_that_are_none(server: Server) -> None:
 
 
 async def test_a_lost_call_is_repeated_where_it_may_be(server: Server) -> None:
-    """`repeat` asks again until the runtime answers; `call` asks once."""
     refusals = [aborts(grpc.StatusCode.UNAVAILABLE)] * 2
 
     def third_time(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -186,7 +185,7 @@ async def test_a_lost_call_is_repeated_where_it_may_be(server: Server) -> None:
 
 
 async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
-    """Nobody listens yet: `ready` waits, and so does a call."""
+    """No server listens yet: `ready` and calls wait."""
     server.stop()
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="r"))
 
@@ -204,7 +203,7 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
 
 
 async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime is known by name and version; a false condition is a problem, and so is silence."""
+    """The probe reports name and version. A false condition and silence are problems."""
     monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
     condition = api.RuntimeCondition(type="NetworkReady", status=False, reason="NoCni", message="no plugin")
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="containerd", runtime_version="1.6"))
@@ -216,7 +215,7 @@ async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_break_of_a_real_connection(server: Server) -> None:
-    """It is seen, also where the server is soon there again."""
+    """Noticed even if the server returns quickly."""
 
     async def work(link: CriClient) -> None:
         await link.ready(SECONDS)
@@ -229,7 +228,7 @@ async def test_a_break_of_a_real_connection(server: Server) -> None:
 
 
 async def test_cancelled_calls_end_before_the_loop(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    """gRPC reports the end of a cancelled call to its event loop, so the loop stays open until then."""
+    """gRPC reports a cancelled call's end to the event loop, so the loop stays open until then."""
 
     def hang(request: bytes, context: grpc.ServicerContext) -> bytes:
         ended = threading.Event()
@@ -250,11 +249,11 @@ async def test_cancelled_calls_end_before_the_loop(server: Server, capfd: pytest
     assert "loop is closed" not in capfd.readouterr().err
 
 
-# One that answers, but not what it is asked.
+# A server that accepts calls but does not answer lists.
 
 
 class Wedged:
-    """A server whose lists, once ``hangs`` is set, have no answer; what its version is it says at once."""
+    """Once ``hangs`` is set, lists get no answer; version calls still do."""
 
     def __init__(self, server: Server) -> None:
         self.hangs, self.free = threading.Event(), threading.Event()
@@ -272,7 +271,7 @@ class Wedged:
 async def test_lists_that_do_not_come(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_the_start: bool
 ) -> None:
-    """The runtime is on record as away after two of them, though it says its version all the time."""
+    """Two missing lists mark the runtime as away, although it answers version calls."""
     patient = BOUNDS.widened(WATCHDOG_SECONDS)
     hurried = patient._replace(
         runtime_look_seconds=0.2, runtime_hangs_seconds=0.3, runtime_doubt_seconds=0.05
@@ -291,7 +290,7 @@ async def test_lists_that_do_not_come(
             edge.prewarm()
             await until(lambda: reads() == [True], "it does not answer")
         monkeypatch.setattr(bounds, "now", hurried)
-        # A look that began with the patient bounds would wait as long as the test.
+        # With the production bounds this look would wait as long as the test.
         looks = len(server.seen)
         await until(lambda: from_the_start or len(server.seen) > looks + 4, "no further look has begun")
         wedged.hangs.set()

@@ -1,6 +1,6 @@
-"""The CRI edge on a real containerd: inventory, hook, stop, SIGKILL, autopsy, and the next daemon's start.
+"""The CRI edge on a real containerd: inventory, hook, stop, SIGKILL, autopsy, restart.
 
-What it does beside a runtime that hangs, goes away or answers late is tested on fakes, by the mock clock.
+Hanging, missing and late runtimes are tested on fakes with the mock clock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ USR1 = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/up; while :; do sleep
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The product's bounds, so wide that a slow machine does not reach them."""
+    """The product's bounds, too wide for a slow machine to reach."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
 
 
 async def test_inventory_from_labels_and_annotations(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """A pod is what a kubelet wrote about it: names, grace, hooks; priority and sidecars where annotated."""
+    """Names, grace and hooks come from the kubelet's labels; priority and sidecars from annotations."""
     kubelet.pod(
         "full",
         Spec(POLITE, "proxy", image=USR1_IMAGE),
@@ -67,7 +67,7 @@ async def test_inventory_from_labels_and_annotations(
 
 
 async def test_exec_hooks(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """A hook runs in its container; its exit code is its outcome, its output and its arguments stay out."""
+    """A hook runs in its container. Its exit code is recorded, its output and arguments are not."""
     hooks = {"runs": "echo secret; touch /tmp/ran", "fails": "exit 7"}
     words = {name: ["/bin/sh", "-c", script] for name, script in hooks.items()}
     words["absent"] = ["/bin/nothing-here", "secret"]
@@ -86,7 +86,7 @@ async def test_exec_hooks(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> 
         assert kubelet.exec(made["runs"].containers["main"], "cat", "/tmp/ran") == 0
         assert await rig.do(hook("fails")) == Ending("failed", "exit code 7", 7)
         absent = await rig.do(hook("absent"))
-        # One that an earlier daemon began is spent.
+        # An earlier daemon has already run this hook.
         assert await rig.edge.adopt(hook("runs"), rig.outbox) is None
     assert absent.result == "failed"
     assert "no such file or directory" in absent.reason
@@ -97,8 +97,8 @@ async def test_exec_hooks(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> 
 async def test_stop_signal_and_exit(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_runtime: bool
 ) -> None:
-    """A stop ends its container by the image's signal, past the runtime or through it. The end is told once,
-    with its exit code; again to a later order, also of a container that nobody knows.
+    """A stop uses the image's signal. Each end is reported once, and again to a later order, even for an
+    unknown container.
     """
     called: list[str] = []
     call = CriClient.call
@@ -126,7 +126,7 @@ async def test_stop_signal_and_exit(
 
 
 async def test_kill(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """A stop does not wait for the end; a straggler's first process is examined; SIGKILL ends it."""
+    """A stop does not wait. An autopsy examines the straggler, then SIGKILL ends it."""
     kubelet.pod("deaf", Spec(DEAF))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
@@ -142,8 +142,8 @@ async def test_kill(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
 
 
 async def test_a_restart_in_mid_shutdown(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The next daemon reports what ended meanwhile and follows what a stop has already been sent to. Orders
-    mean the container that the daemon before was given, not what its kubelet has started again since.
+    """The next daemon reports ends in between and follows the stops already sent. Orders address the
+    containers of the first daemon, not their restarts.
     """
     first = kubelet.pod("first", Spec(CODE_3))
     kubelet.pod("second", Spec(GOES_ON))
@@ -155,7 +155,7 @@ async def test_a_restart_in_mid_shutdown(bed: Containerd, kubelet: Kubelet, tmp_
     async with rig_on(bed, tmp_path) as rig:
         await rig.outbox.wait_for(ContainerExited, uid="uid-first", exit_code=3)
         await rig.outbox.wait_for(ContainerExited, uid="uid-second", exit_code=5)
-        # Whether it was heard is the core's to ask: it orders it once more.
+        # The core must decide whether the stop arrived: it orders it again.
         assert await rig.edge.adopt(stop("uid-second"), rig.outbox) is None
         assert await rig.do(stop("uid-second")) == Ending()
         assert await rig.edge.adopt(kill("uid-first"), rig.outbox) == Ending()

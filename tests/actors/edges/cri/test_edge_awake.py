@@ -1,4 +1,4 @@
-"""The awake part of the edge cannot be imported, or fails: the daemon lives on, and says so."""
+"""The awake part of the edge fails or cannot be imported: the daemon survives and reports it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KILL = KillContainer(key="k", uid="u", container="main")
 
 
 class Awake:
-    """In the place of `cri_runtime.Runtime`: fails when it is told to; its orders never end."""
+    """Replaces `cri_runtime.Runtime`: fails on request; its orders never end."""
 
     news: trio.MemorySendChannel[str]
     last: Awake
@@ -49,7 +49,7 @@ class Awake:
 
 
 class Rig:
-    """An edge that runs and is armed; ``said`` is what it tells an operator, ``news`` what it tries."""
+    """A running, armed edge. ``said``: operator messages; ``news``: attempts."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outbox, self.said = Outbox(), list[str]()
@@ -89,8 +89,8 @@ async def running(rig: Rig) -> AsyncIterator[trio.Nursery]:
 async def test_what_cannot_be_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
-    """A gRPC that cannot be loaded: the runtime is away, orders fail with the reason, and when the packages
-    have come the edge works without a start of the daemon.
+    """Without gRPC the runtime is away and orders fail with the reason. After the packages are installed, the
+    edge works without a restart.
     """
     for name in [
         name
@@ -122,9 +122,7 @@ async def test_what_cannot_be_imported(
 async def test_what_fails_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
-    """An order that is open ends with the reason, and so does one before the next attempt; each end of a
-    runtime's part is a fact.
-    """
+    """Open orders, and orders before the next attempt, end with the reason. Each failure is a fact."""
     rig = Rig(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, AWAKE, rig.working)
     endings: list[Ending] = []

@@ -1,5 +1,5 @@
-"""The edge on a real containerd that is not there yet, is killed, or hangs (SIGSTOP): every container gets
-one stop signal, and the record of it is true.
+"""A real containerd that is absent, killed or stopped (SIGSTOP): each container gets one stop signal, and the
+record is true.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
-#: Writes a line for every SIGTERM and goes on.
+#: Writes a line for each SIGTERM and continues.
 COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 
 
@@ -28,7 +28,7 @@ COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0
 async def test_a_containerd_that_was_killed(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, noticed: bool
 ) -> None:
-    """Its containers are told to stop all the same, each exactly once, also when it comes back."""
+    """Containers get exactly one stop signal, also if containerd returns."""
     made = kubelet.pod("counts", Spec(COUNTS))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
@@ -48,7 +48,7 @@ async def test_a_containerd_that_was_killed(
 
 
 async def test_a_shim_that_hangs(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Lists come, but whoever stops the container through the runtime waits for ever."""
+    """Lists work, but a stop through the runtime hangs."""
     made = kubelet.pod("wedged", Spec(NOTES))
     witness = Witness(kubelet)
     witness.add("wedged", made)

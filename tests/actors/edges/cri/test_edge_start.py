@@ -1,5 +1,3 @@
-"""What mode cri refuses at its start, and what it does not."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,7 +11,7 @@ from tests.commands import Run
 
 
 def test_what_is_no_socket_is_refused(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line that names it, and what to do. Without a name the usual places are looked at, and named."""
+    """One line names the socket and the fix. Without a configured socket the edge tries the usual paths."""
     (tmp_path / "file").touch()
     monkeypatch.setattr("ebbtide.modes.SOCKETS", (tmp_path / "none.sock",))
     for words, problem in (
@@ -27,7 +25,7 @@ def test_what_is_no_socket_is_refused(tmp_path: Path, run: Run, monkeypatch: pyt
 
 
 def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:
-    """A node whose runtime is slow to start is not left unprotected."""
+    """A slow runtime must not leave a node unprotected."""
     options, loaded = RunOptions(runtime=tmp_path, mode="cri", cri=tmp_path / "later.sock"), load(())
     parts = find_node_parts(options, loaded.config.node)
     assert edges_of_mode(options, loaded, parts, lambda level, line: None).runtime.active() == []

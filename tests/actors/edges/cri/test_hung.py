@@ -1,6 +1,4 @@
-"""A containerd that hangs (SIGSTOP): every container gets its stop signal, at once and once, and what is on
-record of it is true.
-"""
+"""A containerd that hangs (SIGSTOP): each container gets one stop signal at once, and the record is true."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness, priority
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
-#: In each of three waves; EBBTIDE_TEST_PODS=14 for the figure in docs/performance.md.
+#: Pods per wave (three waves). EBBTIDE_TEST_PODS=14 gives the figure in docs/performance.md.
 PODS = int(os.environ.get("EBBTIDE_TEST_PODS", "4"))
 WAVES = (0, 1000, 2000)
-#: Of a wave. The daemon needs no part of it where nothing waits for the runtime.
+#: Budget of a wave. The daemon uses none of it while no stop waits for the runtime.
 WAVE_SECONDS = 6
-#: Three waves of half a second, or the floor of 2 s in one of them, and what a busy machine adds.
+#: Three waves of half a second, or one with the 2 s floor, plus time for a busy machine.
 QUICK_SECONDS = 6.0
 GRACEFUL = ("graceful", "exit code 5")
 
@@ -56,7 +54,7 @@ def seconds_of_stop(rig: DaemonRig) -> float:
 
 
 async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> None:
-    """Those whose stop comes after it get theirs all the same, nobody two, and no wave waits for it."""
+    """Later stops still arrive, each once, and no wave waits for the runtime."""
     with witnessed(kubelet, {f"pod-{number}": Spec(NOTES) for number in range(PODS)}) as witness:
         await start(rig)
         await rig.logind.power_off("reboot")

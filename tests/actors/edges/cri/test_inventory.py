@@ -1,6 +1,4 @@
-"""The edge with a lookup beside it, on a real containerd: pods that come late, that are started again, and
-that only the API server tells of.
-"""
+"""A real containerd and a pod lookup: late pods, restarted pods, pods that only the API server knows."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ pytestmark = [pytest.mark.node, pytest.mark.root]
 async def test_an_order_means_the_container_that_was_given(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """Started again under its name by a kubelet, a container is not hit by what was meant for the old one."""
+    """A stop of the old container does not hit its restart of the same name."""
     made = kubelet.pod("web", Spec(CODE_3))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
@@ -53,7 +51,7 @@ async def test_an_order_means_the_container_that_was_given(
 async def test_what_its_kubelet_has_started_again_joins_once_more(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """As it is now, after its end; from then on orders mean what runs. A second time as the first."""
+    """The restart joins after the old container's end; later orders address the restart."""
     made = kubelet.pod("web", Spec(CODE_3), Spec(POLITE, "other"))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
@@ -78,7 +76,7 @@ async def test_what_its_kubelet_has_started_again_joins_once_more(
 async def test_what_was_started_again_while_no_daemon_ran(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """It is said with the first listing, after the end of what it was, and before the listing's own end."""
+    """Reported in the first listing, after the old container's end and before the listing's end."""
     made = kubelet.pod("web", Spec(CODE_3))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
@@ -100,8 +98,8 @@ async def test_what_was_started_again_while_no_daemon_ran(
 async def test_a_signal_soon_after_the_start(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ended while no daemon ran holds no inventory up; and an end of a container that was started again
-    since is nothing that this shutdown should hear.
+    """An end from before the daemon's start delays no inventory. If the container runs again, its old end is
+    irrelevant.
     """
     old = kubelet.pod("old", Spec(CODE_3), Spec(CODE_3, "other"))
     async with rig_on(bed, tmp_path) as rig:

@@ -1,4 +1,4 @@
-"""Inventories beside a fake runtime: pods that come late, are about to start, or start again."""
+"""Inventories on a fake runtime: pods that are late, about to start, or restarting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
 
 
 def test_what_is_about_to_start() -> None:
-    """Here, not running, not asked to go, and something of it may run: no mirror, nothing that is over."""
+    """Not running, not deleted, and startable; no mirrors and no finished pods."""
     table = PodTable(frozenset({"uid-ours"}))
     looked(table, "uid-web", "main", "first")
     lookup = Told(
@@ -65,7 +65,7 @@ def test_what_is_about_to_start() -> None:
 
 
 def test_the_end_of_a_pod_that_was_about_to_start() -> None:
-    """The API server shows it, until the runtime has shown the pod."""
+    """The API server reports the end until the runtime has shown the pod."""
     table, lookup = PodTable(), Told(*(known(name, phase="Pending") for name in ("never", "brief", "runs")))
     coming = ComingPods(table, lookup)
     coming.find(())
@@ -89,7 +89,7 @@ def inventory_of(
     starts: bool = False,
     look: Callable[[], None] = int,
 ) -> Inventory:
-    """Beside a runtime of which ``look`` says what it does when it is asked."""
+    """``look``: the runtime's behaviour when asked."""
     reach, filled = RuntimeReach(cast(CriClient, None), Outbox(), lambda level, line: None), trio.Event()
     reach.answering = not away
     reach.known.set()
@@ -107,7 +107,7 @@ def inventory_of(
 
 
 def told_of(outbox: Outbox) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """Pods that joined, with their containers as they are."""
+    """Pods that joined, with their current containers."""
     return [
         (fact.pod.uid, [(each.name, each.running) for each in fact.pod.containers])
         for fact in outbox.of(PodJoined)
@@ -118,7 +118,7 @@ def told_of(outbox: Outbox) -> list[tuple[str, list[tuple[str, bool]]]]:
 async def test_what_did_not_run_at_the_signal(
     autojump_clock: trio.abc.Clock, tmp_path: Path, by_listing: bool
 ) -> None:
-    """Of a pod that was given: its kubelet had it wait (CrashLoopBackOff), and starts it in the shutdown."""
+    """In CrashLoopBackOff at the signal: the kubelet starts the container during the shutdown."""
     table, outbox = PodTable(), Outbox()
     looked(table, "uid-web", "main", "first")
 
@@ -140,7 +140,7 @@ async def test_what_did_not_run_at_the_signal(
     await inventory.report_late(outbox)
     assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
     assert table.given["uid-web", "crashing"].id == "second"
-    # Its end is waited for from then on, and its next life is one as any other's.
+    # From now on its end is awaited.
     assert "second" in table.followed
 
 
@@ -148,7 +148,7 @@ async def test_what_did_not_run_at_the_signal(
 async def test_a_listing_says_whether_the_runtime_was_asked(
     autojump_clock: trio.abc.Clock, tmp_path: Path, away: bool, source: str
 ) -> None:
-    """A runtime that is known to be away is not: the pods are those of the last look."""
+    """A runtime that is away is not asked: the listing has the last look's pods."""
     table, outbox, looks = PodTable(), Outbox(), list[int]()
     looked(table, "uid-web", "main", "first")
     inventory = inventory_of(table, None, tmp_path, away=away, look=lambda: looks.append(1))
@@ -166,7 +166,7 @@ async def test_the_first_word_has_its_time(
     by_seconds: float,
     waits_seconds: float,
 ) -> None:
-    """Nobody has said a priority yet: that is waited for as long as the order allows, and 1.5 s at most."""
+    """Wait for priorities until the order's bound, at most 1.5 s."""
     table, lookup, outbox = PodTable(), Told(), Outbox()
     looked(table, "uid-web", "main", "first")
     lookup.expecting, lookup.untold = True, "not listed yet"
@@ -181,8 +181,8 @@ async def test_the_first_word_has_its_time(
 
 @pytest.mark.parametrize("starts", [True, False])
 async def test_a_pod_that_comes_late(autojump_clock: trio.abc.Clock, tmp_path: Path, starts: bool) -> None:
-    """It is one fact while the shutdown wants to know, else none. One that waits for its start comes too,
-    until its kubelet is being stopped.
+    """One fact per late pod during a shutdown, otherwise none. Waiting pods join too, until the kubelet is
+    being stopped.
     """
     table, lookup, outbox = PodTable(), Told(), Outbox()
     looked(table, "uid-first", "main", "first")
@@ -210,8 +210,8 @@ async def test_a_pod_that_comes_late(autojump_clock: trio.abc.Clock, tmp_path: P
 async def test_what_the_runtime_never_showed(
     autojump_clock: trio.abc.Clock, tmp_path: Path, warm: bool
 ) -> None:
-    """It does not answer: its last look is the inventory, and none is no inventory. What the API server shows
-    besides is nobody's to end.
+    """The last look is the inventory; without one there is no inventory. Pods known only to the API server
+    are not ours to stop.
     """
     table, lookup, outbox = PodTable(), Told(known("new", running={"main": "n"})), Outbox()
     if warm:

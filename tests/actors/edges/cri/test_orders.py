@@ -1,5 +1,5 @@
-"""Orders on containers, by the mock clock: each container gets its stop signal once, from us or from its
-runtime, and an outcome that is not known is on record as such.
+"""Container orders with the mock clock: each container gets one stop signal, and an unknown outcome is
+recorded as unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BOUNDS = bounds.Bounds()
 
 
 class Runtime:
-    """``says``: its answer to a stop, None for a good one. It may hang."""
+    """``says``: its answer to a stop; None means success. It may hang."""
 
     def __init__(self, says: CallFailed | None = None, *, hangs: bool = False, seconds: float = 0.01) -> None:
         self.says, self.hangs, self.seconds = says, hangs, seconds
@@ -65,7 +65,7 @@ class Runtime:
 
 
 class Rig:
-    """One container, whose first process is a real one, or elsewhere."""
+    """One container, whose first process is real or elsewhere."""
 
     def __init__(self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes]) -> None:
         self.runtime, self.process, self.outbox, table, warm = (
@@ -118,7 +118,7 @@ async def rig_of(
 async def test_a_process_here_gets_its_images_signal(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime
 ) -> None:
-    """At once, and the runtime is not asked, whatever it does."""
+    """The edge signals directly, whatever the runtime does."""
     async with rig_of(runtime, process) as rig:
         assert await rig.do(stop("u")) == Ending(reason="SIGUSR1 was sent, as its image asks")
         assert (trio.current_time(), runtime.asked, process.wait()) == (0, [], -signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""Reading what a kubelet writes: hooks, ports, grace, and what is not there or not readable."""
+"""Reading the kubelet's annotations: hooks, ports, grace, and missing or unreadable values."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ HANDLERS: list[tuple[dict[str, Any], HookAction | None, Hook | None]] = [
 
 @pytest.mark.parametrize(("handler", "action", "hook"), HANDLERS)
 def test_handlers(handler: dict[str, Any], action: HookAction | None, hook: Hook | None) -> None:
-    """Each handler of the annotation is its action; of that a journal may hold no argument and no query."""
+    """Each handler becomes its action. The journal gets no argument and no query."""
     assert pre_stop_of({PRE_STOP_ANNOTATION: json.dumps(handler)}) == action
     assert hook_of(action) == hook
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(0, 3), (1, 3), (2, 3), (30, 31), (None, 3601)])
 def test_the_runtime_never_kills_first(grace: int | None, seconds: int) -> None:
-    """A stop's timeout lies behind the core's longest wait: the pod's grace or the floor of 2 s."""
+    """The stop timeout exceeds the core's longest wait: the grace, or the 2 s floor."""
     assert backstop_seconds(grace) == seconds
 
 
-# What an inventory shows of a pod: the runtime's labels, and over them what the API server told.
+# An inventory entry: the runtime's labels, overridden by the API server's data.
 
 
 def entry(*names: str, static: bool = False, sidecars: tuple[str, ...] = ()) -> PodEntry:
-    """As the runtime has it: priority and grace from annotations."""
+    """The runtime's view: priority and grace from annotations."""
     pod = PodEntry("u", "ns", "web", "s")
     pod.priority, pod.grace_seconds, pod.sidecars, pod.static = 5, 10, sidecars, static
     for name in names:
@@ -84,7 +84,7 @@ def known(**fields: object) -> KnownPod:
 
 @pytest.mark.parametrize("named", [{"namespace": "tenant"}, {"name": "other"}])
 def test_a_mirror_of_another_name(named: dict[str, str]) -> None:
-    """A mirror speaks for the static pod that the runtime has under its own name, and for no other."""
+    """A mirror describes only the static pod of its own name."""
     theirs = known(static=True, api_uid="claim", grace_seconds=1, **named)
     assert known_pod_of(entry(static=True), Told(theirs)) is None
     own = known(static=True, uid="", api_uid="m", grace_seconds=70)
@@ -96,7 +96,7 @@ def names(pod: Pod) -> list[tuple[str, bool, bool]]:
 
 
 def test_what_is_known_wins() -> None:
-    """Every field that the runtime has as well comes from the API; the rest comes with it."""
+    """API values override the runtime's values."""
     told = known(
         priority=7,
         grace_seconds=70,
@@ -124,14 +124,14 @@ def test_what_is_known_wins() -> None:
 
 
 def test_the_manifests_order() -> None:
-    """Sidecars stop in the reverse order of the manifest, however the runtime came to know them."""
+    """Sidecars stop in reverse manifest order, however the runtime lists them."""
     told = known(sidecars=("first", "second"), containers=("a", "b"))
     found = pod_view(entry("second", "b", "debug", "first", "a"), told)
     assert [each.name for each in found.containers] == ["first", "second", "a", "b", "debug"]
 
 
 def test_what_has_ended_well_adds_nothing() -> None:
-    """One that ended badly, or nobody knows how, does: such a pod has not succeeded."""
+    """A container that failed, or ended with an unknown code, counts: its pod has not succeeded."""
     pod = entry("main", "well", "badly", "lost")
     pod.containers["well"].finish(ExitStatus(exit_code=0))
     pod.containers["badly"].finish(ExitStatus(exit_code=3))
@@ -140,7 +140,7 @@ def test_what_has_ended_well_adds_nothing() -> None:
 
 
 def test_what_has_never_begun() -> None:
-    """A container behind an init container is in the view, and does not run; one that ended well is not."""
+    """A container behind an init container is listed as not running."""
     told = known(containers=("main", "well", "later"), ended={"well": 0})
     assert names(pod_view(entry("init"), told)) == [
         ("main", False, False),
@@ -150,7 +150,7 @@ def test_what_has_never_begun() -> None:
 
 
 def test_who_is_meant() -> None:
-    """By UID; a static pod also by its name, but no other: a name may have had another pod before."""
+    """Match by UID, a static pod also by name: another pod may have had the name before."""
     manifest = known(uid="", api_uid="", priority=2_000_001_000)
     lookup = Told(manifest)
     assert known_pod_of(entry("main", static=True), lookup) == manifest

@@ -1,4 +1,4 @@
-"""When the runtime is said to answer, and when no longer: in virtual time."""
+"""When the runtime counts as away, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR = "the runtime is away for 1 s"
 
 
 class Line:
-    """A connection that is cut and mended by the test."""
+    """A connection that the test cuts and restores."""
 
     def __init__(self) -> None:
         self.up = True
@@ -57,7 +57,7 @@ async def following() -> AsyncIterator[Rig]:
 
 
 async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
-    """After a second it is said, with the reason; when it is mended, the runtime is asked at once."""
+    """Reported after a second with the reason. Once restored, the runtime is asked at once."""
     async with following() as rig:
         await rig.reach.answers()
         rig.line.up = False
@@ -75,7 +75,7 @@ async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
 
 
 async def test_a_short_break_is_no_fact(autojump_clock: MockClock) -> None:
-    """A runtime that restarts within a second is asked again, and no operator has to know."""
+    """A runtime restart within a second is not reported."""
     async with following() as rig:
         await rig.reach.answers()
         rig.line.up = False
@@ -87,7 +87,7 @@ async def test_a_short_break_is_no_fact(autojump_clock: MockClock) -> None:
 
 
 async def test_a_runtime_that_hangs(autojump_clock: MockClock) -> None:
-    """Looks that fail again and again say it, also while the connection stands; one does not."""
+    """Repeated failed looks report it, even on an open connection; one does not."""
     async with following() as rig:
         await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
         assert rig.facts() == []

@@ -1,4 +1,4 @@
-"""The warm table's own rules: what is in an inventory, and what is never in one."""
+"""The warm table's rules: which containers an inventory has."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pod(table: PodTable, uid: str, *names: str, sandbox: str = "") -> PodEntry:
 
 
 def test_our_own_pod_is_in_no_wave() -> None:
-    """The pod whose container's id stands in our own cgroup, or that we were told of, is left out."""
+    """Leave out the pod whose container ID is in our own cgroup, or that is configured."""
     table = PodTable(frozenset({"told"}))
     for uid in ("web", "ours", "told"):
         pod(table, uid, "main")
@@ -70,7 +70,7 @@ def test_our_own_pod_is_in_no_wave() -> None:
 
 @pytest.mark.parametrize("foreign", ["", "/", ":/", "kubelet.service", "a" * 63, "a" * 65, "A" * 64])
 def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API server that lies gets no process of the node for it, whatever the processes' groups are."""
+    """A malicious API server must not get a process of the node listed."""
     groups = f"0::/system.slice/kubelet.service/cri-containerd-{'a' * 66}.scope/{'A' * 64}\n"
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups)
     assert first_processes((foreign, "a" * 64)) == {}
@@ -86,7 +86,6 @@ def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> No
     "group", ["cri-containerd-{}.scope", "crio-{}.scope", "system.slice:docker:{}", "{}"]
 )
 def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However a runtime names its groups, and whatever else the name holds."""
     key, pid = id_of("web", "main"), os.getpid()
     groups = {pid: f"1:name=systemd:/kubepods/pod-{id_of('uid')}\n0::/kubepods/{group.format(key)}/inner\n"}
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
@@ -95,8 +94,8 @@ def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_former_shutdowns_were_given_is_forgotten() -> None:
-    """A container that ended in one, and whose name the kubelet has started again, is not kept for ever. One
-    that still runs is, also without its sandbox: a pod that a cancelled shutdown began to stop is waited for.
+    """Forget a container that ended in a former shutdown and was restarted. Keep one that still runs, even
+    without its sandbox.
     """
     table = PodTable()
     web, going = pod(table, "web", "main"), pod(table, "going", "main")
@@ -107,7 +106,7 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
         before = web.containers["main"]
         before.finish(ExitStatus(exit_code=0))
         table.put(ContainerEntry(web, f"again-{number}", ContainerSpec(name="main", argv=())))
-        # Until the next shutdown an order means the one that it was for.
+        # Until the next shutdown an order addresses the old container.
         assert table.find("web", "main") is before
         table.give([web], anew=True)
         assert table.find("web", "main") is web.containers["main"]
@@ -118,7 +117,7 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
 
 
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
-    """The next daemon of this boot reads it; one of another boot, or of a damaged file, reads nothing."""
+    """Only a daemon of the same boot reads an undamaged file."""
     told = [InventoryContainer(uid="web", container="main", id="x")]
     InventoryFile(tmp_path / "cri", "boot").store(told)
     assert InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
@@ -127,7 +126,7 @@ def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     assert InventoryFile(tmp_path / "cri", "boot").load() == ()
 
 
-# Sandboxes and containers whose state the runtime cannot tell: they hold no other up.
+# Sandboxes and containers without a state do not delay the others.
 
 
 DEAD = RuntimeRefused("PodSandboxStatus: UNKNOWN: ttrpc: closed")
@@ -136,8 +135,8 @@ NUMBERS = ("1", "2", "3")
 
 
 class Shims:
-    """A runtime with three pods; ``broken`` is what it says instead of an object's state, ``ended`` are the
-    exit codes of containers that it lists no more, and ``unsure`` those of which it does not know.
+    """A runtime with three pods. ``broken``: its error instead of a state. ``ended``: exit codes of unlisted
+    containers. ``unsure``: containers unknown to it.
     """
 
     def __init__(self) -> None:
@@ -210,8 +209,6 @@ def _sandbox(number: str) -> api.PodSandbox:
 
 
 class Rig:
-    """A listing of these, and what it told an operator."""
-
     def __init__(self, shims: Any = None) -> None:
         self.shims, self.table, self.said = shims or Shims(), PodTable(), list[str]()
         self.new: list[ContainerEntry] = []
@@ -224,7 +221,7 @@ class Rig:
 
 
 async def test_a_container_without_a_process_here() -> None:
-    """A virtual machine: its end is in the next list."""
+    """A virtual machine: the next list shows its end."""
     rig = Rig()
     await rig.listing.refresh()
     entry = rig.new[1]
@@ -235,7 +232,7 @@ async def test_a_container_without_a_process_here() -> None:
 
 
 async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> None:
-    """Its pod has no address until the runtime tells it, which is asked seldom; said once."""
+    """The pod has no address until the runtime reports it. It is asked rarely; the operator reads it once."""
     rig = Rig()
     rig.shims.broken["s1"] = DEAD
     for _ in range(3):
@@ -251,8 +248,8 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
 
 
 async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
-    """It runs, as the list has it: a shutdown is given it, with what its list tells. It is asked for
-    again later.
+    """The list shows it running, so a shutdown gets it with the list's data. The state is requested again
+    later.
     """
     rig = Rig()
     rig.shims.annotations = {PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}', GRACE_ANNOTATION: "7"}
@@ -279,7 +276,7 @@ async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
 async def test_a_state_is_not_told_of_what_has_a_process(
     error: Exception, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the one in the container's control group; once the state is told it is still the same."""
+    """Use the process from the container's cgroup; a later state agrees."""
     rig, key = Rig(), id_of("web")
     monkeypatch.setattr(rig.shims, "id_of", {"2": key}.get)
     rig.shims.broken[key] = error
@@ -305,7 +302,7 @@ async def test_a_state_is_not_told_of_what_has_a_process(
 
 
 class SlowShims(Shims):
-    """Of which each state of an object that hangs takes the time that it was given, and the others' 0.3 s."""
+    """States hang for a set time, or take 0.3 s."""
 
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
         name = method_of(request)
@@ -323,7 +320,7 @@ class SlowShims(Shims):
 
 @pytest.mark.parametrize("name", ["PodSandboxStatus", "ContainerStatus", "ImageStatus"])
 async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock) -> None:
-    """Lists that come and states that do not: all are waited for at once, and what is listed is there."""
+    """All states are awaited together; listed containers are included."""
     rig = Rig(SlowShims())
     rig.shims.hanging = (name,)
     for most_seconds in (BOUNDS.runtime_look_seconds + BOUNDS.runtime_state_seconds, 0):
@@ -338,7 +335,7 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
 
 
 async def test_the_signal_of_an_image() -> None:
-    """An image is asked for once in a look. One that cannot be read means SIGTERM."""
+    """One request per image and look. An unreadable image means SIGTERM."""
     rig = Rig()
     rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
     await rig.listing.refresh()
@@ -353,7 +350,7 @@ async def test_the_signal_of_an_image() -> None:
 
 
 async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Clock) -> None:
-    """It answers nothing else either: no object is to blame, and none has to wait for its next question."""
+    """The runtime answers nothing at all, so no single object gets a delay."""
     rig = Rig(SlowShims())
     rig.shims.stop_signal = api.SIGUSR1
     rig.shims.hanging = ("c1", "c2", "Version")

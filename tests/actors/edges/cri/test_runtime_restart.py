@@ -1,4 +1,4 @@
-"""A daemon that was started again in a shutdown: which containers it puts on record as ended, and when."""
+"""A daemon that restarts in a shutdown: which containers it records as ended, and when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BOUNDS = Bounds()
 
 
 class Restart(Rig):
-    """The daemon before was given all three pods, and has asked for their ends."""
+    """The former daemon received three pods and ordered their stops."""
 
     def __init__(self, shims: Shims | None = None) -> None:
         super().__init__(shims)
@@ -60,7 +60,7 @@ class Restart(Rig):
 
 
 async def test_what_is_listed_has_not_ended(autojump_clock: trio.abc.Clock) -> None:
-    """The runtime cannot tell its state, and lists it as running: its end is on record once it is not."""
+    """Listed as running without a state: its end waits until it leaves the list."""
     rig = Restart()
     rig.shims.broken["c2"] = DEAD
     rig.shims.ended["c3"] = 7
@@ -79,7 +79,7 @@ async def test_what_is_listed_has_not_ended(autojump_clock: trio.abc.Clock) -> N
 
 
 async def test_what_is_said_to_run_has_not_ended() -> None:
-    """It is in no list, and its state says that it has not exited: such as one whose shim is lost."""
+    """Unlisted, but its state is not exited: its shim may be lost."""
     rig = Restart()
     rig.shims.ended["c2"] = 5
     rig.shims.unsure.add("c2")
@@ -95,7 +95,7 @@ async def test_what_is_said_to_run_has_not_ended() -> None:
 async def test_the_api_server_has_the_exit_code_of_a_removed_container(
     shown: str, autojump_clock: trio.abc.Clock
 ) -> None:
-    """A kubelet has removed it while no daemon ran. With its object gone as well, no component knows it."""
+    """The kubelet removed the container in between. Without the pod's object the code is unknown."""
     rig = Restart()
     told = rig.told
     runs, ended = KnownPod(uid="u2", api_uid="u2", namespace="ns", name="u2"), {"main": 3}
@@ -121,7 +121,7 @@ class Mute(Shims):
 
 
 async def test_states_of_the_ended_that_do_not_come(autojump_clock: trio.abc.Clock) -> None:
-    """The list has told that they do not run: they are gone, and all are waited for at once."""
+    """The list shows them as not running: they are gone. All states are awaited together."""
     rig = Restart(Mute())
     rig.shims.ended = dict.fromkeys(("c1", "c2", "c3"), 0)
     began = trio.current_time()
@@ -131,7 +131,7 @@ async def test_states_of_the_ended_that_do_not_come(autojump_clock: trio.abc.Clo
 
 
 async def test_a_runtime_that_has_not_answered(autojump_clock: trio.abc.Clock) -> None:
-    """No list has come: no container is on record as ended."""
+    """Without a list no container is recorded as ended."""
     rig = Restart(Mute())
     rig.warm.set()
     for order in (stop("u2"), kill("u2")):

@@ -1,5 +1,5 @@
-"""ConfigMaps in memory. Drawn for each request: it is answered, refused, lost, or carried out (at once or
-later) without an answer.
+"""ConfigMaps in memory. Per request, a draw decides: answer, refuse, lose, or carry out (now or later)
+without an answer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 class ConfigMaps:
-    """``trouble``: in how many requests of a hundred something goes wrong. ``work`` carries out late
-    requests.
-    """
+    """``trouble``: percentage of failing requests. ``work`` carries out late requests."""
 
     def __init__(self, draws: Draws, work: trio.Nursery | None = None, trouble: int = 0) -> None:
         self.objects: dict[str, Any] = {}
@@ -74,7 +72,7 @@ class ConfigMaps:
         return Answer(200, msgspec.json.encode(found))
 
     def _list(self, query: dict[str, str]) -> Answer:
-        """In the order of their names; the next part begins behind the last name of this one."""
+        """Sorted by name; a part starts after the previous part's last name."""
         label, one, value = query["labelSelector"].partition("=")
         labels = ((name, each["metadata"]["labels"]) for name, each in sorted(self.objects.items()))
         names = [name for name, of in labels if (of.get(label) == value if one else label in of)]
@@ -110,7 +108,7 @@ async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
 async def leading(
     place: ConfigMapStorage, told: Told | None = None
 ) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
-    """A leader that goes on from what it finds; left, it dies where it stands."""
+    """A leader that resumes from the stored journal; leaving the block crashes it."""
     await place.acquire("")
     _, verdict = await read(place)
     async with running([place], verdict.start(OTHER_ID), told) as writer:

@@ -1,4 +1,4 @@
-"""One real node for all tests of this folder, and an API server alone for those that need no more."""
+"""One real node for this folder, and an API server alone for simpler tests."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def _api_bed() -> Iterator[Bed]:
 
 @pytest.fixture
 async def api_bed(_api_bed: Bed) -> Bed:
-    """No controller, no kubelet: nothing changes by itself."""
+    """No controller, no kubelet: no object changes by itself."""
     await mend_api(_api_bed)
     return _api_bed

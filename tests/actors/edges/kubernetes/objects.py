@@ -1,4 +1,4 @@
-"""Pod objects as the API server sends them, drawn at random: for properties that hold for every pod."""
+"""Random pod objects as the API server sends them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 names = st.text("ab-01", min_size=1, max_size=8)
-#: What another writer may put anywhere: all of it is passed over.
+#: Values that other writers may put anywhere; all are ignored.
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),

@@ -1,4 +1,4 @@
-"""A Node without a machine on the real API server: its kubelet is the test."""
+"""A Node without a machine on the real API server. The test acts as its kubelet."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Kubelet:
         return mark
 
     async def unheard(self) -> None:
-        """As the node lifecycle controller says it: the heartbeat stays as it was."""
+        """Write the node lifecycle controller's conditions; keep the heartbeat."""
         found = await self.bed.api.get(self.path)
         (condition,) = (each for each in found["status"]["conditions"] if each["type"] == "Ready")
         await self.bed.api.patch(
@@ -69,7 +69,7 @@ class Kubelet:
         )
 
     async def taints(self) -> list[Object]:
-        """But those that admission adds."""
+        """Without those that admission adds."""
         found = (await self.bed.api.get(self.path))["spec"].get("taints", [])
         return [each for each in found if not each["key"].startswith("node.kubernetes.io/not-ready")]
 
@@ -85,13 +85,13 @@ class Kubelet:
 
 
 class Between:
-    """A caller that lets something happen just before, or instead of what comes after, a request."""
+    """A caller with a callback before, or instead of, a request."""
 
     def __init__(self, caller: ApiClient) -> None:
         self._caller = caller
-        #: By method, once each: awaited before the request is sent.
+        #: By method: awaited once before the request.
         self.before: dict[str, Callable[[], Awaitable[object]]] = {}
-        #: Once: what becomes of a PATCH instead; it may send it by the function that it is given.
+        #: Replaces the next PATCH; the callback may send it.
         self.instead: Callable[[Callable[[], Awaitable[Answer]]], Awaitable[Answer]] | None = None
         self.patches = 0
 
@@ -111,7 +111,7 @@ class Between:
 
 
 class Hand:
-    """The edge of one Node, and what it said."""
+    """The edge of one Node, and its facts."""
 
     def __init__(self, link: ApiClient, view: ClusterView, kubelet: Kubelet) -> None:
         self.caller, self.kubelet, self.outbox = Between(link), kubelet, Outbox()
@@ -136,7 +136,7 @@ class Hand:
         return self.outbox.of(NodeRead)[-1]
 
     def taint(self, **fields: Any) -> SetTaint:
-        """As an actor orders it from what was told last; ``fields`` instead."""
+        """An actor's order after the last report; ``fields`` override it."""
         read = self.last()
         said: dict[str, Any] = {
             "node": self.kubelet.name,
@@ -159,7 +159,7 @@ class Hand:
 
 @asynccontextmanager
 async def asking(rights: Path, kubelet: Kubelet) -> AsyncIterator[Hand]:
-    """An edge that watches nothing: all that it knows it has asked for."""
+    """An edge without watches: it knows only its own reads."""
     async with linked(rights) as link:
         hand = Hand(link, ClusterView(), kubelet)
         assert await hand.read() == Ending()

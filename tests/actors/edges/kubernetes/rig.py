@@ -1,4 +1,4 @@
-"""The edge beside a real API server, and a wire between the two that a test can cut, stop or move."""
+"""The edge beside a real API server, and a wire that a test can cut, stop or move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE = "node-1"
 
 @contextlib.asynccontextmanager
 async def linked(kubeconfig: Path, told: list[str] | None = None) -> AsyncIterator[ApiClient]:
-    """Our client with that kubeconfig, for the time of the block; ``told`` takes its lines."""
+    """Our client for this kubeconfig. ``told`` collects its log lines."""
     lines = [] if told is None else told
     link = ApiClient(kubeconfig, lambda level, line: lines.append(line))
     async with trio.open_nursery() as nursery:
@@ -32,7 +32,7 @@ async def linked(kubeconfig: Path, told: list[str] | None = None) -> AsyncIterat
 
 
 class Rig:
-    """An edge that runs; ``told`` has its lines."""
+    """A running edge. ``told`` has its log lines."""
 
     def __init__(self, kubeconfig: Path | None, folder: Path, manifests: Path | None = None) -> None:
         self.outbox = Outbox()
@@ -47,7 +47,6 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def running(kubeconfig: Path | None, folder: Path, manifests: Path | None = None) -> AsyncIterator[Rig]:
-    """An edge that is awake, for the time of the block."""
     rig = Rig(kubeconfig, folder, manifests)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.edge.run, rig.outbox)
@@ -57,12 +56,12 @@ async def running(kubeconfig: Path | None, folder: Path, manifests: Path | None 
 
 
 class Wire:
-    """Outside: a port of this machine that leads to one of the node. ``server`` is for a kubeconfig."""
+    """A local port that leads to one of the node. ``server`` is its address for a kubeconfig."""
 
     def __init__(self, bed: Bed, port: int) -> None:
         self.bed, self.port = bed, port
         self.server = ""
-        #: Not set: nothing gets through, and nothing is said of it.
+        #: Unset: drop all bytes silently.
         self.open = trio.Event()
         self.open.set()
         self._ends: list[trio.CancelScope] = []
@@ -91,7 +90,7 @@ class Wire:
         end.cancel()
 
     def block(self) -> None:
-        """From now on bytes go nowhere, as behind a firewall that drops them."""
+        """Drop bytes from now on, as a firewall does."""
         self.open = trio.Event()
 
     def cut(self) -> None:
@@ -103,7 +102,6 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def wire(bed: Bed, port: int = API_PORT) -> AsyncIterator[Wire]:
-    """A wire for the time of the block."""
     made = Wire(bed, port)
     async with trio.open_nursery() as nursery:
         await nursery.start(made.run)
@@ -112,7 +110,7 @@ async def wire(bed: Bed, port: int = API_PORT) -> AsyncIterator[Wire]:
 
 
 def kubeconfig(path: Path, bed: Bed, client: Client, server: str = "", **user: Any) -> Path:
-    """Of that client; ``user`` instead of its token."""
+    """This client's kubeconfig; ``user`` replaces its token."""
     document = json.loads(
         bed.secrets.kubeconfig(client, server or bed.server, f"{path.stem}-base").read_text()
     )

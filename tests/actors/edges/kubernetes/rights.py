@@ -14,7 +14,7 @@ from tests.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: What the outage controller needs: kept by the tests that pass with it.
+#: The outage controller's rights; the tests that pass with them keep them minimal.
 CLUSTER_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}
 ]
@@ -34,9 +34,7 @@ async def granted(
     others: dict[str, list[Object]] | None = None,
     server: str = "",
 ) -> Path:
-    """The kubeconfig of an account with ``rules`` in its namespace, ``cluster`` everywhere, and ``others``
-    elsewhere.
-    """
+    """A kubeconfig with ``rules`` in its namespace, ``cluster`` everywhere and ``others`` elsewhere."""
     given = [(name, rule) for rule in rules] + [("", rule) for rule in cluster or []]
     given += [(space, rule) for space, them in (others or {}).items() for rule in them]
     named = {"metadata": {"name": name}}
@@ -58,7 +56,7 @@ async def granted(
     for path, body in bodies:
         with suppress(Refused):  # of an earlier test
             await bed.api.post(path, body)
-    # The authorizer goes by watches of its own: what is stored counts a moment later.
+    # The authorizer reads its own watches: new rights apply a moment later.
     user = f"system:serviceaccount:{name}:{name}"
     for namespace, rule in given:
         await until(partial(_allowed, bed, user, namespace, rule), f"{user} may {rule}")

@@ -1,5 +1,5 @@
-"""All that is asked of a real API server, once each. No kubelet and no controller is there. The bounds are
-widened: they are proved in virtual time.
+"""One test of each promise on a real API server, without kubelet and controllers. The bounds are wide:
+virtual time proves them elsewhere.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MAPS = f"/api/v1/namespaces/{SPACE}/configmaps"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases"
 EVENTS = "/api/v1/namespaces/default/events"
 MESSAGE = "Pod was terminated in response to imminent node shutdown."
-#: The least rights: of the daemon, and of the outage controller.
+#: The minimal rights of the daemon and of the outage controller.
 LEADS = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
 
 
@@ -82,7 +82,6 @@ async def rights(api_bed: Bed) -> Path:
 
 @pytest.fixture
 async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
-    """Of a node that is not heard of."""
     made = Kubelet(api_bed, NODE)
     await made.register(ready="Unknown")
     yield made
@@ -91,7 +90,7 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 @pytest.fixture
 async def pods(api_bed: Bed, no_pods: None) -> list[Object]:
-    """Two that their kubelet has said to run."""
+    """Two pods that their kubelet reported as running."""
     running = {"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": True}
     running |= {"restartCount": 0, "image": "i", "imageID": "i", "containerID": f"containerd://{'a' * 64}"}
     ready = [{"type": kind, "status": "True"} for kind in ("Ready", "ContainersReady")]
@@ -104,7 +103,7 @@ async def pods(api_bed: Bed, no_pods: None) -> list[Object]:
 
 @asynccontextmanager
 async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
-    """The daemon's writers; another one is another process."""
+    """The daemon's writers; a second one is a second process."""
     async with linked(rights) as link:
         yield Hand(link, known_pods)
 
@@ -115,9 +114,7 @@ async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
 async def test_pods_are_listed_and_followed_and_listed_again(
     api_bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This node's pods as they come and go. Where the server has forgotten the place (410), one more list
-    follows.
-    """
+    """This node's pods. After a 410 the edge lists again."""
     lists: list[str] = []
     list_watched = watch.list_watched
 
@@ -146,7 +143,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
             rig.edge.pods.resource_version = "1"
             await api_bed.api.delete(f"{PODS}/one?gracePeriodSeconds=0")
             await api_bed.api.post(PODS, pod("three", NODE))
-            # A server that has just begun has no history: nothing before its begin can be watched from.
+            # A server that has just started has no history to watch from.
             await api_bed.stop("kube-apiserver")
             await api_bed.start_api()
             between.open.set()
@@ -161,7 +158,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
 async def test_a_delete_has_its_mark_its_grace_and_its_uid(
     rights: Path, api_bed: Bed, pods: list[Object]
 ) -> None:
-    """A later order shortens the grace. An order about another pod of the name changes nothing."""
+    """A later delete shortens the grace. A delete for another pod of the name changes nothing."""
     one, two = pods
     async with writing(rights, known(one)) as hand:
         for grace_seconds, left in ((20, 20), (25, 20), (6, 6)):
@@ -177,7 +174,7 @@ async def test_a_delete_has_its_mark_its_grace_and_its_uid(
 
 
 async def test_statuses_are_patched(rights: Path, api_bed: Bed, pods: list[Object]) -> None:
-    """Withdrawn a pod is not Ready and nothing else; then it has its final status; or its object goes."""
+    """A withdrawn pod only becomes unready. Later it gets its final status, or its object is removed."""
     one, two = pods
     async with writing(rights, known(one), known(two)) as hand:
         assert await hand.do(WithdrawPods(key="w", uids=(one["metadata"]["uid"],))) == Ending()
@@ -206,12 +203,12 @@ async def test_statuses_are_patched(rights: Path, api_bed: Bed, pods: list[Objec
 
 
 async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kubelet) -> None:
-    """Taint, cordon and conditions come with their note; another daemon takes back exactly these."""
+    """Taint, cordon and conditions come with a note. Another daemon reverts exactly these."""
 
     async def seen() -> Any:
         node = await kubelet.bed.api.get(kubelet.path)
         conditions = {each["type"]: each["status"] for each in node["status"]["conditions"]}
-        # The controller of a cordon's taint is not here.
+        # The controller that adds a cordon's taint is absent.
         return node["spec"], node["metadata"].get("annotations", {}), conditions
 
     before = await seen()
@@ -233,7 +230,7 @@ async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kube
 
 
 async def test_an_event_is_posted_once(rights: Path, api_bed: Bed) -> None:
-    """However often it is ordered, with its source and its trace."""
+    """Repeated orders post one Event, with source and trace."""
     order = PostEvent(key="NodeStatusActor/event/1", kind="Node", name="", reason="Shutdown", message="down")
     async with writing(rights) as hand:
         for _ in range(2):
@@ -247,7 +244,7 @@ async def test_an_event_is_posted_once(rights: Path, api_bed: Bed) -> None:
 
 
 async def test_the_out_of_service_taint_and_back(rights: Path, kubelet: Kubelet) -> None:
-    """A change between the last reading and the write is refused (409). Others' taints stay."""
+    """A change since the last read makes the write fail with 409. Other taints stay."""
     async with asking(rights, kubelet) as hand:
         order = hand.taint()
         hand.caller.before["PATCH"] = kubelet.report
@@ -284,7 +281,7 @@ async def is_untouched(kubelet: Kubelet) -> bool:
 
 
 async def test_an_answer_that_is_lost(rights: Path, kubelet: Kubelet) -> None:
-    """What was carried out is done, by its note, and is not written twice."""
+    """The note shows the lost write as done; it is not repeated."""
     async with asking(rights, kubelet) as hand:
 
         async def lose(send: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -303,7 +300,7 @@ async def test_an_answer_that_is_lost(rights: Path, kubelet: Kubelet) -> None:
 async def test_a_write_that_comes_late_is_refused(
     rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the Node was read for the next decision, what is still under way changes nothing any more."""
+    """A read for the next decision invalidates writes still in flight."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds(api_unhurried_seconds=0.3))
     async with asking(rights, kubelet) as hand:
         late: list[Callable[[], Awaitable[Answer]]] = []
@@ -322,7 +319,7 @@ async def test_a_write_that_comes_late_is_refused(
 
 
 async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kubelet) -> None:
-    """Ordered while the quarantine is on its way: nothing of ours is left, whichever comes last."""
+    """A restore during the quarantine leaves no trace of ours, in either order."""
     async with asking(rights, kubelet) as hand, trio.open_nursery() as nursery:
         sent = trio.Event()
 
@@ -342,7 +339,7 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
 
 
 async def test_of_two_writers_of_a_journal_one_is_fenced(rights: Path, api_bed: Bed) -> None:
-    """The first one's next append conflicts: its orders end cancelled. Objects are immutable."""
+    """The first writer's next append conflicts and its orders are cancelled. Objects are immutable."""
     uid, told, inbox, begun = str(uuid4()), Told(), Inbox(), []
 
     class Effectless:
@@ -383,8 +380,8 @@ async def test_of_two_writers_of_a_journal_one_is_fenced(rights: Path, api_bed: 
 async def test_a_lease_is_held_lost_and_held_again(
     rights: Path, api_bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A label of somebody's is no loss, an edit of its holder is one, and deleted it is made anew."""
-    # It is renewed every fifth of a second, and counts for longer than any test.
+    """A foreign label keeps the lease; an edit of the holder loses it; a deleted lease is recreated."""
+    # Renewed every fifth of a second, and valid longer than any test.
     bounded = {"LEASE_SECONDS": 3 * WATCHDOG_SECONDS, "RENEW_SECONDS": 2 * WATCHDOG_SECONDS}
     for bound, seconds in (bounded | {"RETRY_SECONDS": 0.2}).items():
         monkeypatch.setattr(leadership, bound, seconds)
@@ -423,7 +420,7 @@ async def test_a_lease_is_held_lost_and_held_again(
 async def test_what_the_rights_do_not_allow_is_refused_and_said(
     api_bed: Bed, kubelet: Kubelet, pods: list[Object]
 ) -> None:
-    """Each order ends with the server's code, and nothing is changed."""
+    """Each order ends with the server's code and changes nothing."""
     reading = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     rights = await granted(api_bed, f"{SPACE}-none", [], reading, {"kube-node-lease": LEASE_RULES})
     one = pods[0]

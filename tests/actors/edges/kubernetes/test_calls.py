@@ -1,4 +1,4 @@
-"""The writers' bounds, in virtual time: how long, how often, how many at once, and what each answer means."""
+"""The writers' bounds in virtual time: durations, retries, concurrency, and each answer's meaning."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ SECONDS_MAX = {
     d.AwaitStatuses: 3.0,
     d.DeliverStatuses: 5.0,
     d.PostEvent: 10.0,
-    # One try more, and what is between two.
+    # One more try, plus the pause.
     d.PublishLastBoot: 300.0 + 40.0,
     d.WithdrawPods: 1.0,
 }
-#: Answers that no API server should give, and some that it does.
+#: Invalid answers of an API server, and some valid ones.
 STRANGE = [
     None,
     status(429, "later", 7.0),
@@ -78,7 +78,7 @@ STRANGE = [
     status(400, "what"),
     Answer(200, b"not json"),
     Answer(200, b"\xff\xfe"),
-    # Where a text is looked for, and where nothing is.
+    # Answers for calls that expect text, and for calls that expect none.
     Answer(200, b'{"metadata": {"name": "\xff"}, "items": [{"metadata": {"name": "\xff"}}]}'),
     Answer(200, b'{"metadata": {"name": ' + b"[" * 5000),
     Answer(200, b'{"x": ' + b"[" * 5000),
@@ -92,13 +92,13 @@ STRANGE = [
 
 
 def test_all_orders_are_there() -> None:
-    """What is told to be carried out is, and is tried here."""
+    """Every order type has a writer and a case here."""
     assert set(Hand(answers(OK)).writes.effects) == set(API_ORDERS) == {type(order) for order in EACH}
 
 
 @pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)
 async def test_never_raises(order: Order, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """Whatever a server says or does not say, an order ends in words and within its time."""
+    """Whatever the server answers, an order ends with a reason and in time."""
     monkeypatch.setattr(node_writes, "LAST_BOOT_SECONDS_MAX", 300.0)
     for answer in STRANGE:
         hand = Hand(answers(answer), "a")
@@ -109,7 +109,7 @@ async def test_never_raises(order: Order, monkeypatch: pytest.MonkeyPatch, autoj
 
 
 def quoting(code: int) -> list[Answer]:
-    """As an API server, a webhook, a proxy before it, and somebody who is none of them, could say it."""
+    """Answers that an API server, a webhook, a proxy or a stranger could send."""
     return [
         status(code, f'Pod "x" is invalid: status.message: Invalid value: "{CANARY}"'),
         status(
@@ -128,7 +128,7 @@ def quoting(code: int) -> list[Answer]:
 async def test_no_ending_quotes_an_answer(
     order: Order, code: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    """An answer may hold output of containers: only its code and known words are on record."""
+    """An answer may contain container output: record only its code and known words."""
     monkeypatch.setattr(node_writes, "LAST_BOOT_SECONDS_MAX", 60.0)
     for answer in quoting(code):
         hand = Hand(answers(answer), "a")
@@ -139,7 +139,7 @@ async def test_no_ending_quotes_an_answer(
 
 
 async def test_mark_first(autojump_clock: MockClock) -> None:
-    """The mark comes before the delete, has half a second, and is not needed; the delete names its UID."""
+    """The mark precedes the delete, has half a second, and may fail. The delete names the UID."""
     hand = Hand(lambda asked: None if asked.method == "PATCH" else (0.1, OK), "a")
     assert await hand.do(delete(grace_seconds=0)) == Ending()
     mark, deleted = hand.server.asked
@@ -165,14 +165,14 @@ async def test_mark_first(autojump_clock: MockClock) -> None:
 async def test_delete_answers(
     row: list[Answer], methods: list[str], result: str, autojump_clock: MockClock
 ) -> None:
-    """429 has the time that it asks for, 5xx is tried again, a refusal is final, and gone is done."""
+    """429 waits as asked, 5xx retries, a refusal is final, gone is success."""
     hand = Hand(answers(*row), "a")
     assert (await hand.do(delete())).result == result
     assert hand.server.methods() == methods
 
 
 async def at_once(hand: Hand, clock: MockClock, *uids: str) -> tuple[list[Ending], float]:
-    """How a wave's deletes end, and what they take."""
+    """The outcomes and the duration of a wave's deletes."""
     ended: list[Ending] = []
 
     async def one(order: d.DeletePod) -> None:
@@ -189,7 +189,7 @@ WAVE = [str(number) for number in range(105)]
 
 
 async def test_what_was_never_sent_has_failed(autojump_clock: MockClock) -> None:
-    """A server that takes a second and more: all is over in its time, and whose delete went out is told."""
+    """A slow server: all orders end in time, and only sent deletes count as possibly done."""
     hand = Hand(lambda asked: (1.2, OK))
     ended, seconds = await at_once(hand, autojump_clock, *WAVE)
     sent = hand.server.methods().count("DELETE")
@@ -199,7 +199,7 @@ async def test_what_was_never_sent_has_failed(autojump_clock: MockClock) -> None
 
 
 async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None:
-    """A server that answers nobody costs a wave one delete's time, and few pods their hooks."""
+    """A silent server costs a wave one delete's time, and few pods their hooks."""
     hand = Hand(answers(None))
     ended, seconds = await at_once(hand, autojump_clock, *WAVE)
     assert Counter(each.result for each in ended) == {"timed-out": 32, "failed": 73}
@@ -210,7 +210,7 @@ async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None
 
 
 async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -> None:
-    """Nobody can have taken what never left: failed, so its hooks are still to be run."""
+    """A refused connection sent nothing, so the order failed and the hooks still run."""
     hand = Hand(answers(OK))
 
     async def refuse(*args: object, **fields: object) -> Answer:
@@ -236,19 +236,19 @@ async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -
 async def test_what_may_have_been_taken(
     row: list[Answer | None], result: str, autojump_clock: MockClock
 ) -> None:
-    """A server that gave up may have written it all the same; one that refused has not."""
+    """A server that gave up may have written; one that refused has not."""
     assert (await Hand(answers(*row), "a").do(delete())).result == result
 
 
 async def test_time_that_has_passed_is_no_grace(autojump_clock: MockClock) -> None:
-    """What waiting has cost is not given to the pod again."""
+    """Time spent waiting is not added to the grace."""
     hand = Hand(lambda asked: (0.01, OK) if asked.method == "DELETE" else None, "a")
     assert await hand.do(delete(after_taint=True)) == Ending()
     assert hand.server.asked[-1].body["gracePeriodSeconds"] == 8
 
 
 async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:
-    """A node is shown as it was even if the API server comes an hour late, and that it waits is said once."""
+    """A restore succeeds even after an hour; the wait is reported once."""
     node = b'{"metadata": {"resourceVersion": "1"}}'
 
     def behave(asked: Asked) -> tuple[float, Answer] | None:
@@ -262,7 +262,7 @@ async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:
 
 
 async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: MockClock) -> None:
-    """A status of the boot before is still delivered when the API server comes minutes later."""
+    """A status of the earlier boot waits minutes for the API server."""
     pod = b'{"metadata": {"uid": "a", "resourceVersion": "1"}, "status": {"phase": "Running"}}'
     rows = (("a", "Failed", "Terminated", "m"),)
     hand = Hand(answers(Answer(200, pod)), "a")
@@ -285,7 +285,7 @@ async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: Mock
     assert trio.current_time() - began == pytest.approx(5)
 
 
-# How many calls for pods are out at once: few to a server that answers at once, more to a slow one.
+# Concurrent calls for pods: few to a fast server, more to a slow one.
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: Mock
     ids=["fast", "slow"],
 )
 async def test_how_many_at_once(autojump_clock: trio.testing.MockClock, seconds: float, most: int) -> None:
-    """The results come in the order of the items, however long each takes."""
+    """Results keep the order of the items."""
     out, peak = 0, 0
 
     async def work(item: int) -> int:
@@ -313,7 +313,7 @@ async def test_how_many_at_once(autojump_clock: trio.testing.MockClock, seconds:
 
 
 def test_names_of_events() -> None:
-    """A name differs by node, by shutdown and by order, and is a DNS name however long the subject's is."""
+    """Names differ by node, shutdown and order, and are valid DNS names."""
     long = d.PostEvent(
         key="l", kind="Node", name="Node." + "x" * 194 + "." + "y" * 50, reason="r", message="m"
     )

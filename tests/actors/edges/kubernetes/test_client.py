@@ -1,4 +1,4 @@
-"""What goes over the wire, and what a server may do to a call: against a small server of our own."""
+"""Requests on the wire, and a server's possible reactions, against a small server of our own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.waiting import WATCHDOG_SECONDS, until
 
 Seen = list[tuple[str, dict[str, str], bytes]]
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-#: One answer, for as many requests as come on a connection.
+#: One answer per request of a connection.
 Answering = Callable[[trio.SocketStream], Awaitable[None]]
 
 
@@ -52,7 +52,7 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def served(folder: Path, serve: Answering) -> AsyncIterator[ApiClient]:
-    """Our client, at a server that does this with each connection."""
+    """Our client, and a server that handles each connection with this function."""
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, serve, [listener])
@@ -98,7 +98,7 @@ async def answer(
 
 
 async def test_what_is_sent(tmp_path: Path) -> None:
-    """Path and query go out as they are, with the token, the trace's context and the body's kind."""
+    """Path and query unchanged, with token, trace context and content type."""
     seen: Seen = []
     async with served(tmp_path, partial(answer, seen)) as made:
         path = "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&continue=a%2Bb"
@@ -125,7 +125,7 @@ async def test_what_is_sent(tmp_path: Path) -> None:
     ("said", "seconds"), [("7", 7.0), ("soon", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0), ("-1", 0.0)]
 )
 async def test_a_refusal_is_an_answer(tmp_path: Path, said: str, seconds: float) -> None:
-    """What the server refuses comes back with its code and the time that it asks for, and is not repeated."""
+    """A refusal returns its code and retry time, and is not repeated."""
     seen: Seen = []
     async with served(tmp_path, partial(answer, seen, code=429, body=b"no", Retry_After=said)) as made:
         assert await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS) == (429, b"no", seconds)
@@ -133,7 +133,7 @@ async def test_a_refusal_is_an_answer(tmp_path: Path, said: str, seconds: float)
 
 
 async def unanswered(made: ApiClient, seconds_max: float = WATCHDOG_SECONDS) -> bool:
-    """May somebody have done what this call asked for?"""
+    """May the server have carried out the call?"""
     with pytest.raises(Unanswered) as caught:
         await made.call("DELETE", "/x", seconds_max=seconds_max)
     return caught.value.sent
@@ -142,7 +142,7 @@ async def unanswered(made: ApiClient, seconds_max: float = WATCHDOG_SECONDS) -> 
 async def test_whether_anything_was_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
-    """A server that is silent or hangs up may have heard; one that no connection reaches has not."""
+    """A silent or closing server may have received the call; an unreachable one has not."""
     mock_clock.rate = 1.0
     monkeypatch.setattr(session, "CONNECTIONS_MAX", 1)
     heard = trio.Event()
@@ -155,7 +155,7 @@ async def test_whether_anything_was_sent(
     async with served(tmp_path, silent) as made, trio.open_nursery() as nursery:
         nursery.start_soon(unanswered, made)
         await heard.wait()
-        # The only connection is taken, so this one waits for a turn all its time.
+        # The only connection is busy, so this call waits its whole time for it.
         assert not await unanswered(made, 0.2)
         nursery.cancel_scope.cancel()
 
@@ -177,7 +177,7 @@ async def test_whether_anything_was_sent(
 
 
 async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many calls at once leave as many connections; calls one after another keep one of them."""
+    """Parallel calls leave as many connections; sequential calls keep one."""
     monkeypatch.setattr(session, "KEEPALIVE_SECONDS", 0.2)
     open_now, most = 0, 5
     together = trio.Event()
@@ -205,18 +205,18 @@ async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: 
     ids=itertools.count(),
 )
 async def test_no_failure_quotes_an_answer(tmp_path: Path, said: bytes) -> None:
-    """Not where it is no HTTP, not where it breaks off, and nobody is asked who is named in it."""
+    """Neither malformed nor truncated answers are quoted, and no redirect is followed."""
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.receive_some()
-            # The client may have hung up by then.
+            # The client may already have closed.
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(said)
 
     texts = []
     async with served(tmp_path, serve) as made:
-        # Some of it the client takes for an answer: what it is worth is the writers' to say.
+        # The client accepts some of these; the writers must judge them.
         try:
             await made.call("GET", f"/x?{CANARY}", seconds_max=WATCHDOG_SECONDS)
         except Unanswered as error:
@@ -241,7 +241,7 @@ async def test_no_failure_quotes_an_answer(tmp_path: Path, said: bytes) -> None:
     ],
 )
 async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read of a list or a watch is said without its words."""
+    """Unreadable parts of a list or a watch are reported without their text."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds(api_away_seconds=0.0))
     store, outbox = PodStore(), Outbox()
     listed = f'{{"metadata": {{"resourceVersion": "1"}}, "items": ["{CANARY}"]}}'.encode()
@@ -262,7 +262,7 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
 
 
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that is larger than anything asked for is given up."""
+    """An oversized answer is aborted."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 1000)
     async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
         with pytest.raises(Unanswered, match="an answer of more than 1000 bytes"):
@@ -270,7 +270,7 @@ async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for in smaller and smaller parts, and then given up."""
+    """Lists shrink their parts, then give up."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
     limits: list[int] = []
 
@@ -293,7 +293,7 @@ async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_writers_find_their_pods_among_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_at: int
 ) -> None:
-    """A list that is too long comes in parts. A list that the server forgets proves nothing."""
+    """An oversized list comes in parts. An expired list proves nothing."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
     asked: list[dict[str, list[str]]] = []
     uids = [f"u{number}" for number in range(5)]
@@ -324,12 +324,12 @@ async def test_writers_find_their_pods_among_large_ones(
         found = await finding
     assert {uid: known and known.api_uid for uid, known in found.items()} == {"u3": "u3", "gone": None}
     assert [each.get("limit") for each in asked] == [None, ["12"], ["3"], ["3"]]
-    # As a whole from the server's cache, in parts from where there are parts.
+    # First the whole list from the server's cache, then parts.
     assert [each.get("resourceVersion") for each in asked] == [["0"], None, None, None]
 
 
 async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
-    """A call that nobody waits for any more leaves nothing behind that another could trip over."""
+    """A cancelled call leaves no state that disturbs another."""
     asked = trio.Event()
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -347,7 +347,7 @@ async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
 
 
 async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
-    """A server that never ends its side of TLS delays nothing, and leaves no socket open."""
+    """A server that never closes TLS delays nothing and leaks no socket."""
     authority, context, asked = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trio.Event()
     authority.issue_cert("127.0.0.1").configure_cert(context)
 
@@ -381,7 +381,7 @@ async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
 
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unforeseen failure counts as the API server's absence, is told once, and is tried again."""
+    """An unforeseen failure counts as an absent API server, is reported once, and is retried."""
     monkeypatch.setattr(keeping, "AGAIN_SECONDS", 0.01)
     load, tries = light.load_client, 0
 
@@ -407,12 +407,12 @@ async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "the Kubernetes API cannot be used, which is tried again: KeyError at fail, line "
     )
     assert [each.error for each in rig.outbox.of(ApiRead)][:1] == [first]
-    # This server's Node has nothing in it that can be read.
+    # This server's Node is unreadable.
     assert "the node cannot be read" in ended.reason
 
 
 async def until_done(rig: Rig, order: AnnounceNode) -> Ending:
-    """Once the edge no longer says that it cannot be used."""
+    """Wait until the edge is usable."""
     while True:
         ended = await rig.edge.adopt(order, rig.outbox)
         assert ended is not None
@@ -448,7 +448,7 @@ trio.run(main)
 
 
 async def test_nothing_is_imported_late(tmp_path: Path) -> None:
-    """After the first call nothing is imported any more, whatever comes: the disk may be going down."""
+    """After the first call no module is imported: the disk may be failing."""
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:

@@ -1,4 +1,4 @@
-"""The journal in ConfigMaps against a server in memory: who is fenced, what is lost, what may go."""
+"""The journal in ConfigMaps on a server in memory: fencing, losses and retention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def name(number: int) -> str:
 async def test_a_number_that_retention_has_freed_fences_as_well(
     number: int, autojump_clock: MockClock
 ) -> None:
-    """Who was stopped for so long creates what nobody would read: its sync says so."""
+    """A writer paused for so long appends below the retained range: its sync reports that."""
     server = ConfigMaps(Draws(1))
     place = storage(server)
     await place.acquire("one")
@@ -57,7 +57,7 @@ async def test_a_number_that_retention_has_freed_fences_as_well(
         await file.write(b"before")
     if number > 1:
         await file.sync()
-    # Another one went on to number 50, and removed all below 40.
+    # Another writer reached number 50 and removed all below 40.
     other = dict(server.objects)
     server.objects.clear()
     for each in range(40, 50):
@@ -73,7 +73,7 @@ async def test_a_number_that_retention_has_freed_fences_as_well(
 
 
 async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockClock) -> None:
-    """A removal that was cut short, and a create that comes when its number is free again, are not read."""
+    """A partial removal, and a create on a freed number, are not read."""
     server, limits = ConfigMaps(Draws(1)), Limits(total_bytes=0)
     async with leading(storage(server, "one")) as (writer, place):
         for _ in range(3):
@@ -83,7 +83,7 @@ async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockCl
         before = dict(server.objects)
         segments = [segment_file_name(number, OTHER_ID) for number in (1, 2, 3)]
         assert await trim([place], 0, None, limits) == segments
-        # Whoever comes now still reads all of it: nothing says yet that it is gone.
+        # A new reader still reads everything: no record shows a removal.
         assert server.objects == before
         await write_steps(writer, 1, synced=True)
         writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
@@ -101,7 +101,7 @@ async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockCl
     ("number", "state"), [(2, "corrupt"), (5, "corrupt"), (8, "torn")], ids=["first", "middle", "last"]
 )
 async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: MockClock) -> None:
-    """What stands behind it says that it was durable. What nothing stands behind may never have been."""
+    """A later piece proves that the missing one was durable. The last piece may never have existed."""
     server = ConfigMaps(Draws(1))
     async with leading(storage(server, "one")) as (writer, _):
         for _ in range(6):
@@ -118,7 +118,7 @@ async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: 
 
 
 async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockClock) -> None:
-    """Of two Nodes that had one name it takes the UID; nothing is written, and who is meant is said."""
+    """With two Nodes of one name it needs the UID. Nothing is written, and the error lists both."""
     server, other = ConfigMaps(Draws(1)), f"{UID[:-1]}6"
     for uid, node in ((UID, "node-1"), (other, "node-1"), (f"{UID[:-1]}7", "node-2")):
         async with leading(ConfigMapStorage(server, "ebbtide", uid, "one", node=node)) as (writer, _):
@@ -136,8 +136,8 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
 
 
 async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """Each equals its own list, wherever a part ends. A journal with a foreign piece inside comes more than
-    once.
+    """Each equals its own list, wherever a part ends. A journal with a foreign piece in between comes more
+    than once.
     """
     monkeypatch.setattr(config_maps, "PART_OF_ALL", 3)
     server, uids = ConfigMaps(Draws(1)), [f"{UID[:-1]}{number}" for number in range(4)]
@@ -190,7 +190,7 @@ async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None
 
 
 class Promises:
-    """What any leader was told to be safe: by number, the hash that stands for the record and all before."""
+    """The durable records of all leaders: per number, a hash of the record and its predecessors."""
 
     def __init__(self) -> None:
         self.synced: dict[int, bytes] = {}
@@ -206,7 +206,7 @@ class Promises:
 
 
 async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises, clock: MockClock) -> None:
-    """One process: reads, goes on, pauses now and then, and dies when the draws say so, or is fenced."""
+    """One process: reads, continues, pauses, and dies by draw or is fenced."""
     with trio.CancelScope(deadline=clock.current_time() + draws.between(1, 3000) / 100):
         async with leading(storage(server, who)) as (writer, place):
             for _ in range(STEPS):
@@ -227,7 +227,7 @@ async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises, c
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_clock: MockClock) -> None:
-    """Two at a time, on a server that loses answers: what anybody was told to be safe is read back."""
+    """Two at a time, on a server that loses answers: each durable record is read back."""
     draws, promises = Draws(seed), Promises()
     async with trio.open_nursery() as late:
         server = ConfigMaps(draws.fork("server"), late, trouble=draws.pick([0, 10, 40]))
@@ -242,13 +242,13 @@ async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_cl
             first = raws[0].seq if raws else 1
             assert [raw.seq for raw in raws] == list(range(first, first + len(raws)))
             stands = {raw.seq: raw.hash for raw in raws}
-            # What retention took had been read by who took it.
+            # A reader had read what retention removed.
             kept = {seq: made for seq, made in promises.synced.items() if seq >= first}
             assert {seq: stands.get(seq) for seq in kept} == kept
 
 
 async def test_a_journal_is_read_while_all_other_threads_hang() -> None:
-    """As with a name server that does not answer for a hundred management controllers."""
+    """Like a name server that hangs for a hundred management controllers."""
     answers, limiter = threading.Event(), trio.to_thread.current_default_thread_limiter()
 
     async def look_up() -> None:

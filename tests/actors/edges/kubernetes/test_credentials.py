@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: what kubeconfigs may say, and a clear line for the rest."""
+"""The API server's address and our identity: supported kubeconfigs, and one clear line for the others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def encoded(text: str) -> str:
 
 
 def test_everything_in_the_file(tmp_path: Path) -> None:
-    """Certificates and a token may stand in the file itself."""
+    """Certificates and a token inside the file."""
     cluster = {
         "certificate-authority-data": encoded("CA"),
         "server": f"{SERVER}/",
@@ -103,7 +103,7 @@ def test_everything_in_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong(tmp_path: Path, document: Any, says: str) -> None:
-    """A kubeconfig that cannot be used is refused with one line that names the place."""
+    """One line names the place of the error."""
     (tmp_path / "empty").write_text("")
     with pytest.raises(UnusableCredentials) as wrong:
         read_kubeconfig(written(tmp_path, document))
@@ -125,7 +125,7 @@ SECRETS = [
 
 
 def test_nothing_of_a_token_is_said(tmp_path: Path) -> None:
-    """A file that is wrong in the very line of its token is refused with the place, without the line."""
+    """An error in the token's line is reported without the line."""
     text = (
         f"clusters: [{{name: c, cluster: {{server: '{SERVER}'}}}}]\ncurrent-context: c\n"
         "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers:\n- name: u\n  user:\n    token: "
@@ -151,7 +151,7 @@ def test_nothing_of_a_token_is_said(tmp_path: Path) -> None:
     ids=["env", "args", "command", "token", "certificate"],
 )
 async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
-    """Names and arguments that nothing can be called with are refused like any other, in one line."""
+    """Names and arguments that the system refuses are errors like any other."""
     credentials = Credentials(written(tmp_path, config(user=user)))
     for _ in range(2):
         with pytest.raises(UnusableCredentials) as wrong:
@@ -160,7 +160,7 @@ async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
 
 
 def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
-    """A FIFO would keep a thread for ever: it is refused at once, and so is a token that is one."""
+    """A FIFO would block a thread forever: it is refused, also as a token file."""
     fifo = tmp_path / "config"
     os.mkfifo(fifo)
     with pytest.raises(UnusableCredentials, match="no regular file"):
@@ -170,7 +170,7 @@ def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_in_a_pod(tmp_path: Path) -> None:
-    """A pod finds the server in its environment, and its token and authority in its account."""
+    """Address from the environment; token and authority from the service account."""
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_text("CA")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -184,7 +184,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_rotates(tmp_path: Path) -> None:
-    """A token's file that is replaced is read again; while nothing changes, the access is the same object."""
+    """A changed token file is read again; unchanged, the access is the same object."""
     token = tmp_path / "token"
     token.write_text("one")
     credentials = Credentials(written(tmp_path, config(user={"tokenFile": "token"})))
@@ -208,7 +208,7 @@ def program(folder: Path, script: str) -> Path:
 
 
 def counting(folder: Path, until: str = "null") -> Path:
-    """Says how often it was asked, as the token."""
+    """A plugin whose token counts the calls."""
     said = '{"kind":"ExecCredential","status":{"token":"t%s","expirationTimestamp":%s}}'
     return program(folder, f"cd {folder}; echo x >> asked; printf '{said}' $(wc -l < asked) '{until}'")
 
@@ -218,7 +218,7 @@ def with_plugin(folder: Path) -> Path:
 
 
 async def test_a_plugin(tmp_path: Path) -> None:
-    """A plugin's token is used until it ends, and asked for again when the server refuses it."""
+    """The token is used until it expires or the server refuses it."""
     counting(tmp_path)
     credentials = Credentials(with_plugin(tmp_path))
     assert (await credentials.refresh()).token == "t1"
@@ -230,7 +230,7 @@ async def test_a_plugin(tmp_path: Path) -> None:
 
 
 async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
-    """It gets its arguments, its environment, and the cluster if it asks for that."""
+    """Arguments, environment, and the cluster if requested."""
     said = '{"kind":"ExecCredential","status":{"clientCertificateData":"C","clientKeyData":"K"}}'
     path = program(tmp_path, f"echo \"$1 $MINE $KUBERNETES_EXEC_INFO\" > {tmp_path}/told; echo '{said}'")
     user = {
@@ -264,7 +264,7 @@ async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
 async def test_a_plugin_that_fails(
     tmp_path: Path, script: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin that fails or hangs costs a bounded time and is one line."""
+    """Failure or hang costs a bounded time and one line."""
     if "sleep" in script:
         monkeypatch.setattr(bounds, "now", bounds.Bounds(plugin_seconds=0.2))
     program(tmp_path, script)
@@ -276,7 +276,7 @@ async def test_a_plugin_that_fails(
 
 
 def test_certificates_that_cannot_be_used() -> None:
-    """Whatever is wrong with an authority, a certificate or a key, nobody is asked, and it is one line."""
+    """A bad authority, certificate or key: one line, and no connection."""
     authority = trustme.CA()
     made = authority.issue_cert("client")
     certificate = made.cert_chain_pems[0].bytes()

@@ -1,4 +1,4 @@
-"""Who we are at a real API server, when tokens and certificates rotate under us."""
+"""Token and certificate rotation on a real API server."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def until_we_are(link: ApiClient, user: str) -> None:
 
 
 def replace(path: Path, text: str | bytes) -> None:
-    """As what rotates credentials does it: whole, by another file."""
+    """Replace the file atomically, as rotation tools do."""
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(text.encode() if isinstance(text, str) else text)
     new.rename(path)
 
 
 async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that is refused with an old token is sent once more with the new one, without waiting."""
+    """A refused call is repeated once at once with the new token."""
     monkeypatch.setattr(links, "FILES_SECONDS", 1000.0)
     token = tmp_path / "token"
     token.write_text("revoked")
@@ -58,7 +58,7 @@ async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: py
 
 
 async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
-    """A certificate behind a link that moves is used for the next call, and the watch goes on under it."""
+    """The next call uses the new certificate; the watch continues with it."""
     for name, client in (("first", ADMIN), ("second", NODE_CLIENT)):
         (tmp_path / f"{name}.pem").write_bytes(b"".join(bed.secrets.pair(client)))
     link_to = tmp_path / "current.pem"
@@ -77,7 +77,7 @@ async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
 
 
 async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:
-    """A server whose certificate is not of our authority gets no token; without the check it does."""
+    """An untrusted server gets no token; without verification it does."""
     from tests.node.identities import Secrets
 
     (tmp_path / "other").mkdir()
@@ -103,7 +103,7 @@ async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:
 
 
 async def test_a_proxy(bed: Bed, tmp_path: Path) -> None:
-    """The kubeconfig's proxy is asked for a tunnel; the server at its end has the name that is said there."""
+    """The kubeconfig's proxy opens a tunnel; the target has the configured server name."""
     asked: list[str] = []
 
     async def serve(outer: trio.SocketStream) -> None:

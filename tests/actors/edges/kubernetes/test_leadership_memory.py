@@ -1,4 +1,4 @@
-"""Leader election in virtual time: nobody leads beside another one, and somebody leads soon."""
+"""Leader election in virtual time: never two leaders, and soon one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Leases(ConfigMaps):
     """The same server, of one namespace's Leases."""
 
     version = 0
-    #: What is answered instead, by method.
+    #: Refusals by method.
     refused: dict[str, Answer] = {}
 
     def _carry_out(self, method: str, path: str, body: Any) -> Answer:
@@ -52,14 +52,14 @@ class Leases(ConfigMaps):
         return dict(self.objects["outage"]["spec"])
 
     def edit(self, **fields: Any) -> None:
-        """By somebody else."""
+        """An edit by another client."""
         self.version += 1
         self.objects["outage"]["metadata"]["resourceVersion"] = str(self.version)
         self.objects["outage"]["spec"] |= fields
 
 
 class Replica:
-    """``leads`` while it does; ``ending_seconds``: what it takes to stop, however it is asked to."""
+    """``leads`` while it leads; ``ending_seconds``: the time it needs to stop."""
 
     def __init__(self, server: Leases, name: str, log: Log, ending_seconds: float = 0.0) -> None:
         self.server, self.name, self.log = server, name, log
@@ -93,7 +93,7 @@ class Replica:
 
 
 class Log:
-    """Who led, and for how long nobody did."""
+    """The leaders, and the gaps without one."""
 
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
@@ -111,7 +111,7 @@ class Log:
         self.news = trio.Event()
 
     async def until(self, count: int) -> str:
-        """Who leads, once there were so many terms."""
+        """The leaders, after this many terms."""
         while len(self.terms) < count or not self.leaders():
             await self.news.wait()
         return self.leaders()[0]
@@ -122,7 +122,6 @@ class Log:
 
 @asynccontextmanager
 async def replicas(server: Leases, count: int = 2, ending_seconds: float = 0.0) -> AsyncIterator[Log]:
-    """They run for the time of the block."""
     log = Log()
     log.replicas = [Replica(server, f"replica-{at}", log, ending_seconds) for at in range(count)]
     async with trio.open_nursery() as nursery:
@@ -133,7 +132,7 @@ async def replicas(server: Leases, count: int = 2, ending_seconds: float = 0.0) 
 
 
 async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) -> None:
-    """The Lease is made where there is none; the leader renews it, and the other one waits for ever."""
+    """Without a Lease one is created; the leader renews it and the other waits."""
     server = Leases(Draws(1))
     async with replicas(server) as log:
         first = await log.until(1)
@@ -150,7 +149,7 @@ async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) ->
 
 
 async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockClock) -> None:
-    """A holder's clock may be years off: what counts is for how long its record was seen to stand."""
+    """A holder's clock may be years off: only the time without a change of the record counts."""
     for renewed in ("1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z", None):
         server = Leases(Draws(1))
         spec = {"holderIdentity": "other", "renewTime": renewed, "acquireTime": renewed}
@@ -159,7 +158,7 @@ async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockCloc
         async with replicas(server, 1) as log:
             began = trio.current_time()
             await trio.sleep(10)
-            # Somebody's edit of the object is no sign of its holder, a renewal is.
+            # A foreign edit is no sign of its holder; a renewal is.
             server.edit()
             await log.until(1)
             assert LEASE_SECONDS <= trio.current_time() - began <= LEASE_SECONDS + 2.5
@@ -191,7 +190,7 @@ async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockCloc
 async def test_what_is_refused_is_told_once(
     method: str, code: int, text: str, autojump_clock: MockClock
 ) -> None:
-    """Rights, or the namespace, are missing: nobody leads, and somebody who mends it has a leader soon."""
+    """Without rights or namespace no replica leads. After the fix one leads soon."""
     server = Leases(Draws(1))
     if method == "PUT":
         server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}, "spec": None}
@@ -210,9 +209,7 @@ async def test_what_is_refused_is_told_once(
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_never_two_at_once(seed: int, autojump_clock: MockClock) -> None:
-    """Lost and late answers, partitions, deaths and restarts from a seed. Once all is well, one replica leads
-    soon.
-    """
+    """Seeded losses, late answers, partitions, deaths and restarts. Afterwards one replica leads soon."""
     draws = Draws(seed)
     async with trio.open_nursery() as work:
         server = Leases(draws, work, draws.pick([0, 10, 40]))
@@ -233,7 +230,7 @@ async def test_never_two_at_once(seed: int, autojump_clock: MockClock) -> None:
                     case _:
                         pass
                 for at, each in enumerate(log.replicas):
-                    # As a process of its own: what it has sent may still be on its way.
+                    # A separate process: its requests may still be in flight.
                     if each.dead.cancel_called and not each.leads and draws.below(2):
                         again = Replica(server, f"{each.name}-{restarted}", log, ending)
                         log.replicas[at] = again

@@ -1,4 +1,4 @@
-"""What is known of nodes, in virtual time: never older after newer, and what silence is."""
+"""The node view in virtual time: no older state after a newer one, and when a node is silent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def node_object(**fields: Any) -> dict[str, Any]:
 
 
 def test_what_is_told() -> None:
-    """A heartbeat for each mark that is another, then the Node if it has changed; of a new boot no more."""
+    """One heartbeat per changed mark, then the changed Node; a new boot is the last report."""
     look = Look(NODE, "l1")
     read = outage_events.NodeRead(
         uid="u",
@@ -71,7 +71,7 @@ def test_what_is_told() -> None:
     assert facts_between(look, Look(NODE, "l2")) == beats[:1]
     assert facts_between(look, Look(newer, "l2")) == [*beats, newer_read]
     assert facts_between(look, Look(rebooted, "l2")) == [replace(newer_read, boot_id="b2")]
-    # Nothing that is not there any more is a sign of life.
+    # A removed object is no sign of life.
     assert facts_between(look, Look(NODE, "")) == []
     assert facts_between(Look(NODE, ""), look) == [outage_events.HeartbeatSeen(mark="l1")]
     gone = Look(None, "l1")
@@ -110,10 +110,10 @@ POWER_FIELDS = ("node", "node_uid", "boot_id", "ready", "lease_mark", "status_ma
     ],
 )
 def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ordered: bool) -> None:
-    """Each of it; a mark that was there and is gone is no sign of life."""
+    """Each mark of the order; a mark that vanished is no sign of life."""
     order, node = msgspec.structs.replace(ORDER, **fields), NODE._replace(ready="Unknown")
     assert is_as_ordered(order, node, "l1") == as_ordered
-    # What else has changed on the Node is not about its power, but its UUID is.
+    # Other changes of the Node do not affect its power, but its UUID does.
     ours = {each: getattr(order, each) for each in POWER_FIELDS}
     power_off = outage_events.PowerOff(key="k", system_uuid="s", **ours)
     same = as_ordered or "resource_version" in fields
@@ -130,7 +130,7 @@ def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ord
         ("", {"timeAdded": "T"}, "other", ""),
         ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "T"}, "ours", ""),
         ('{"effect":"NoExecute","added":"T","boot":"b1"}', {"timeAdded": "T"}, "ours", "b1"),
-        # Spoilt by somebody: it is our taint, and about what, nobody says.
+        # A foreign edit spoilt it: the taint is ours, without a known subject.
         ('{"effect":"NoExecute","added":"T","boot":"%s"}' % ("b" * 65), {"timeAdded": "T"}, "ours", ""),
         ('{"effect":"NoExecute","added":"T","boot":"b1"}', {"timeAdded": "other"}, "other", ""),
         ('{"effect":"NoExecute","added":"T"}', {}, "other", ""),
@@ -141,7 +141,7 @@ def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ord
     ],
 )
 def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str, boot: str) -> None:
-    """Ours is the one that the note names, by its time; only that is taken away. Its boot is told."""
+    """Ours is the taint in the note, by its time; only that one is removed, and its boot reported."""
     taints = [] if taint is None else [{"key": OUT_OF_SERVICE, "effect": "NoExecute", **taint}]
     found = node_object(spec={"taints": taints})
     found["metadata"]["annotations"] = {NOTE_ANNOTATION: note} if note else {}
@@ -176,7 +176,7 @@ def written(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("ending", get_args(BootEnding))
 @pytest.mark.parametrize("why", get_args(BootEndReason))
 def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) -> None:
-    """Every word of it, and the same bytes whatever is not known."""
+    """The reader accepts each field that the daemon writes, and unknown values as the same bytes."""
     told = saying(msgspec.json.encode(written(ending=ending, why=why)).decode()).last_boot
     assert told == outage_events.LastBootStated(
         boot_id=BOOTS[0],
@@ -216,7 +216,7 @@ def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) 
     ],
 )
 def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
-    """Not half of it: nobody waits for it, and all of it goes on record."""
+    """No partial reading: no actor waits for it, and the record shows all of it."""
     assert saying(msgspec.json.encode(written()).decode()).last_boot is not None
     assert saying(msgspec.json.encode(written() | fields).decode()).last_boot is None
 
@@ -236,7 +236,7 @@ class Nobody:
 
 @asynccontextmanager
 async def watching(clock: MockClock) -> AsyncIterator[tuple[ClusterView, Outbox]]:
-    """An edge over a view that the test fills, with node and lease in it."""
+    """An edge over a view with node and lease."""
     view, box = ClusterView(), Outbox()
     view.nodes.replace([NODE], "1")
     view.leases.replace([LEASE], "1")
@@ -252,14 +252,14 @@ def missed(box: Outbox) -> list[tuple[float, str]]:
 
 
 async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
-    """A kubelet renews every ten seconds; again only after it was heard once more."""
+    """A kubelet renews every ten seconds. The next report needs a renewal in between."""
     async with watching(autojump_clock) as (view, box):
         await trio.sleep(11.4)
         assert missed(box) == []
         await trio.sleep(100)
         assert missed(box) == [(11.5, "l1")]
         view.leases.put(LEASE._replace(version="2", mark="l2"))
-        # Another version with the same mark is no renewal.
+        # A new version with the same mark is no renewal.
         await trio.sleep(10)
         view.leases.put(LEASE._replace(version="3", mark="l2"))
         await trio.sleep(100)
@@ -273,7 +273,7 @@ async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
 
 
 async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClock) -> None:
-    """While the watch of the leases is broken no time counts, and then it counts anew."""
+    """While the lease watch is broken no silence counts; afterwards it starts anew."""
     async with watching(autojump_clock) as (view, box):
         await trio.sleep(11)
         view.sees(float("inf"))
@@ -287,7 +287,7 @@ async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClo
 
 
 async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -> None:
-    """There is nothing that it could have renewed."""
+    """It has nothing to renew."""
     async with watching(autojump_clock) as (view, box):
         view.leases.remove(LEASE._replace(version="2"))
         await trio.sleep(3600)
@@ -295,9 +295,7 @@ async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -
 
 
 async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
-    """Older states never follow newer ones. The view knows when it sees renewals; the operator is told
-    once.
-    """
+    """Older states never follow newer ones. The operator gets one message about renewals."""
     server, told = Server(), list[str]()
     view = ClusterView(lambda level, line: told.append(line))
     server.put(NODES_PATH, node_object())

@@ -1,4 +1,4 @@
-"""The note on the Node, as functions: whatever a node was like, what we change is taken back to the byte."""
+"""The note on the Node, as functions: our changes are reverted to the byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebbtide.actors.edges.kubernetes import node_writes as memory
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
 
 KINDS = ("DrainInProgress", "GracefulNodeShutdownInProgress", "Drained")
-#: All that there may be, to choose from: one draw for each, which a busy machine makes in time.
+#: A fixed choice: one draw each, fast enough on a busy machine.
 TAINTS = st.lists(
     st.sampled_from(
         [{"key": key, "effect": effect} for key in "abc" for effect in ("NoSchedule", "NoExecute")]
@@ -54,7 +54,7 @@ def view(node: JsonObject) -> ApiNode:
 
 
 def patched(node: JsonObject, patch: JsonObject | None) -> JsonObject:
-    """The API server's part: a merge, where conditions merge by type, and null removes."""
+    """The API server's merge: conditions by type; null removes."""
     made: Any = copy.deepcopy(node)
     for name, value in (patch or {}).items():
         for key, change in value.items():
@@ -102,7 +102,7 @@ def sorted_conditions(node: JsonObject) -> JsonObject:
 
 @given(NODES, SHOWN, st.booleans())
 def test_taken_back(node: JsonObject, shown: list[list[str]], taint: bool) -> None:
-    """However often and with whatever conditions a node was shown, taken back it is as it was."""
+    """After any number of announcements, a restore gives the original."""
     now = node
     for kinds in shown:
         now = down(now, kinds, taint=taint)
@@ -113,7 +113,7 @@ def test_taken_back(node: JsonObject, shown: list[list[str]], taint: bool) -> No
 
 @given(NODES, SHOWN)
 def test_said_twice(node: JsonObject, shown: list[list[str]]) -> None:
-    """What stands already is not written again, and what is taken back is not taken back again."""
+    """Repeated writes and repeated restores are no-ops."""
     now = down(node, shown[0])
     assert memory.cordon_patch(view(now), taint=True) is None
     assert memory.conditions_patch(view(now), tuple(shown[0]), None) is None
@@ -126,7 +126,7 @@ def test_said_twice(node: JsonObject, shown: list[list[str]]) -> None:
 def test_others_in_between(
     node: JsonObject, shown: list[list[str]], theirs: list[JsonObject], cut: bool
 ) -> None:
-    """What others add between our two writes is theirs, also when we crash half way."""
+    """Others' changes between our writes stay, also after a crash half way."""
     now = patched(node, memory.cordon_patch(view(node), taint=True))
     if not cut:
         now = patched(now, memory.conditions_patch(view(now), tuple(shown[0]), None))
@@ -139,7 +139,7 @@ def test_others_in_between(
 
 @given(NODES)
 def test_lost_note(node: JsonObject) -> None:
-    """Where somebody has removed the note, what stands there of ours is ours again once it is said again."""
+    """Without the note, our next write adopts our own marks."""
     now = down(node, list(KINDS))
     ours = memory.read_note(view(now)).conditions
     del now["metadata"]["annotations"][memory.CHANGED_ANNOTATION]
@@ -150,7 +150,7 @@ def test_lost_note(node: JsonObject) -> None:
 
 @given(NODES, st.sampled_from(["", "{", "[]", '{"taint": 3}', '{"conditions": {"A": 1}}', '{"future": 1}']))
 def test_spoilt_note(node: JsonObject, text: str) -> None:
-    """A note that somebody has spoilt, or that a newer version wrote, keeps nobody from writing."""
+    """A spoilt note, or a newer version's, blocks no write."""
     node["metadata"]["annotations"][memory.CHANGED_ANNOTATION] = text
     now = down(node, list(KINDS))
     assert memory.is_tainted(view(now))

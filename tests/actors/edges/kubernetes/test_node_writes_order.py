@@ -1,4 +1,4 @@
-"""The Node is at the end as was said last, though a request that was sent cannot be called back."""
+"""The Node ends in the last ordered state, although a sent request cannot be recalled."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ CERTIFIED = PublishCertificate(key="certified", safe=True)
 
 
 class Server:
-    """One Node. A write that has arrived is carried out ``late_seconds`` later, whoever still listens."""
+    """One Node. A write takes effect ``late_seconds`` after its arrival, even without its client."""
 
     def __init__(self, work: trio.Nursery, late_seconds: float = 0.0) -> None:
         self.node: dict[str, Any] = {"annotations": {}, "unschedulable": None, "conditions": {}}
         self.version, self.late_seconds = 1, late_seconds
         self._work = work
-        #: Answered before anything is looked at, one a write.
+        #: Answers before any write, one each.
         self.refusals: list[Answer] = []
-        #: Bodies of the writes that were carried out.
+        #: Bodies of the executed writes.
         self.taken: list[Any] = []
 
     async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
@@ -91,7 +91,7 @@ class Server:
 async def test_taken_back_is_taken_back(
     orders: tuple[Order, ...], after_seconds: float, late_seconds: float, autojump_clock: MockClock
 ) -> None:
-    """However late the server carries out what a shutdown has sent: a cancel leaves the Node untouched."""
+    """However late the server executes the shutdown's writes, a cancel leaves the Node untouched."""
     async with trio.open_nursery() as nursery:
         server = Server(nursery, late_seconds)
         hand = Hand(server, link=lambda: ("4a", "4b"))
@@ -106,7 +106,7 @@ async def test_taken_back_is_taken_back(
 
 
 async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) -> None:
-    """One that waits to be sent again is given up at once, and never sent after what takes it away."""
+    """A retry that waits is dropped at once, and never follows its revocation."""
     async with trio.open_nursery() as nursery:
         server = Server(nursery)
         server.refusals = [status(429, "later", 1.0)]
@@ -151,7 +151,7 @@ CUT_SAID = {
 
 
 async def test_the_last_boots_end_stays_beside_all_else(autojump_clock: MockClock) -> None:
-    """Announcements and certificates come and go; said twice it is written once; a later one replaces it."""
+    """Other writes keep it. Repeated, it is one write; a later one replaces it."""
     async with trio.open_nursery() as nursery:
         server = Server(nursery)
         hand = Hand(server, link=lambda: ("4a", "4b"))

@@ -1,4 +1,4 @@
-"""``ebbtide outage declare`` on a real API server: what it writes, and of whom it writes nothing."""
+"""``ebbtide outage declare`` on a real API server: the statements it writes and refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.node.bed import Bed
 pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-person"
-#: What a person needs, and nothing else.
+#: The minimal rights of a person.
 NODE_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
 LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
 #: A renewal of such a lease is missed after 1.15 s.
@@ -38,7 +38,6 @@ async def rights(api_bed: Bed) -> Path:
 
 @pytest.fixture
 async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
-    """Of a node that is not heard of."""
     made = Kubelet(api_bed, "worker")
     await made.register()
     await api_bed.api.patch(made.lease_path, {"spec": {"leaseDurationSeconds": LEASE_SECONDS}})
@@ -69,7 +68,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
         0,
         "declared: worker is off, says ann; 'ebbtide outage status worker' shows what follows\n",
     )
-    # What it is about was said before.
+    # The command has printed the node's state.
     for each in (kubelet.uid, "boot-1", mark, "Unknown", "2 h"):
         assert each in ran.err
     said = json.loads((await kubelet.annotations())[DECLARED_ANNOTATION])
@@ -83,7 +82,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
 
 
 async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
-    """Ready, or its lease is renewed between two readings: nothing is written."""
+    """Ready, or renewed between two readings: nothing is written."""
     await kubelet.report()
     ran = await declare(rights, "--off", "--by", "ann", "--yes")
     assert (ran.code, ran.out) == (2, "")
@@ -105,7 +104,7 @@ async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
 
 
 async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
-    """Made anew between the look and the write: the statement is not about it."""
+    """Recreated between look and write: the statement does not apply."""
     async with linked(rights) as link:
         cluster = Cluster(link)
         seen = await declaration.read_node(cluster, "worker")

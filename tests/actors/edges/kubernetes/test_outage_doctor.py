@@ -1,4 +1,4 @@
-"""``ebbtide outage doctor`` on a real API server, with the roles that are shipped and a real source."""
+"""``ebbtide outage doctor`` on a real API server, with the shipped roles and a real source."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 @pytest.fixture
 async def account(api_bed: Bed) -> AsyncIterator[None]:
-    """All that is applied but the pods. The namespace stays: nobody here would end it."""
+    """All shipped objects but the pods. The namespace stays: no controller here would delete it."""
     objects = [
         each for each in rendered("outage") if each["kind"] not in ("Deployment", "PodDisruptionBudget")
     ]
@@ -57,10 +57,10 @@ async def account(api_bed: Bed) -> AsyncIterator[None]:
         try:
             await api_bed.api.post(place(each), each)
         except Refused:
-            # Of an earlier test. Whatever else is there already is not what is shipped.
+            # Leftovers of an earlier test. Other existing objects are not shipped ones.
             if each["kind"] != "Namespace":
                 raise
-    # What the authorizer goes by follows what is stored, a moment later.
+    # The authorizer follows the store a moment later.
     with trio.fail_after(PATIENCE_SECONDS):
         while "rights" in await found(api_bed):
             pass
@@ -116,7 +116,7 @@ async def test_what_is_missing(
         await api.post(f"{STORAGE}/csidrivers", {"metadata": driver, "spec": {"attachRequired": True}})
         on_node = {"drivers": [{**driver, "nodeID": "worker"}]}
         await api.post(f"{STORAGE}/csinodes", {"metadata": {"name": "worker"}, "spec": on_node})
-        # The authorizer and the lists behind it follow within some time.
+        # The authorizer and the lists follow a moment later.
         with trio.fail_after(20):
             while "rights" not in (codes := await found(api_bed, "--config", config)):
                 pass

@@ -1,4 +1,4 @@
-"""``ebbtide outage run`` as a process: two replicas of it, a person's word, and the way back."""
+"""``ebbtide outage run`` as a process: two replicas, a declaration, and the way back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pools:
 
 @pytest.fixture
 async def rights(api_bed: Bed) -> Path:
-    # What an earlier test has left open, a leader of this one would go on with.
+    # A leader of this test would continue an earlier test's open outages.
     for each in (await api_bed.api.get(JOURNALS))["items"]:
         if each["metadata"]["name"].startswith(PREFIX):
             await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
@@ -55,7 +55,7 @@ async def rights(api_bed: Bed) -> Path:
 
 @asynccontextmanager
 async def replica(rights: Path, folder: Path, name: str, more: str = "") -> AsyncIterator[trio.Process]:
-    """Killed at the end of the block, if it is still there. ``more``: of its configuration."""
+    """Killed at the end of the block. ``more``: extra configuration."""
     configuration = folder / "outage.yaml"
     configuration.write_text(CONFIGURATION + more)
     argv = [
@@ -85,7 +85,7 @@ async def holder(bed: Bed) -> str:
 
 
 async def declare(kubelet: Kubelet) -> None:
-    """That it is off: of this boot, as of its last heartbeat."""
+    """Declare this boot off, as of its last heartbeat."""
     lease = await kubelet.bed.api.get(kubelet.lease_path)
     said = {"uid": kubelet.uid, "boot": "boot-1", "mark": lease["spec"]["renewTime"], "by": "somebody"}
     note = {DECLARED_ANNOTATION: json.dumps(said)}
@@ -100,7 +100,7 @@ async def tainted(kubelet: Kubelet, count: int) -> None:
 
 
 async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """A stopped leader's taint is taken back by the other one. The stopped one notices when it goes on."""
+    """The other replica removes a stopped leader's taint. The stopped one notices after it resumes."""
     kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
     await kubelet.register()
     await others.register()
@@ -139,17 +139,17 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
 
 
 async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """A controller runs, and a person declares, lists and looks: what it does is what they are told."""
+    """A person declares, lists and inspects; the output shows the controller's actions."""
     kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
     await kubelet.register()
     await others.register()
-    # It is not missed in all this time.
+    # No renewal is missed in this time.
     await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
     renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
     await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
 
     async def ask(*arguments: str) -> Ran:
-        # As the administrator: which rights are enough, other tests say.
+        # As administrator: other tests prove the minimal rights.
         words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
         return await trio.to_thread.run_sync(partial(ebbtide, *words))
 

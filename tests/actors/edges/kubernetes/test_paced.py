@@ -1,4 +1,4 @@
-"""Our own rate, in virtual time: never more than it, urgent ones first, and nobody waits for ever."""
+"""Our own rate limit in virtual time: never exceeded, urgent calls first, no starvation."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def server() -> Scripted:
 
 
 def test_ten_seconds_have_no_more_than_is_promised() -> None:
-    """Twenty a second, and what goes at once after a calm is of them."""
+    """Twenty a second, including the burst after a calm."""
     assert BURST + 10 * REQUESTS_PER_SECOND <= 10 * 20
 
 
 def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
-    """In no time more than the burst, and the rate."""
+    """Never more than burst plus rate."""
     for first in range(len(at_seconds)):
         for last in range(first, len(at_seconds)):
             seconds = at_seconds[last] - at_seconds[first]
@@ -63,13 +63,13 @@ def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
     ],
 )
 def test_what_is_urgent(method: str, path: str, rank: int) -> None:
-    """What stands between a permit and its taint, then journals, then the rest."""
+    """Calls between a permit and its taint, then journals, then the rest."""
     assert rank_of(method, path) == rank
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_laws(seed: int, autojump_clock: MockClock) -> None:
-    """Never faster than the rate. Each call waits at most four times for those before it."""
+    """Each call waits at most four times as long as the calls before it."""
     draws = Draws(seed)
     asked = server()
     paced = PacedCaller(asked)

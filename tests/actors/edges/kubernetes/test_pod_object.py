@@ -1,4 +1,4 @@
-"""What is kept of a pod object: every field by its rule, and nothing else of whatever the object holds."""
+"""The stored fields of a pod object, each by its rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_spec(**spec: Any) -> KnownPod:
 
 @given(objects.pods)
 def test_any_pod(pod: dict[str, Any]) -> None:
-    """Every pod has its projection, and what it says of the pod is what the object says."""
+    """Each pod has a projection that agrees with the object."""
     found = seen(**pod)
     spec = pod["spec"]
     assert (found.api_uid, found.name, found.namespace) == tuple(
@@ -43,13 +43,13 @@ def test_any_pod(pod: dict[str, Any]) -> None:
 
 @given(objects.pods)
 def test_it_is_kept_as_it_is(pod: dict[str, Any]) -> None:
-    """What the cache writes of a pod it reads back the same."""
+    """The cache reads back the pod that it wrote."""
     found = seen(**pod)
     assert msgspec.json.decode(msgspec.json.encode(found), type=KnownPod) == found
 
 
 def test_nothing_secret() -> None:
-    """Neither an environment nor an annotation nor an image is kept."""
+    """No environment, annotation or image is stored."""
     pod = {
         "metadata": {"name": "a", "uid": "u", "annotations": {"note": "SECRET"}, "labels": {"x": "SECRET"}},
         "spec": {"containers": [{"name": "c", "image": "SECRET", "env": [{"name": "A", "value": "SECRET"}]}]},
@@ -79,7 +79,7 @@ def mirror(name: str = "etcd-node-1", owner: dict[str, Any] = OF_NODE, **annotat
     ],
 )
 def test_a_mirror_that_no_kubelet_has_made(found: KnownPod) -> None:
-    """It speaks for itself alone; and no kubelet runs it, whatever it is."""
+    """A mirror without a kubelet describes only itself, and no kubelet runs it."""
     assert (found.uid, found.static) == ("api", True)
 
 
@@ -95,7 +95,7 @@ def test_a_mirror_that_no_kubelet_has_made(found: KnownPod) -> None:
     ],
 )
 def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon: bool) -> None:
-    """The owner is the workload that people know; only the controlling one counts."""
+    """The owner is the top workload; only controlling owners count."""
     owners = [{"kind": "Other", "name": "x"}, {"kind": kind, "name": name, "controller": True}]
     found = seen(metadata={"labels": labels, "ownerReferences": owners}, spec={})
     assert (found.owner, found.daemon) == (owner, daemon)
@@ -112,7 +112,7 @@ def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon
     ],
 )
 def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
-    """Whether a pod tolerates whatever NoSchedule taint there is."""
+    """Whether a pod tolerates any NoSchedule taint."""
     assert of_spec(tolerations=[toleration]).tolerates_all is all_of_them
 
 
@@ -128,7 +128,7 @@ def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
     ],
 )
 def test_volumes(kind: str, concerns_others: bool) -> None:
-    """Whether another node may wait for the unmount of a volume."""
+    """Whether another node may wait for this volume's unmount."""
     assert of_spec(volumes=[{"name": "v", kind: {}}]).volumes is concerns_others
 
 
@@ -142,12 +142,12 @@ def test_volumes(kind: str, concerns_others: bool) -> None:
     ],
 )
 def test_classes(spec: dict[str, Any], number: int | None) -> None:
-    """The number counts; without one, the classes that every cluster has are known."""
+    """The number counts; without one, the system classes have their known values."""
     assert of_spec(**spec).priority == number
 
 
 def test_what_runs() -> None:
-    """A container, or an init container, that runs is known by the runtime's id of it; no other is."""
+    """Running containers and init containers, by runtime ID."""
     runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
     found = seen(
         metadata={"name": "a", "uid": "u"},
@@ -170,7 +170,7 @@ def test_what_runs() -> None:
 
 
 def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
-    """A FIFO, merges by the ten thousand, no text: passed over, and the others are read."""
+    """A FIFO, a merge bomb and binary data are skipped; the other manifests are read."""
     os.mkfifo(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(merge_keys(40_000))
     (tmp_path / "c.yaml").write_bytes(b"\xff")

@@ -1,4 +1,4 @@
-"""What pods were when their last status was due, kept on disk by several reports at a time."""
+"""Pods at their last status, stored on disk by concurrent reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def is_kept(folder: Path, *uids: str) -> bool:
 
 
 async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shared threads stay free. Once the disk is back, the next report keeps all."""
+    """The shared threads stay free. After the disk recovers, the next report stores all."""
     free = threading.Event()
 
     def slow(*arguments: Any, **more: Any) -> None:
@@ -47,7 +47,7 @@ async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.01))
     made = LateStatuses(tmp_path, lambda level, line: None)
     uids = [f"u{number}" for number in range(20)]
-    # Once the file has been read: on a busy machine that takes longer than a report waits.
+    # Wait for the first read: on a busy machine it outlasts a report's wait.
     await made.known()
     try:
         for uid in uids:
@@ -71,7 +71,7 @@ def known(uid: str, phase: str = "Running") -> KnownPod:
 
 
 def behave(asked: Asked) -> tuple[float, Answer]:
-    """Half a second for each call, in which the other order begins."""
+    """Half a second for each call; the other order begins meanwhile."""
     found = {"metadata": {"uid": "api-a", "resourceVersion": "1"}, "status": {"phase": "Running"}}
     return 0.5, Answer(200, json.dumps(found).encode())
 
@@ -81,7 +81,7 @@ def refuse(asked: Asked) -> tuple[float, Answer]:
 
 
 def withdrawn(server: Scripted) -> list[str]:
-    """The pods of which only the conditions were written."""
+    """Pods with only their conditions written."""
     return [
         asked.path.split("/")[-2]
         for asked in server.asked
@@ -90,7 +90,7 @@ def withdrawn(server: Scripted) -> list[str]:
 
 
 async def test_one_that_gets_its_final_status(autojump_clock: MockClock) -> None:
-    """From the beginning of its delivery on, and after it; the others are withdrawn."""
+    """From the start of its delivery on it keeps that status; the others are withdrawn."""
     server = Scripted(behave)
     hand = Hand(server, [known("a"), known("b")])
     async with trio.open_nursery() as nursery:

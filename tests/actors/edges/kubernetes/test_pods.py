@@ -1,4 +1,4 @@
-"""What is known of the pods without the API server: the store, its cache on disk, and static manifests."""
+"""Pods without the API server: the store, its disk cache, and static manifests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mirror(uid: str, api_uid: str, **fields: Any) -> KnownPod:
 
 
 def test_a_pod_goes_before_who_claims_to_mirror_it() -> None:
-    """Whichever came first, in a list or one by one, and in the cache: a pod's UID is its own."""
+    """A pod's UID is its own, whatever claims it, in any order, in lists and in the cache."""
     real, claim = pod("web", api_uid="web", grace_seconds=300), mirror("web", "claim", grace_seconds=1)
     for shown in ([real, claim], [claim, real]):
         store = PodStore()
@@ -60,7 +60,7 @@ def test_a_pod_goes_before_who_claims_to_mirror_it() -> None:
 
 
 def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
-    """Its containers' exit codes, of the last state of the object; of who only claims to be the pod, none."""
+    """Exit codes of the object's last state; none from a false mirror."""
     store = PodStore()
     real, claim = pod("web", api_uid="web"), mirror("web", "claim")
     store.replace([real, claim], "5")
@@ -75,7 +75,7 @@ def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
 
 
 def test_of_two_mirrors_the_kubelets() -> None:
-    """Who may create pods may not write their status: that is the kubelet's."""
+    """A pod creator cannot write statuses: only the kubelet can."""
     true, claim = mirror("hash", "true", phase="Running"), mirror("hash", "claim", phase="Pending")
     for shown in ([true, claim], [claim, true]):
         store = PodStore()
@@ -84,7 +84,7 @@ def test_of_two_mirrors_the_kubelets() -> None:
 
 
 def test_a_static_pods_name_is_a_mirrors() -> None:
-    """What only has the name of a static pod says nothing of it, and its manifest does."""
+    """A static pod's name alone proves nothing; the manifest counts."""
     store = PodStore()
     manifest = pod("", name="api-node-1", api_uid="", static=True)
     store.set_manifests([manifest])
@@ -106,7 +106,7 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def followed(cache: PodCache, store: PodStore) -> AsyncIterator[None]:
-    """For the time of the block; at its end what has changed is written."""
+    """Runs the store; at the end it writes the changes."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cache.follow, store)
         await trio.testing.wait_all_tasks_blocked()
@@ -115,7 +115,7 @@ async def followed(cache: PodCache, store: PodStore) -> AsyncIterator[None]:
 
 
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    """What the watch knew is read back by the next daemon of this node, and by no other."""
+    """The next daemon of this node reads the cache; a daemon of another node does not."""
     store = PodStore()
     one = pod("one", priority=5, ended={"main": 3}, sidecars=("s",))
     async with followed(PodCache(tmp_path, NODE, silent), store):
@@ -126,7 +126,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_refuses(tmp_path: Path) -> None:
-    """A cache that cannot be written is said once, and nothing else is the worse for it."""
+    """One message; no other effect."""
     (tmp_path / "file").write_text("")
     told: list[str] = []
     store = PodStore()
@@ -167,7 +167,7 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [b"", b"{", b"\xff\xfe", b'{"version":2,"node":"node-1","pods":[]}', b'{"version":1}', b"[" * 9000],
 )
 def test_a_file_of_no_use(tmp_path: Path, content: bytes) -> None:
-    """A cache that cannot be read is none."""
+    """An unreadable cache is ignored."""
     (tmp_path / "pods.json").write_bytes(content)
     assert PodCache(tmp_path, NODE, silent).load() == []
 
@@ -191,7 +191,7 @@ spec:
 
 
 def test_manifests(tmp_path: Path) -> None:
-    """Static pods are named as their mirrors are and have their class's priority; the rest is passed over."""
+    """Static pods get their mirrors' names and their class's priority; other files are skipped."""
     (tmp_path / "etcd.yaml").write_text(MANIFEST)
     (tmp_path / "plain.json").write_text(json.dumps({"metadata": {"name": "plain"}, "spec": {"priority": 3}}))
     (tmp_path / ".hidden.yaml").write_text(MANIFEST)
@@ -212,7 +212,7 @@ def test_manifests(tmp_path: Path) -> None:
 
 
 async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a kubeconfig, and in no pod, manifests and the cache answer, and orders fail at once."""
+    """Without an API, manifests and the cache answer; orders fail at once."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     store = PodStore()
     async with followed(PodCache(tmp_path, NODE, silent), store):
@@ -231,7 +231,7 @@ async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
-    """An order of a shutdown that runs already wakes the edge, and waits for it no longer than it may."""
+    """An order of a running shutdown wakes the edge and waits no longer than allowed."""
     path = tmp_path / "kubeconfig"
     path.write_text("{")
     from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
@@ -251,7 +251,7 @@ async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
 
 
 async def test_what_may_still_come(tmp_path: Path) -> None:
-    """A first list and the manifests are expected until they have come."""
+    """Wait for the first list and the manifests."""
     store = PodStore()
     store.restore([pod("one", priority=4)])
     assert store.untold == caching.NOT_LISTED_YET
@@ -268,7 +268,7 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
 
 
 def test_light() -> None:
-    """The light part imports neither client nor asyncio nor YAML; the client is loaded without its models."""
+    """The light part loads neither client nor asyncio nor YAML; the client loads without its models."""
     script = """
 import sys
 import ebbtide.actors.edges.kubernetes.api_edge

@@ -1,4 +1,4 @@
-"""A journal of outages that lies in a real API server, read by the verbs of the command line."""
+"""The CLI reads a journal of outages from a real API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITING = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "c
 
 
 async def stored(bed: Bed, namespace: str) -> Path:
-    """The golden outage, written as a leader writes it; the kubeconfig of who may only list."""
+    """The golden outage, written as by a leader; a kubeconfig with only the right to list."""
     writer = await granted(bed, namespace, WRITING)
     async with linked(writer) as link:
         storage = ConfigMapStorage(link, namespace, UID, "leader", node="node-1")
@@ -49,7 +49,7 @@ async def asked(kubeconfig: Path, *words: str) -> subprocess.CompletedProcess[by
 
 
 async def test_every_reading_verb_takes_it(api_bed: Bed, tmp_path: Path) -> None:
-    """By the Node's name and by its UID, with the right to list alone; what is read is what was written."""
+    """By the Node's name and UID, with only the right to list."""
     kubeconfig = await stored(api_bed, "stored-verbs")
     here, by_uid = "configmaps:stored-verbs/node-1", f"configmaps:stored-verbs/{UID}"
     listed = await asked(kubeconfig, "journal", "ls", "-o", "json", "--journal", here)
@@ -69,7 +69,7 @@ async def test_every_reading_verb_takes_it(api_bed: Bed, tmp_path: Path) -> None
     assert made.returncode == 0, made.stderr
     verified = await asked(kubeconfig, "replay", "verify", "--journal", str(packed))
     assert verified.returncode == 0, verified.stderr
-    # The last step is stored, so its span is in the trace, though no frame says that it is durable.
+    # The last step is stored, so the trace has its span, though no frame shows it as durable.
     trace = await asked(kubeconfig, "export", "otlp-json", "--journal", here)
     names = [span["name"] for span in json.loads(trace.stdout)["resourceSpans"][0]["scopeSpans"][0]["spans"]]
     assert names.count("outage") == 1

@@ -1,4 +1,4 @@
-"""Lines of a watch, and a watch whose server sends anything, in virtual time: whatever comes, it goes on."""
+"""Watch lines, and a watch on an arbitrary server, in virtual time: it always continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stream_of(pieces: list[bytes], code: int = 200) -> LineStream:
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"-"))), st.data())
 def test_lines(lines: list[bytes], data: st.DataObject) -> None:
-    """However the bytes are cut into pieces, the lines are the same; what is left at the end is none."""
+    """The split into pieces does not change the lines; an unfinished line is dropped."""
     whole = b"".join(line + b"\n" for line in lines) + b"torn"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if a < b]
@@ -59,14 +59,14 @@ def test_lines(lines: list[bytes], data: st.DataObject) -> None:
 
 
 async def test_a_line_without_end() -> None:
-    """A line that is longer than any object is given up, not collected."""
+    """A line longer than any object is dropped."""
     piece = b"x" * (1024 * 1024)
     with pytest.raises(Unanswered, match="a line of more than"):
         await stream_of([piece] * (LINE_BYTES_MAX // len(piece) + 2)).line(1.0)
 
 
 class Server:
-    """Answers a list with these pods, and each watch with the next stream. ``bodies`` come before that."""
+    """Lists these pods; each watch gets the next stream. ``bodies`` come first."""
 
     def __init__(
         self, pods: list[dict[str, Any]], *watches: list[bytes], bodies: tuple[tuple[int, bytes], ...] = ()
@@ -99,7 +99,7 @@ async def _forever() -> bytes:
 
 
 async def watched(server: Server, clock: MockClock) -> tuple[PodStore, Outbox]:
-    """What is known after an hour."""
+    """The known pods after an hour."""
     store, outbox = PodStore(), Outbox()
     health = ApiHealth(server, "node-1", outbox, PodStore())
     with trio.CancelScope(deadline=clock.current_time() + HOUR):
@@ -112,9 +112,7 @@ def pod(uid: str, version: str = "10") -> dict[str, Any]:
 
 
 async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
-    """A silent server is asked whether it is there, and is on record as away once. Any answer takes that
-    back.
-    """
+    """A silent server is probed and reported once as away. Any answer ends that."""
     takes_seconds = 0.0
     server, outbox = Scripted(lambda asked: (takes_seconds, Answer(200, b"{}"))), Outbox()
     health = ApiHealth(server, "node-1", outbox, PodStore())
@@ -158,7 +156,7 @@ bodies = st.tuples(st.sampled_from([200, 201, 403, 410, 429, 500]), lines)
     st.lists(bodies, max_size=3).map(tuple),
 )
 def test_anything(watches: list[list[bytes]], said: tuple[tuple[int, bytes], ...]) -> None:
-    """Whatever the server says, the watch never raises, and ends with a server that is well."""
+    """The watch never raises, and recovers with the server."""
     clock = MockClock(autojump_threshold=0)
     server = Server([pod("a")], *watches, bodies=said)
     _, outbox = trio.run(watched, server, clock, clock=clock)

@@ -1,4 +1,4 @@
-"""What hangs on nodes, in virtual time and against a server in memory: what is kept, and what is told."""
+"""Workloads on nodes, in virtual time on a server in memory: stored and reported fields."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def seen_attachment(made: Object) -> AttachmentView:
     ],
 )
 def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -> None:
-    """As the taint eviction controller matches them; for a time only is no toleration."""
+    """As the taint eviction controller matches; a limited toleration does not count."""
     assert seen(pod("a", "worker", spec=spec)).tolerates == effects
 
 
@@ -101,9 +101,9 @@ def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -
         ),
         ({"status": {"phase": "Succeeded"}}, {"over": True, "ended": True, "ready": True}),
         ({"status": {"phase": "Failed"}}, {"over": True, "ended": True, "ready": False}),
-        # Its owner wants the name again, and deletes it for that.
+        # Its owner deletes it to reuse the name.
         ({"status": {"phase": "Succeeded"}, "owner": "StatefulSet/db"}, {"over": False, "ended": True}),
-        # Marked by the pod collector, and on its way out.
+        # Marked by the pod collector, and being deleted.
         ({"status": {"phase": "Failed"}, "meta": DELETED}, {"over": False, "terminating": True}),
         ({"status": ready()}, {"ready": True, "waiting": ""}),
         ({"status": ready(), "meta": DELETED}, {"ready": False, "waiting": "Terminating"}),
@@ -148,7 +148,7 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> Object:
     ],
 )
 def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
-    """In words that we know, and no others."""
+    """Known reasons only."""
     assert seen(pod("a", status=status)).waiting == words
 
 
@@ -190,7 +190,7 @@ def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
     ],
 )
 def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool) -> None:
-    """A driver's own text is never kept, its code is."""
+    """A driver's text is never stored, its code is."""
     found = seen_attachment(made)
     assert (found.error, found.unheard) == (error, unheard)
     assert (found.name, found.node, found.volume, found.driver) == ("a", "worker", "pv-a", "csi.example.test")
@@ -209,7 +209,7 @@ def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool
     ],
 )
 def test_what_is_kept_of_a_volume(made: Object, claim: str, unique_name: str) -> None:
-    """A claim only while it is bound: an old one may be another's by now."""
+    """Only bound claims: an old claim may belong to another volume."""
     found = project_volume(msgspec.convert(made, VolumeObject))
     assert (found.name, found.claim, found.unique_name) == ("v", claim, unique_name)
 
@@ -218,7 +218,7 @@ def test_what_is_kept_of_a_volume(made: Object, claim: str, unique_name: str) ->
 
 
 class Hand:
-    """An edge of the node ``worker`` over a view that a server fills, and what it said."""
+    """The edge of the node ``worker`` over a view that a server fills, and its facts."""
 
     def __init__(self, server: Server, view: WorkView, edge: WorkEdge) -> None:
         self.server, self.view, self.edge, self.outbox = server, view, edge, Outbox()
@@ -236,7 +236,7 @@ class Hand:
         return await self.said()
 
     async def said(self, seconds: float = 1.0) -> list[Fact]:
-        """What was said since the last call, once all has arrived."""
+        """New facts since the last call, after all events arrived."""
         await trio.sleep(seconds)
         before, self._said = self._said, len(self.outbox.facts)
         return self.outbox.facts[before:]
@@ -244,7 +244,6 @@ class Hand:
 
 @asynccontextmanager
 async def working(server: Server, **fields: Any) -> AsyncIterator[Hand]:
-    """Both run for the time of the block."""
     view = WorkView()
     hand = Hand(server, view, WorkEdge(view, "worker", **fields))
     async with trio.open_nursery() as nursery:
@@ -286,7 +285,7 @@ def elsewhere(
 
 
 async def test_the_list(autojump_clock: MockClock) -> None:
-    """Of this node only, without what is over; others of an owner that does not give the same name again."""
+    """This node's unfinished pods; others of an owner that does not reuse names."""
     server = Server()
     for made in (
         db(),
@@ -321,7 +320,7 @@ async def test_the_list(autojump_clock: MockClock) -> None:
 
 
 async def test_what_follows(autojump_clock: MockClock) -> None:
-    """Each change of what was listed, and of pods that came since; nothing of anybody else, nothing twice."""
+    """Changes of listed pods and of later pods: no other pods, no repeats."""
     server = Server()
     for made in (db(), web("web-a", "worker"), web("web-b", "other")):
         server.pod(made)
@@ -330,7 +329,7 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
         await hand.list()
         server.pod(db(meta={**DELETED, "labels": {"a": "b"}}))
         assert await hand.said() == [outage_events.LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
-        # What is not told has changed, was there before, is another node's, or came since the list.
+        # Unchanged, older, of another node, or created after the list.
         server.pod(db(meta={**DELETED, "labels": {"a": "c"}}))
         server.pod(web("web-b", "other", status=ready()))
         server.pod(pod("bare", "worker"))
@@ -356,7 +355,7 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
             elsewhere("web-new", "other", is_ready=True),
             outage_events.AttachmentGone(name="va"),
         ]
-        # A new one that goes again is not Ready any more, and is told of no further.
+        # A removed new pod is no longer Ready, and gets no further reports.
         server.remove(PODS_PATH, "uid-web-new")
         server.remove(PODS_PATH, "uid-web-b")
         assert await hand.said() == [elsewhere("web-new")]
@@ -369,7 +368,7 @@ def recorded(*events: Event) -> list[Record]:
 
 
 async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
-    """Then nothing is told until the next list; one that still waits for the API server never comes."""
+    """Silent until the next list; a waiting list is dropped."""
     server = Server()
     server.pod(db())
     server.attach(attachment("va", **DELETED))
@@ -407,14 +406,14 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
 
 
 class Told:
-    """What the facts of one edge come to."""
+    """The state from one edge's facts."""
 
     def __init__(self) -> None:
         self.lost: dict[str, outage_events.LostPod] = {}
         self.new: dict[str, outage_events.ElsewhereRead] = {}
         self.attachments: dict[str, outage_events.Attachment] = {}
         self.before: tuple[str, ...] = ()
-        #: The newest version that was told, by UID or name: here they are drawn into names of finalizers.
+        #: The newest reported version, by UID or name; tests encode the version in finalizer names.
         self.newest: dict[str, int] = {}
 
     def take(self, facts: list[Fact]) -> None:
@@ -448,7 +447,7 @@ OWNERS = ("", "StatefulSet/db", "ReplicaSet/web", "ReplicaSet/api", "DaemonSet/l
 
 
 class World:
-    """Pods and attachments that come, change and go, and watches that break."""
+    """Pods and attachments that come, change and go, and broken watches."""
 
     def __init__(self, seed: int) -> None:
         self.draws, self.server, self.number = Draws(seed), Server(), 0
@@ -498,7 +497,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojump_clock: MockClock) -> None:
-    """However watches break: nothing older after newer, nothing missed, nothing that was not listed."""
+    """With broken watches: no older state after a newer one, no missed and no unlisted object."""
     world, told = World(seed), Told()
     for _ in range(10):
         world.step()

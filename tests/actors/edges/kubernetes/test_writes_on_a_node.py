@@ -1,4 +1,4 @@
-"""What a shutdown writes, on a real API server beside a real kubelet: to its pods, and to its Node."""
+"""A shutdown's writes to pods and Node, on a real API server beside a real kubelet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def statuses(*made: Object, phase: str = "Failed", **fields: bool) -> DeliverSta
 
 @pytest.fixture
 async def alone(bed: Bed) -> AsyncIterator[Bed]:
-    """The kubelet stays away once the test has stopped it, until the test is over."""
+    """Keep the kubelet stopped until the test's end."""
     yield bed
     if f"kubelet-{NODE}" not in await bed.inside.do("alive"):
         await bed.start_kubelet(bed.members[NODE])
@@ -51,7 +51,7 @@ async def stop_kubelet(bed: Bed) -> None:
 
 
 async def test_removed(alone: Bed) -> None:
-    """Objects that are not to stay go at once; a static pod's mirror is not a kubelet's to lose."""
+    """Delete objects at once; a static pod's mirror stays the kubelet's."""
     (made,) = await running(alone, pod("one", NODE))
     async with static(alone, alone.members[NODE], pod("still")) as mirror:
         still = await alone.api.get(mirror)
@@ -65,7 +65,7 @@ async def test_removed(alone: Bed) -> None:
 
 
 async def undelivered(bed: Bed, folder: Path, order: DeliverStatuses) -> None:
-    """A shutdown with the whole edge, whose API server goes away once the watch has listed."""
+    """A shutdown with the whole edge; the API server stops after the first list."""
     async with wire(bed) as between:
         path = kubeconfig(folder / "before", bed, NODE_CLIENT, between.server)
         async with edge_running(path, folder) as rig:
@@ -77,7 +77,7 @@ async def undelivered(bed: Bed, folder: Path, order: DeliverStatuses) -> None:
 
 
 async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> Ending:
-    """The next boot, with the same state directory: its watch has listed before anything is delivered."""
+    """The next boot with the same state directory: its watch lists before any delivery."""
     path = kubeconfig(folder / "after", bed, NODE_CLIENT)
     async with edge_running(path, folder) as rig:
         await until(lambda: rig.edge.pods.version, "the first list")
@@ -88,7 +88,7 @@ async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> End
 
 @pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "changed"])
 async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> None:
-    """An unchanged pod gets its status of the boot before; a change in between prevents that."""
+    """An unchanged pod gets the earlier boot's status; a changed pod does not."""
     (made,) = await running(alone, pod("one", NODE))
     await stop_kubelet(alone)
     await undelivered(alone, tmp_path, statuses(made))
@@ -108,7 +108,7 @@ async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> 
 
 
 async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
-    """The final status, which the kubelet writes, still says why the pod went."""
+    """The kubelet's final status still has our reason."""
     held = pod("one", NODE)
     held["metadata"]["finalizers"] = ["example.com/hold"]
     (made,) = await running(bed, held)
@@ -126,7 +126,7 @@ async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
 
 PATH = f"/api/v1/nodes/{NODE}"
 CHANGED = "ebbtide.dev/changed"
-#: Set by the controller on every node that is unschedulable, and by the kubelet's own pressure; not ours.
+#: Set by the controller on unschedulable nodes and by the kubelet's own pressure.
 CONTROLLERS = "node.kubernetes.io/"
 DRAINING, GRACEFUL, DRAINED = "DrainInProgress", "GracefulNodeShutdownInProgress", "Drained"
 DOWN = AnnounceNode(
@@ -152,7 +152,7 @@ def annotation(node: Object, name: str) -> Any:
 
 
 async def clean(bed: Bed) -> None:
-    """A node that nobody has touched."""
+    """An untouched node."""
     annotations = {CHANGED: None}
     await bed.api.patch(
         PATH, {"metadata": {"annotations": annotations}, "spec": {"taints": None, "unschedulable": None}}
@@ -163,7 +163,7 @@ async def clean(bed: Bed) -> None:
 
 
 async def test_unready(bed: Bed) -> None:
-    """Ready=False has the reference's words while no kubelet is there; a kubelet that starts sets it back."""
+    """Ready=False has the reference's texts without a kubelet; a starting kubelet resets it."""
     await clean(bed)
     await bed.stop(f"kubelet-{NODE}")
     order = AnnounceNode(key="k", ready=False, reason="KubeletNotReady", message="node is shutting down")
@@ -178,7 +178,7 @@ async def test_unready(bed: Bed) -> None:
 
 
 async def test_node_identity(bed: Bed) -> None:
-    """A node's own identity may not taint itself: the rest is done, it is said once, and it is taken back."""
+    """The node identity may not taint itself: one message, the other writes happen, and all is reverted."""
     await clean(bed)
     async with writing(bed, client=NODE_CLIENT) as hand:
         ended = await hand.do(DOWN)

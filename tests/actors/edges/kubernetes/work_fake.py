@@ -1,4 +1,4 @@
-"""An API server in memory for watches: objects with versions, events, breaks, and places that it forgets."""
+"""An API server in memory for watches: versions, events, breaks, and forgotten places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATHS = (PODS_PATH, ATTACHMENTS_PATH, VOLUMES_PATH, NODES_PATH, LEASES_PATH)
 
 
 def pod(name: str, node: str = "", uid: str = "", **fields: Any) -> Object:
-    """``owner``: its controller as ``Kind/name``. ``meta``, ``spec``, ``status``: more of the object."""
+    """``owner``: its controller as ``Kind/name``. ``meta``, ``spec``, ``status``: more fields."""
     meta: Object = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"}
     if owner := fields.get("owner"):
         kind, _, called = owner.partition("/")
@@ -72,7 +72,7 @@ def csi(handle: str) -> Object:
 
 
 class Server:
-    """``objects`` by path and name. `cut` ends all watches; a place before ``forgotten`` is not known."""
+    """``objects`` by path and name. `cut` ends all watches; places before ``forgotten`` are gone."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {path: {} for path in PATHS}
@@ -106,7 +106,7 @@ class Server:
         self._wake()
 
     def forget(self) -> None:
-        """Every place until now: whoever goes on from one has to list again."""
+        """Forget every place: watchers must list again."""
         self.forgotten = self.version = self.version + 1
         self.cut()
 

@@ -1,4 +1,4 @@
-"""What controllers and drivers write beside an outage, and the rights that the watches need."""
+"""The writes of controllers and drivers during an outage, and the watches' rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.node.client import Object, Refused
 from tests.node.pods import PODS, pod
 
 SEEN = ["list", "watch"]
-#: What the watches need, and nothing else: kept by the tests that pass with it.
+#: The watches' minimal rights; the tests that pass with them keep them minimal.
 WORK_RULES = [
     {"apiGroups": [""], "resources": ["pods", "persistentvolumes"], "verbs": SEEN},
     {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": SEEN},
@@ -24,13 +24,13 @@ HOLD = "example.test/hold"
 
 
 class Hands:
-    """What controllers, kubelets and drivers write. ``made`` are the paths that go at the end."""
+    """Acts as controllers, kubelets and drivers. ``made``: paths to delete at the end."""
 
     def __init__(self, bed: Bed) -> None:
         self.bed, self.api, self.made = bed, bed.api, list[str]()
 
     async def pod(self, name: str, node: str = "", owner: str = "", **spec: Any) -> str:
-        """Held by a finalizer, so that it goes when a test says so; its UID."""
+        """A finalizer holds it until the test releases it; returns the UID."""
         body = pod(name, node, **spec)
         body["metadata"]["finalizers"] = [HOLD]
         if owner:
@@ -41,7 +41,7 @@ class Hands:
         return str((await self.api.post(PODS, body))["metadata"]["uid"])
 
     async def release(self, path: str) -> None:
-        """Nothing holds it any more, so that it goes."""
+        """Remove its finalizers."""
         await self.api.patch(path, {"metadata": {"finalizers": None}})
 
     async def volume(self, name: str, claim: str = "") -> None:

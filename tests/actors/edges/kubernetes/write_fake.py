@@ -1,4 +1,4 @@
-"""A caller in virtual time, for what no real server does on demand: exact delays, and answers in a row."""
+"""A scripted caller in virtual time: exact delays and answer sequences."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Asked(NamedTuple):
     traceparent: str
 
 
-#: What a server does with a call: an answer, after so many seconds; None: it never answers.
+#: An answer after some seconds; None: it never answers.
 Behaviour = Callable[[Asked], tuple[float, Answer] | None]
 
 
 class Scripted:
-    """Keeps what it was asked, and how many calls were under way at most."""
+    """Keeps the requests, and the peak of concurrent calls."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -69,7 +69,7 @@ def status(code: int, message: str = "", retry_after_seconds: float = 0.0) -> An
 
 
 def answers(*row: Answer | None, seconds: float = 0.01) -> Behaviour:
-    """These, one a call, and the last one for all that come after."""
+    """One answer per call; the last one repeats."""
     left = list(row)
 
     def behave(asked: Asked) -> tuple[float, Answer] | None:

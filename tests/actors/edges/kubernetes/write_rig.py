@@ -1,4 +1,4 @@
-"""What the tests of the writers share: `Writes` on a real API server, as whoever, in whatever weather."""
+"""The writers' test rig: `Writes` on a real API server, with any client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.node.client import Object
 from tests.node.identities import ADMIN, Client, kubelet
 
 NODE = "node-1"
-#: What the writers need, and nothing else: kept by the tests that pass with it.
+#: The writers' minimal rights; the tests that pass with them keep them minimal.
 RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
@@ -69,7 +69,7 @@ def known(made: Object, **fields: Any) -> KnownPod:
 
 
 class Hand:
-    """The writers, with a watch that knows these pods, and what they said beside their endings."""
+    """The writers, a watch that knows these pods, and their messages."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ async def writing(
     server: str = "",
     folder: Path | None = None,
 ) -> AsyncIterator[Hand]:
-    """As that client, with a watch that knows these pods."""
+    """The writers with this client and these pods."""
     kubeconfig = bed.secrets.kubeconfig(
         client, server or bed.server, f"write-{client.user.replace(':', '-')}"
     )
@@ -128,7 +128,7 @@ async def writing(
 
 
 async def account(bed: Bed) -> Client:
-    """A service account that may do what `RULES` say, and of that what the policies in ``deploy`` admit."""
+    """A service account with `RULES`, limited by the policies in ``deploy``."""
     named = {"metadata": {"name": ACCOUNT}}
     binding = {
         **named,
@@ -150,7 +150,7 @@ async def account(bed: Bed) -> Client:
 
 
 def _policies() -> list[Object]:
-    """Those in ``deploy``, about this account, and beside them where both are there."""
+    """The policies of ``deploy``, rewritten for this account."""
     text = json.dumps([each for each in rendered("rbac") if each["kind"].startswith("ValidatingAdmission")])
     text = text.replace("serviceaccount:ebbtide:ebbtide", f"serviceaccount:default:{ACCOUNT}")
     made: list[Object] = json.loads(re.sub(r"ebbtide-own-\w+-only", r"writes-\g<0>", text))

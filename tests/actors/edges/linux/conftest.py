@@ -1,4 +1,4 @@
-"""Trees of processes are tried with the pods of the process edge."""
+"""Process trees use the pods of the process edge."""
 
 from __future__ import annotations
 

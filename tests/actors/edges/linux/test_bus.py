@@ -1,7 +1,7 @@
-"""The connection to a bus: what is too long, or not to be understood, costs its own message and nothing else.
+"""The bus connection: an oversized or malformed message only costs itself.
 
-The other end is a plain socket here, for what no healthy bus passes on; a real bus is in
-`tests/actors/edges/logind/test_flooded.py`, and at the end of this file.
+A plain socket replaces the bus, because a real bus forwards no such message. The end of this file and
+`tests/actors/edges/logind/test_flooded.py` use a real bus.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SOMEBODY = DBusAddress("/org/example", "org.example", "org.example.Things")
 
 
 class Peer:
-    """The other end, and what of it was heard."""
+    """The other end, and the received messages."""
 
     def __init__(self, end: trio.socket.SocketType, heard: list[str]) -> None:
         self.end, self.heard = end, heard
@@ -59,7 +59,7 @@ class Peer:
         await trio.SocketStream(self.end).send_all(data[sent:])
 
     async def last_word(self) -> None:
-        """All that was said before was worked through, and the connection lives."""
+        """Send a message and wait for it: all earlier ones are processed and the connection lives."""
         await self.say(signal("LastWord"))
         await until(lambda: "LastWord" in self.heard, "the last word is not heard")
 
@@ -92,7 +92,7 @@ def open_descriptors() -> int:
 
 
 def with_unknown_field() -> bytes:
-    """A field that D-Bus has no name for yet; a reader shall pass over it."""
+    """A header field of a later D-Bus version; readers skip it."""
     data = bytearray(signal("Strange"))
     at = data.index(bytes([HeaderFields.member.value]) + b"\x01s")
     data[at] = 200
@@ -113,7 +113,7 @@ def of_unknown_kind() -> bytes:
 
 @pytest.mark.parametrize("data", [with_unknown_field(), with_long_path(), of_unknown_kind()])
 async def test_what_is_not_understood_is_passed_over(data: bytes) -> None:
-    """The message is as if it had not come, its descriptors are closed, and the next one is heard."""
+    """The message is dropped, its descriptors are closed, and the next one arrives."""
     async with linked() as (_, peer):
         passed = tuple(os.memfd_create("passed") for _ in range(3))
         before = open_descriptors()
@@ -139,7 +139,7 @@ async def answer(
 
 
 async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
-    """A body that is not as its signature says; the connection is as good as before."""
+    """The body contradicts its signature; the connection stays usable."""
 
     async def nonsense(peer: Peer) -> None:
         asked = await peer.connection.receive()
@@ -157,7 +157,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
 @pytest.mark.gate
 @pytest.mark.root
 async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
-    """8 MiB from another program on the bus: that call fails at once, those beside it are answered."""
+    """An 8 MiB answer fails its call at once; parallel calls are answered."""
     connection = await open_dbus_connection(bed.address)
     async with connection:
         async with connection.router() as router:
@@ -195,7 +195,7 @@ async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
 async def test_a_strangers_answer_is_kept_out_by_the_bus(
     bed: LogindBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Serials can be guessed, and an answer by somebody else than who was asked does not arrive."""
+    """Serials are guessable, but the bus rejects a stranger's answer."""
     bus = await Bus.open(bed.address)
     (ours,) = await bed.connections_of(os.getpid())
     async with bed.client() as asked, trio.open_nursery() as nursery:
@@ -214,7 +214,7 @@ async def test_a_strangers_answer_is_kept_out_by_the_bus(
                 forged.header.fields[HeaderFields.reply_serial] = serial
                 forged.header.fields[HeaderFields.destination] = ours
                 await stranger.send(forged)
-            # An answer to this one means that the bus has worked through the others.
+            # An answer to this call proves that the bus has processed the others.
             await stranger.send(message_bus.GetId())
             while (await stranger.receive()).header.message_type is not MessageType.method_return:
                 pass
@@ -224,7 +224,7 @@ async def test_a_strangers_answer_is_kept_out_by_the_bus(
             asking.start_soon(ask)
             asking.start_soon(forge)
             await forged_all.wait()
-            # Messages come in their order: behind this answer there is no forged one.
+            # Messages are ordered: no forged answer comes after this one.
             await bus.call(message_bus.GetId())
             assert not answers
             asking.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Folders that change, appear, vanish and come back are noticed, without a look in between."""
+"""Folders that change, appear, vanish and return are noticed without polling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ebbtide.actors.edges.linux.inotify import FolderWatch
 
 
 async def test_a_folder_that_comes_back(tmp_path: Path) -> None:
-    """Deleted and made again, a folder is still watched."""
     folder = tmp_path / "a"
     folder.mkdir()
     watch = FolderWatch([folder])
@@ -23,7 +22,7 @@ async def test_a_folder_that_comes_back(tmp_path: Path) -> None:
 
 
 async def test_silence_wakes_nobody(tmp_path: Path) -> None:
-    """Without a change there is no wake-up at all; one in a sub-folder is none."""
+    """No wake-up without a change; changes in sub-folders do not count."""
     (tmp_path / "sub").mkdir()
     watch = FolderWatch([tmp_path])
     (tmp_path / "sub" / "file").touch()

@@ -1,4 +1,4 @@
-"""Which processes belong to a tree, told from one look; and trees that are killed."""
+"""Which processes belong to a tree, and killing trees."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def looks(draw: st.DrawFn) -> list[proc.ProcessStat]:
 def test_a_tree_is_the_smallest_set_that_is_closed(
     look: list[proc.ProcessStat], roots: list[TreeRoot]
 ) -> None:
-    """Members are exactly what a slow fixed point over the same rules gives, zombies left out."""
+    """The members equal a slow fixed point of the rules, without zombies."""
     exact = {(stat.pid, stat.start_ticks) for stat in look}
     alive = {root.pid for root in roots if (root.pid, root.start_ticks) in exact}
     wanted = {stat.pid for stat in look if alive & {stat.pid, stat.session, stat.group}}
@@ -50,7 +50,7 @@ def test_a_tree_is_the_smallest_set_that_is_closed(
 
 
 def test_kill_exactly_spares_a_number_s_new_owner() -> None:
-    """A start time that does not fit saves whoever has the number now; number 0 is nobody."""
+    """Another start time protects the PID's new owner; PID 0 matches no process."""
     child = subprocess.Popen(["sleep", "1000"])
     stat = proc.read_stat(child.pid)
     assert stat is not None
@@ -66,9 +66,7 @@ def test_kill_exactly_spares_a_number_s_new_owner() -> None:
 async def test_trees_are_killed_together(
     monkeypatch: pytest.MonkeyPatch, broken: bool, looks_max: int
 ) -> None:
-    """However many are ordered at one time, a look serves them all. Without a descriptor for a look the first
-    processes are killed by their numbers.
-    """
+    """One look serves all parallel orders. Without a descriptor for it, the first processes die by PID."""
     looks, real, killer = list[None](), proc.all_pids, TreeKiller()
 
     def counted() -> list[int]:
@@ -111,5 +109,5 @@ BELOW = "36 24 0:31 /system.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
     ],
 )
 def test_our_own_group_is_found_in_the_file_system(mounts: str, own: str, wanted: str | None) -> None:
-    """Hybrid and unified hierarchies, bind mounts and groups outside of what is mounted."""
+    """Hybrid and unified hierarchies, bind mounts, and groups outside the mount."""
     assert delegated_group(mounts, own) == (Path(wanted) if wanted else None)

@@ -1,4 +1,4 @@
-"""The parsers of ``/proc``: they take what the kernel writes, and survive what it never would."""
+"""The ``/proc`` parsers read the kernel's output and survive anything else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = st.text(st.characters(exclude_characters="\0\n", exclude_categories=[
 def test_a_stat_line_comes_back(
     pid: int, command: str, state: str, parent: int, group: int, session: int, start: int
 ) -> None:
-    """Whatever a program calls itself, brackets and spaces included, the fields stay in place."""
+    """Program names with brackets and spaces keep the fields in place."""
     rest = " ".join("0" for _ in range(15))
     text = f"{pid} ({command}) {state} {parent} {group} {session} {rest} {start} 0 0\n"
     assert proc.parse_stat(text) == proc.ProcessStat(pid, command, state, parent, group, session, start)
@@ -32,13 +32,13 @@ def test_a_stat_line_comes_back(
 
 @given(st.integers(min_value=1, max_value=64).filter(lambda n: n not in (32, 33)))
 def test_every_signal_s_name_is_its_number(number: int) -> None:
-    """Names and numbers are two ways to write one signal (32 and 33 belong to the C library)."""
+    """Signals 32 and 33 belong to the C library and have no name."""
     assert signal_number(signal_name(number)) == number
     assert signal_number(str(number)) == number
 
 
 def test_connections_are_counted_when_they_are_established() -> None:
-    """A listening socket is no connection; an inode is read from its column."""
+    """A listening socket is no connection; the inode is read from its column."""
     text = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
         "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1\n"
@@ -75,7 +75,7 @@ TERM = 1 << (signal.SIGTERM - 1)
     ],
 )
 def test_a_forecast_follows_from_the_masks(status: proc.ProcessStatus, name: str, verdict: str) -> None:
-    """Ignored, caught, blocked, or first in a pid namespace: each has its own consequence, and its cure."""
+    """Ignored, caught, blocked, or PID 1 of a namespace: each has its consequence and fix."""
     assert verdict_of(status, name)[0] == verdict
     if status == status_of(pids=(7, 1)):
         assert verdict_of(status, name)[1] == FIRST_PROCESS_TEXT

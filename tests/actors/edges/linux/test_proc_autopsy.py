@@ -1,4 +1,4 @@
-"""What is on record about a straggler, and the bounded output it is taken from."""
+"""The record of a straggler, and the bounded output that it quotes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ time.sleep(1000)
 
 
 async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
-    """Process tree, states, signals caught and ignored, open connections, last lines: all on record."""
+    """Process tree, states, signals caught and ignored, open connections, last lines."""
     pod = pod_of("p", python(STRAGGLER.format(folder=tmp_path)))
     async with bed_of(tmp_path, pod, capture_lines=2) as bed:
         await bed.shows("ready")
@@ -58,7 +58,7 @@ async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
 
 
 def test_an_autopsy_stops_at_its_deadline() -> None:
-    """What was not read in time is not in it, but for the first; nor is a process that has gone."""
+    """Late processes are left out, except the first; so are those that ended."""
     stat = proc.read_stat(os.getpid())
     assert stat is not None
     assert len(proc.examine_processes([stat] * 200, 5, lambda: 4)) == proc.PROCESSES_MAX
@@ -69,7 +69,7 @@ def test_an_autopsy_stops_at_its_deadline() -> None:
 
 
 def test_the_newest_lines_of_a_bounded_file(tmp_path: Path) -> None:
-    """What grows too large is emptied under a writer that goes on."""
+    """An oversized file is emptied while its writer continues."""
     output = OutputFiles(tmp_path)
     fd = output.open("x")
     os.write(fd, b"before\n" * (OUTPUT_BYTES_MAX // 7))
@@ -83,7 +83,7 @@ def test_the_newest_lines_of_a_bounded_file(tmp_path: Path) -> None:
 
 
 async def test_output_that_nobody_reads_is_not_kept(tmp_path: Path) -> None:
-    """A pod that writes without end fills nothing, nor does its hook; both live as ever."""
+    """Endless output of a pod or its hook fills no disk and blocks neither."""
     hook = ExecAction(argv=("sh", "-c", "yes 0123456789 | head -c 1000000"))
     async with bed_of(tmp_path, pod_of("p", shell("exec yes 0123456789", pre_stop=hook))) as bed:
         assert await bed.order(bed.hook("p")) == Ending(exit_code=0)
@@ -120,7 +120,7 @@ trio.run(main, "b", HttpGetAction(port=1, host="localhost", scheme="HTTPS"))
 
 
 def test_a_shutdown_imports_nothing(tmp_path: Path) -> None:
-    """After prewarming no module is read from a disk that may be dying; h11 only where a hook needs it."""
+    """After prewarming no module is read from a failing disk; h11 only for hooks that need it."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     text = IMPORTS.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path))
@@ -129,7 +129,7 @@ def test_a_shutdown_imports_nothing(tmp_path: Path) -> None:
 
 
 async def test_statuses_are_in_a_file_that_survives(tmp_path: Path) -> None:
-    """The node's condition and the pods' final statuses are written whole, and read again."""
+    """The node's condition and the pods' statuses are written atomically and read back."""
     edge, outbox = LocalStatusEdge(tmp_path), None
     down = AnnounceNode(key="a", ready=False, reason="KubeletNotReady", message="node is shutting down")
     statuses = DeliverStatuses(

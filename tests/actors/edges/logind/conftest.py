@@ -1,4 +1,4 @@
-"""A real logind for each test, the edge beside it, and a place where its facts are kept."""
+"""A real logind per test, the edge beside it, and its collected facts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FactT = TypeVar("FactT", bound=Fact)
 
 
 class Facts:
-    """An outlet that keeps what it is given, and can be waited on."""
+    """Collects facts; tests can wait for one."""
 
     def __init__(self) -> None:
         self.all: list[Fact] = []
@@ -56,12 +56,12 @@ class Rig:
         self.edge, self.facts = edge, Facts()
 
     def die(self) -> None:
-        """The process ends without a word: its descriptors are closed, nothing is given back."""
+        """End the process abruptly: its descriptors close without a release."""
         for descriptor in self.edge.hand_over():
             os.close(descriptor)
 
     async def do(self, order: Order) -> Ending:
-        """Carry out an order as the runner would."""
+        """Execute an order as the runner does."""
         ending = self.edge.effects[type(order)](order, self.facts)
         return ending if isinstance(ending, Ending) else await ending
 
@@ -81,7 +81,7 @@ async def running(edge: LogindEdge) -> AsyncIterator[Rig]:
 
 @pytest.fixture
 async def bed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogindBed]:
-    """A fresh real logind on a bus of its own, and bounds that a slow machine does not reach."""
+    """A fresh logind on its own bus, with bounds that a slow machine does not reach."""
     reason = missing()
     if reason:
         pytest.skip(reason)
@@ -92,12 +92,12 @@ async def bed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogindBed]:
 
 @pytest.fixture
 async def rig(bed: LogindBed) -> AsyncIterator[Rig]:
-    """The edge, connected to nothing yet."""
+    """The unconnected edge."""
     async with running(LogindEdge(bed.address, root=bed.root)) as started:
         yield started
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An empty root folder for the parts that only read files."""
+    """An empty root for the parts that only read files."""
     return tmp_path

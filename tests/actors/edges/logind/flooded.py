@@ -1,8 +1,7 @@
-"""``python -m tests.actors.edges.logind.flooded ADDRESS ROOT``: the edge as a process, to be measured.
+"""``python -m tests.actors.edges.logind.flooded ADDRESS ROOT``: the edge as a measured process.
 
-Says ``armed``, then ``down`` when logind's signal came, then a JSON line: the longest time that the event
-loop was kept, in processor milliseconds (so that nobody else's work counts), the process's peak memory in
-MiB, and how many facts of each kind there were.
+Prints ``armed``, ``down`` at logind's signal, then a JSON line: the event loop's longest stall in processor
+milliseconds (so other load does not count), the peak memory in MiB, and the number of facts of each kind.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from ebbtide.events.decisions import Arm
 from ebbtide.events.facts import PrepareForShutdown
 from tests.actors.edges.logind.conftest import running
 
-#: The loop's turns; short against what may be measured.
+#: The loop's turns; short against the measured stalls.
 TICK_SECONDS = 0.001
 WAIT_SECONDS_MAX = 60
 
 
 class Turns:
-    """Measures how long the loop is kept between two turns of one task."""
+    """Measures the longest pause between two turns of one task."""
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0

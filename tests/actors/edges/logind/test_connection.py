@@ -34,12 +34,12 @@ async def fake(bed: LogindBed) -> AsyncIterator[FakeLogin1]:
 
 
 def make_it_look(bed: LogindBed) -> None:
-    """A change among the inhibitors: the edge looks at logind's properties soon."""
+    """A changed inhibitor makes the edge read logind's properties."""
     (bed.root / "run/systemd/inhibit/somebody").touch()
 
 
 async def settled(rig: Rig, fake: FakeLogin1) -> list[PrepareForShutdown]:
-    """All that was said so far has been reported when a last signal has."""
+    """After this last signal all earlier ones are reported."""
     count = len(rig.facts.of(SignalRejected))
     await fake.emit(PREPARE_FOR_SHUTDOWN, "s", "the last word")
     await rig.facts.wait(SignalRejected, count + 1)
@@ -47,7 +47,7 @@ async def settled(rig: Rig, fake: FakeLogin1) -> list[PrepareForShutdown]:
 
 
 async def test_a_signal_to_us_alone_from_somebody_else_is_rejected(bed: LogindBed, rig: Rig) -> None:
-    """Rule: the sender is checked; a forged signal is on record with its sender, and nothing begins."""
+    """The record has the forged signal's sender, and no shutdown begins."""
     await rig.do(Arm(key="a"))
     (ours,) = await bed.connections_of(os.getpid())
     async with bed.client() as stranger:
@@ -74,7 +74,7 @@ async def test_a_signal_to_us_alone_from_somebody_else_is_rejected(bed: LogindBe
 async def test_a_wrong_body_is_rejected(
     rig: Rig, fake: FakeLogin1, member: str, signature: str, body: tuple[Any, ...]
 ) -> None:
-    """A malformed signal of logind's own (kubernetes#97951) is on record, and the next good one counts."""
+    """A malformed signal of logind (kubernetes#97951) is recorded; the next good one counts."""
     await rig.do(Arm(key="a"))
     await fake.emit(member, signature, *body)
     rejected = await rig.facts.wait(SignalRejected)
@@ -84,7 +84,7 @@ async def test_a_wrong_body_is_rejected(
 
 
 async def test_a_withdrawal_of_newer_systemd_is_one_fact(rig: Rig, fake: FakeLogin1) -> None:
-    """The same for `false`, and the next episode's signals are two of their own."""
+    """A repeated `false` counts once; the next episode's signals are two facts."""
     await rig.do(Arm(key="a"))
     for active in (True, False, True):
         await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", active, {"type": ("s", "reboot")})
@@ -98,7 +98,7 @@ async def test_a_withdrawal_of_newer_systemd_is_one_fact(rig: Rig, fake: FakeLog
 async def test_a_kind_that_is_not_known_stays_unknown(
     rig: Rig, fake: FakeLogin1, metadata: dict[str, Any]
 ) -> None:
-    """Rule 1: unknown stays unknown, whatever stands in the metadata and the schedule."""
+    """Rule 1: unknown stays unknown, whatever the metadata and the schedule contain."""
     await rig.do(Arm(key="a"))
     fake.properties["ScheduledShutdown"] = ("(st)", ("dry-poweroff", 1))
     await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", True, metadata)
@@ -109,7 +109,7 @@ async def test_a_kind_that_is_not_known_stays_unknown(
 async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
     rig: Rig, fake: FakeLogin1, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question for the kind is bounded; then the fact is reported with what is known."""
+    """After a bounded wait the fact is reported with the known fields."""
     monkeypatch.setattr(bounds, "now", bounds.now._replace(logind_kind_seconds=0.05))
     await rig.do(Arm(key="a"))
     fake.silent.add(silent)
@@ -119,7 +119,7 @@ async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
 
 
 async def test_an_answer_of_another_form_is_an_outcome(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
-    """Whatever an answer has in it: the order fails with one line, and looking beside it goes on."""
+    """The order fails with one line; the polling continues."""
     for name, signature, body in (
         ("ListInhibitors", "as", (["kubelet"],)),
         ("ListInhibitors", "a(ss)", ([("shutdown", "kubelet")],)),
@@ -136,14 +136,14 @@ async def test_an_answer_of_another_form_is_an_outcome(bed: LogindBed, rig: Rig,
         assert f"answered with {signature!r} where" in ending.reason
         make_it_look(bed)
         await settled(rig, fake)
-        # A lock that was taken all the same is given back, for the next one to be taken.
+        # The late lock was released, so another can be taken.
         await rig.do(Disarm(key="d"))
     fake.odd = {}
     assert (await rig.do(Arm(key="b"))).result == "done"
 
 
 async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
-    """`false` read just before `true` is signalled is not reported after it: it would look like a cancel."""
+    """A `false` read before `true` was signalled must not come after it: it would look like a cancel."""
     await rig.do(Arm(key="a"))
     for _ in range(20):
         make_it_look(bed)
@@ -160,7 +160,7 @@ def message(member: str, sender: str, signature: str, *body: Any) -> Message:
 
 
 def test_rejections_are_bounded() -> None:
-    """Whoever floods us with forged signals gets a line on record, not our disk."""
+    """A flood of forged signals costs a line, not the disk."""
     signal_filter = SignalFilter()
     signal_filter.owner = ":1.1"
     found = [signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.66", "b", True)) for _ in range(100)]
@@ -168,7 +168,7 @@ def test_rejections_are_bounded() -> None:
 
 
 def test_the_owner_is_known_in_the_order_of_the_bus() -> None:
-    """A signal of a new owner right behind the change counts; the old owner's no longer does."""
+    """A new owner's signal counts right after the change; the old owner's does not."""
     signal_filter = SignalFilter()
     signal_filter.owner = ":1.1"
     change = message(

@@ -56,12 +56,12 @@ def test_any_file_can_be_read(text: str) -> None:
     ],
 )
 def test_one_file(text: str, seconds: int | None) -> None:
-    """The section counts, the last usable line wins, comments and continuations are systemd's."""
+    """Only the right section and its last usable line count; comments and continuations follow systemd."""
     assert setting_in(text) == (None if seconds is None else seconds * NS_PER_SECOND)
 
 
 def test_a_file_of_our_name_that_masks_ours(root: Path) -> None:
-    """An administrator's file of the same name in a higher folder is named as what overrides ours."""
+    """The outcome names an administrator's file of our name in a higher folder."""
     files = DropIns(root)
     files.write(30)
     place = root / "etc/systemd/logind.conf.d" / DROP_IN_NAME

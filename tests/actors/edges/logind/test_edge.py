@@ -1,4 +1,4 @@
-"""Rule 1: subscribe, lock, read; a shutdown that runs already; the kind below systemd 255."""
+"""Rule 1: subscribe, lock, read; a shutdown that already runs; the shutdown kind below systemd 255."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.root
 
 
 async def waits_ten_minutes(bed: LogindBed) -> None:
-    """Before logind goes on without us: by its own five seconds it would, on a slow machine."""
+    """Raise logind's own limit of five seconds for slow machines."""
     await bed.drop_in("00-patient.conf", "10min")
     await bed.restart_logind()
 
 
 @pytest.mark.gate
 async def test_arming_subscribes_then_locks_then_reads(bed: LogindBed, rig: Rig) -> None:
-    """Rule 1: on the wire, AddMatch comes before Inhibit, and Inhibit before PreparingForShutdown."""
+    """Rule 1: on the wire, AddMatch precedes Inhibit, and Inhibit precedes PreparingForShutdown."""
     async with bed.monitor() as overheard:
         await rig.do(Arm(key="a"))
     calls = [m for m in overheard if m.header.message_type is MessageType.method_call]
@@ -46,17 +46,17 @@ async def test_arming_subscribes_then_locks_then_reads(bed: LogindBed, rig: Rig)
 
 @pytest.mark.gate
 async def test_arming_takes_one_delay_lock_and_reports(bed: LogindBed, rig: Rig) -> None:
-    """Rule 1: an armed edge holds one delay lock on shutdown and has reported state and drop-ins first."""
+    """Rule 1: one delay lock on shutdown; state and drop-ins are reported first."""
     ending = await rig.do(Arm(key="a"))
     (lock,) = await bed.list_inhibitors()
     assert (ending.result, lock.what, lock.who, lock.mode) == ("done", "shutdown", "ebbtide", "delay")
-    # On a busy machine the watch of the folders reports the drop-ins first.
+    # On a busy machine the folder watch reports the drop-ins first.
     assert {f.LogindRead, f.DropInsRead} <= {type(fact) for fact in rig.facts.all}
     assert rig.facts.of(f.LogindRead)[0].grant_ns == 5 * NS_PER_SECOND
 
 
 async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBed, rig: Rig) -> None:
-    """Rule 1: `OperationInProgress` means that a shutdown runs; its state is reported before the outcome."""
+    """Rule 1: `OperationInProgress` means a running shutdown; its state precedes the outcome."""
     async with bed.inhibitor("somebody"):
         await bed.power_off("reboot")
         ending = await rig.do(Arm(key="a"))
@@ -68,7 +68,7 @@ async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBe
 @pytest.mark.gate
 @pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt"])
 async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind: str) -> None:
-    """Rule 1: 252 has no metadata signal; the kind is in `ScheduledShutdown`, also when it is immediate."""
+    """Rule 1: 252 has no metadata signal, so the kind comes from `ScheduledShutdown`."""
     await rig.do(Arm(key="a"))
     await bed.power_off(kind)
     signal = await rig.facts.wait(f.PrepareForShutdown)
@@ -84,7 +84,7 @@ async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind:
 
 @pytest.mark.parametrize("held", [True, False])
 async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, rig: Rig, held: bool) -> None:
-    """Any local user may hold a lock with a reason of any length: we are armed, and know what we knew."""
+    """Any local user may add a lock with a long reason: the edge arms and keeps its last list."""
     async with bed.inhibitor("kubelet" if held else "somebody"):
         await rig.do(Arm(key="a"))
         async with bed.inhibitor("somebody", why="because " * 100_000):
@@ -95,7 +95,7 @@ async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, 
 
 @pytest.mark.parametrize("held", [True, False])
 async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, rig: Rig, held: bool) -> None:
-    """Rule 8: as last seen before it; nobody is asked between the signal and its fact."""
+    """Rule 8: from the last look; no call comes between the signal and its fact."""
     await rig.do(Arm(key="a"))
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(bed.inhibitor("kubelet" if held else "somebody"))
@@ -106,7 +106,7 @@ async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, ri
 
 
 async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
-    """A bus that is not there fails the order with one line that names the address and the cure."""
+    """The order fails with one line: the address and the fix."""
     async with running(LogindEdge("unix:path=/nonexistent/bus", root=bed.root)) as rig:
         ending = await rig.do(Arm(key="a"))
     assert ending.result == "failed"
@@ -119,12 +119,12 @@ async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
         assert (ending.result, "\n" in ending.reason) == ("failed", False)
 
 
-# Rule 5: the lock in the service manager's store, its duplicates, and the proof that it is gone.
+# Rule 5: the lock in the service manager's store, its duplicates, and the proof of its release.
 
 
 @pytest.mark.gate
 async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
-    """Rule 5: after a crash in a shutdown, when no lock can be had, the kept one is found good and used."""
+    """Rule 5: after a crash in a shutdown no new lock can be had; the stored one is used."""
     await waits_ten_minutes(bed)
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
@@ -147,7 +147,7 @@ async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
 
 
 async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, tmp_path: Path) -> None:
-    """It is stored without polling. Release: FDSTOREREMOVE, BARRIER, and only then our own descriptor."""
+    """Stored without polling. Release: FDSTOREREMOVE, BARRIER, then our own descriptor."""
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
         async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
@@ -161,7 +161,7 @@ async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, 
 async def test_a_service_manager_that_does_not_confirm(
     bed: LogindBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our own descriptor is closed all the same, and the outcome says what may still hold the machine."""
+    """Our descriptor closes anyway; the outcome names the possible remaining copy."""
     monkeypatch.setattr(bounds, "now", bounds.now._replace(manager_barrier_seconds=0.1))
     async with notify_bed(tmp_path) as manager:
         manager.answers_barriers = False
@@ -176,7 +176,7 @@ async def test_a_service_manager_that_does_not_confirm(
 
 
 async def test_the_lock_is_not_inherited_by_children(bed: LogindBed) -> None:
-    """A pod's process that held a duplicate would hold the machine: the descriptor is close-on-exec."""
+    """Close-on-exec: a pod's duplicate would hold the machine."""
     before = set(os.listdir("/proc/self/fd"))
     async with running(LogindEdge(bed.address, root=bed.root)) as rig:
         await rig.do(Arm(key="a"))
@@ -192,7 +192,7 @@ def _is_inheritable(descriptor: int) -> bool:
         return False
 
 
-# Rule 4: the drop-in is placed, sorted last, verified, named when it loses, watched, and removed.
+# Rule 4: the drop-in is placed, sorts last, is verified, watched and removed.
 
 
 WRITE = WriteDropIn(key="w", seconds=35)
@@ -201,7 +201,7 @@ OURS = "zz-ebbtide.conf"
 
 @pytest.mark.gate
 async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
-    """Rule 4: the file stands below /run with 0644, logind has read it, and both are reported."""
+    """Rule 4: below /run with mode 0644; logind has read it, and both are reported."""
     await rig.do(Arm(key="a"))
     assert (await rig.do(WRITE)).result == "done"
     assert await bed.get("InhibitDelayMaxUSec") == 35_000_000
@@ -213,7 +213,7 @@ async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
 
 
 async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
-    """Rule 4: a file that sorts after ours keeps the limit low; the outcome says which, and what to do."""
+    """Rule 4: a file that sorts after ours keeps the limit low; the outcome names it and the fix."""
     await bed.drop_in("zzz-last.conf", "7s", "/usr/lib")
     await rig.do(Arm(key="a"))
     ending = await rig.do(WRITE)
@@ -228,7 +228,7 @@ async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
 
 
 async def test_a_logind_that_does_not_listen_is_a_failure(bed: LogindBed, rig: Rig) -> None:
-    """The property is looked at, not assumed: an unread drop-in fails with where to look."""
+    """The property is checked: an unread drop-in fails and names the place."""
     await bed.do("set", reload_works=False)
     await rig.do(Arm(key="a"))
     ending = await rig.do(WRITE)
@@ -238,7 +238,7 @@ async def test_a_logind_that_does_not_listen_is_a_failure(bed: LogindBed, rig: R
 
 @pytest.mark.parametrize("place", ["/run", "/etc", "/usr/lib", "/usr/local/lib"])
 async def test_the_folders_are_watched(bed: LogindBed, rig: Rig, place: str) -> None:
-    """Rule 4: a file that appears in any folder, also one that did not exist, is reported; and its end."""
+    """Rule 4: a file in any folder, even a new folder, is reported; so is its removal."""
     await rig.do(Arm(key="a"))
     await bed.drop_in("zzz-new.conf", "90s", place)
     read = await rig.facts.wait(f.DropInsRead, where=lambda read: read.overridden_by)
@@ -285,14 +285,14 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 async def test_we_read_the_files_as_logind_does(bed: LogindBed, layout: dict[str, str | None]) -> None:
-    """Rule 4: for each layout of files our reading of the limit is the real logind's."""
+    """Rule 4: our reading of each file layout equals the real logind's."""
     for path, value in layout.items():
         await bed.config(path, value)
     await bed.restart_logind()
     assert DropIns(bed.root).effective_ns() == await bed.get("InhibitDelayMaxUSec") * 1000
 
 
-# Rules 2 and 3: what logind says in the middle of a shutdown and after it, and the limit that is fixed.
+# Rules 2 and 3: signals during and after a shutdown, and the fixed limit.
 
 
 def going(active: bool):  # noqa: ANN201
@@ -302,7 +302,7 @@ def going(active: bool):  # noqa: ANN201
 
 @pytest.mark.gate
 async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
-    """Rule 5: after `ReleaseLock` no lock of ours is listed, and logind starts the final unit at once."""
+    """Rule 5: after `ReleaseLock` none of our locks is listed, and logind starts the final unit."""
     await waits_ten_minutes(bed)
     await rig.do(Arm(key="a"))
     await bed.power_off()
@@ -314,14 +314,14 @@ async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
 
 
 def reads_since(rig: Rig, fact: f.PrepareForShutdown) -> list[f.PreparingRead]:
-    """A look that comes before the first arming is through may be reported before that is."""
+    """A look from before the first arming may be reported first."""
     later = rig.facts.all[rig.facts.all.index(fact) :]
     return [read for read in later if isinstance(read, f.PreparingRead)]
 
 
 @pytest.mark.gate
 async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig: Rig) -> None:
-    """Rule 2: at an owner change the property is read: the bus was lost, then false under the new owner."""
+    """Rule 2: an owner change means bus loss; the new owner's property is then false."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
     signal = await rig.facts.wait(f.PrepareForShutdown)
@@ -334,7 +334,7 @@ async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig
 
 @pytest.mark.gate
 async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -> None:
-    """Rules 2 and 5: logind opens the lock again; arming finds it good and takes no second one."""
+    """Rules 2 and 5: logind reopens the lock; arming reuses it."""
     await rig.do(Arm(key="a"))
     await bed.restart_logind()
     await rig.facts.wait(f.BusLost)
@@ -348,7 +348,7 @@ async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -
 async def test_false_after_the_release_when_the_final_unit_failed(
     bed: LogindBed, rig: Rig, behaviour: str
 ) -> None:
-    """Rule 2: the final unit fails after our release; `false` comes, and a new lock can be had."""
+    """Rule 2: the final unit fails after our release; `false` comes, and a new lock is possible."""
     await bed.start_unit(behaviour)
     await rig.do(Arm(key="a"))
     await bed.power_off()
@@ -360,7 +360,7 @@ async def test_false_after_the_release_when_the_final_unit_failed(
 
 
 async def test_shutdown_c_in_the_delay_is_no_cancel(bed: LogindBed, rig: Rig) -> None:
-    """Rule 2: on 252 `shutdown -c` in the delay clears the schedule, and the machine still goes down."""
+    """Rule 2: on 252 `shutdown -c` clears the schedule, but the machine still goes down."""
     await rig.do(Arm(key="a"))
     await bed.schedule("reboot", 0.1)
     signal = await rig.facts.wait(f.PrepareForShutdown)
@@ -376,7 +376,7 @@ async def test_shutdown_c_in_the_delay_is_no_cancel(bed: LogindBed, rig: Rig) ->
 async def test_no_drop_in_is_touched_while_preparing(
     bed: LogindBed, rig: Rig, order: WriteDropIn | RemoveDropIn
 ) -> None:
-    """Rule 3: the edge looks again itself, and refuses."""
+    """Rule 3: the edge checks again itself, and refuses."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
     await rig.facts.wait(f.PrepareForShutdown)
@@ -386,7 +386,7 @@ async def test_no_drop_in_is_touched_while_preparing(
 
 
 async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig) -> None:
-    """The bus restarts: `BusLost`, then arming succeeds on a new connection, and signals come."""
+    """`BusLost`, then arming works on a new connection."""
     await rig.do(Arm(key="a"))
     await bed.restart_bus()
     await rig.facts.wait(f.BusLost)
@@ -397,7 +397,7 @@ async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig
 
 
 async def test_a_schedule_falls_due_and_was_announced(bed: LogindBed, rig: Rig) -> None:
-    """Rule 6: the schedule is on record before the signal that follows from it."""
+    """Rule 6: the schedule is recorded before its signal."""
     await rig.do(Arm(key="a"))
     await bed.schedule("kexec", 0.3)
     assert (await rig.facts.wait(f.PrepareForShutdown)).kind == "kexec"

@@ -1,4 +1,4 @@
-"""A logind that answers late: what is read in between holds no signal up."""
+"""A slow logind: reads must not delay signals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow")
 async def test_a_look_in_between_ends_within_its_bound(autojump_clock: trio.testing.MockClock) -> None:
-    """However many properties it reads, the next signal waits for all of them no longer than the bound."""
+    """All reads together delay the next signal by the bound at most."""
     reporter = reporter_of()
     reporter.owner = SlowLink.owner
     async with reporter.turn:
@@ -73,7 +73,7 @@ async def test_a_look_in_between_ends_within_its_bound(autojump_clock: trio.test
 
 @pytest.mark.usefixtures("slow")
 async def test_a_whole_reading_lets_a_signal_in(autojump_clock: trio.testing.MockClock) -> None:
-    """A reading that logind does not answer is tried again, and the signal comes in between."""
+    """The edge retries an unanswered read; the signal comes in between."""
     reporter = reporter_of()
     async with trio.open_nursery() as nursery:
 

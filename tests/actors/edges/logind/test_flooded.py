@@ -1,4 +1,4 @@
-"""What any local user can send to us alone: long messages, on a real bus, to the edge as a process."""
+"""Long messages from a local user, on a real bus, to the edge as a process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = [pytest.mark.root]
 MIB = 1024 * 1024
 #: The system bus takes messages of up to 32 MiB.
 LONG_BYTES = 29 * MIB
-#: What is promised under any local user's input.
+#: The promise for any local user's input.
 PEAK_MIB_MAX, STALL_MS_MAX = 128, 50
 CHILD_SECONDS_MAX = 60
 
 
 def long_message(short: Message, signature: str, body: bytes) -> bytes:
-    """The bytes of a message with this body, which no library needs to build for it."""
+    """The bytes of a message with this body, built without a library."""
     short.header.fields[HeaderFields.signature] = signature
     short.header.body_length = len(body)
     head = short.header.serialise(serial=7)
@@ -39,7 +39,7 @@ def long_message(short: Message, signature: str, body: bytes) -> bytes:
 
 
 def numbers(length: int) -> bytes:
-    """An ``au``: of all bodies one of those that take the longest to read."""
+    """An ``au``: one of the slowest bodies to read."""
     return array.array("I", [length]).tobytes() + bytes(length)
 
 
@@ -51,7 +51,7 @@ def nested(length: int) -> bytes:
 
 @asynccontextmanager
 async def flooded(bed: LogindBed) -> AsyncIterator[tuple[str, Any]]:
-    """The edge's name on the bus, and its report, once the machine goes down."""
+    """The edge's bus name, and its report after the shutdown."""
     argv = [sys.executable, "-m", "tests.actors.edges.logind.flooded", bed.address, str(bed.root)]
     process = await trio.lowlevel.open_process(
         argv, stdout=subprocess.PIPE, cwd=PROJECT, env=os.environ | {"PYTHONPATH": str(PROJECT)}
@@ -87,7 +87,7 @@ async def flooded(bed: LogindBed) -> AsyncIterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("signature", "body"), [("au", numbers), ("av", nested)])
 async def test_long_signals_keep_nobody(bed: LogindBed, signature: str, body: Any) -> None:
-    """29 MiB to us alone, three times, in logind's name and in another: neither read nor kept in memory."""
+    """Three messages of 29 MiB, in logind's name and in another, are neither read nor stored."""
     async with flooded(bed) as (ours, report):
         connection = await open_dbus_connection(bed.address)
         async with connection:
@@ -104,7 +104,7 @@ async def test_long_signals_keep_nobody(bed: LogindBed, signature: str, body: An
 
 
 async def test_short_ones_without_number_keep_nobody(bed: LogindBed) -> None:
-    """Five thousand signals of 4 KiB that are not for us: their bodies are not read at all."""
+    """Five thousand unrelated signals of 4 KiB: the bodies are not read."""
     async with flooded(bed) as (ours, report):
         connection = await open_dbus_connection(bed.address)
         async with connection:

@@ -1,4 +1,4 @@
-"""Rule 6: a scheduled shutdown is on record with its time, its kind, and who asked."""
+"""Rule 6: record a scheduled shutdown with its time, kind and requester."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATER_US = NOW_NS // 1000 + 60_000_000
 
 @pytest.mark.root
 async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> None:
-    """Rule 6: the watch reports the schedule, a move, and its end, each once."""
+    """Rule 6: schedule, move and end are each reported once."""
     await rig.do(Arm(key="a"))
     await bed.set_wall_message("disk swap: rack 7 \u2013 back at 9")
     at_ns = await bed.schedule("reboot", 600)
@@ -37,7 +37,7 @@ async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> 
 
 
 def test_a_kubelet_is_root() -> None:
-    """Any local user may call a lock so; it must not make us step back."""
+    """Any local user may name its lock so; it must not make us step back."""
     assert is_kubelet_lock(("shutdown:sleep", "kubelet", "", "delay", 0, 77))
     assert not is_kubelet_lock(("shutdown", "kubelet", "", "delay", 1000, 77))
     assert not is_kubelet_lock(("shutdown", "kubelet", "", "block", 0, 77))
@@ -57,7 +57,7 @@ def test_a_kubelet_is_root() -> None:
     ],
 )
 def test_what_is_no_schedule(text: str) -> None:
-    """Rule 6: a time of 0, past, or unreadable is no schedule; neither is a dry run."""
+    """Rule 6: a zero, past or unreadable time is no schedule; neither is a dry run."""
     assert parse_schedule(text, NOW_NS) == NO_SCHEDULE
 
 
@@ -66,6 +66,6 @@ def test_what_is_no_schedule(text: str) -> None:
     | st.lists(st.sampled_from(["USEC=9", "9" * 40, "UID=", "-1", "\\", "\\x", "=", "\n"])).map("".join)
 )
 def test_no_content_is_an_error(text: str) -> None:
-    """Whatever stands in the file, the reading can be encoded, decoded, and is the same."""
+    """Any content can be read and survives the codec."""
     read = parse_schedule(text, 0)
     assert decode_event("ScheduleRead", encode_event(read)) == read

@@ -1,4 +1,4 @@
-"""Both ways to end a tree, with a cgroup of its own and without; and no test that leaves a process."""
+"""Process trees with and without a cgroup; no test leaves a process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def use_cgroups(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine does not reach them. The wait for a parent stays: the test, which is the parent of an
-    adopted container, never waits.
+    """Wide bounds for slow machines. The wait for a parent stays short: the test is the parent of an
+    adopted container and never reaps it.
     """
     wide = bounds.Bounds().widened(300)._replace(parent_seconds=bounds.now.parent_seconds)
     monkeypatch.setattr(bounds, "now", wide)
@@ -34,7 +34,7 @@ def wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test(tmp_path: Path) -> Iterator[None]:
-    """A test that fails half way must not slow the next ones down; one that passes has left nothing."""
+    """Kill leftovers of a failed test; a passing test has none."""
     yield
     places = [tmp_path / "state", *(path / "state" for path in tmp_path.iterdir() if path.is_dir())]
     left = [item for place in places if place.is_dir() for item in ours(place)]

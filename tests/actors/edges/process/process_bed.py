@@ -1,4 +1,4 @@
-"""A bed of real processes: one edge on a state directory of its own, and the proof that nothing is left."""
+"""A bed of real processes: one edge on its own state directory, and a final check for leftovers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Pods = list[tuple[Pod, ProcessSpec]]
 
 
 class Outbox:
-    """An outlet that keeps what it is given."""
+    """Collects facts."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -47,7 +47,7 @@ class Outbox:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
     async def wait_for(self, kind: type[FactT], count: int = 1, **fields: Any) -> list[FactT]:
-        """The first ``count`` facts of this kind with these fields."""
+        """Wait for ``count`` facts of this kind with these fields."""
         with trio.fail_after(WATCHDOG_SECONDS):
             while True:
                 found = [
@@ -79,7 +79,7 @@ def pod_of(
 
 
 class Bed:
-    """An edge that runs, with shorthands for orders."""
+    """A running edge, with shorthands for orders."""
 
     def __init__(self, folder: Path, edge: ProcessEdge, outbox: Outbox) -> None:
         self.folder = folder
@@ -119,14 +119,14 @@ class Bed:
         return RunHook(key=f"hook/{uid}/{container}", uid=uid, container=container, timeout_ns=timeout_ns)
 
     async def known(self, uid: str) -> None:
-        """Wait until the edge has found a pod of an earlier life again."""
+        """Wait until the edge has found the pod again."""
         await until(lambda: any(pod.uid == uid for pod in self.edge.active()), f"{uid} is not found again")
 
     def path(self, name: str) -> Path:
         return self.folder / name
 
     async def shows(self, name: str) -> str:
-        """Wait until a program of the test has written this file; its text."""
+        """Wait for a file that a test's program writes; returns its text."""
         path = self.path(name)
         await until(lambda: path.exists() and path.read_text().endswith("\n"), f"no {name}")
         return path.read_text().strip()
@@ -135,12 +135,12 @@ class Bed:
         return ours(self.state_dir)
 
 
-#: In the environment of a bed's processes, with its folder.
+#: Set in the environment of a bed's processes: the bed's folder.
 BED = "EBBTIDE_BED"
 
 
 def ours(state_dir: Path) -> list[proc.ProcessStat]:
-    """Every process that was started from this state directory, and what it has started."""
+    """The processes of this state directory, with their descendants."""
     mark = f"{BED}={state_dir}\0".encode()
     return [
         stat
@@ -150,7 +150,7 @@ def ours(state_dir: Path) -> list[proc.ProcessStat]:
 
 
 def held_pids() -> set[int]:
-    """The processes that we hold a pidfd of."""
+    """Processes with an open pidfd of ours."""
     found = set()
     for name in os.listdir("/proc/self/fdinfo"):
         with suppress(OSError):
@@ -168,7 +168,7 @@ async def running(
     capture_lines: int = 0,
     manifests: Path | None = None,
 ) -> AsyncGenerator[Bed, None]:
-    """One life of a daemon's edge; what it started lives on after it."""
+    """One daemon's edge; its processes outlive it."""
     path = manifests or folder / "pods.yaml"
     if manifests is None:
         path.touch()
@@ -195,7 +195,7 @@ async def running(
 
 @asynccontextmanager
 async def bed_of(folder: Path, *pods: tuple[Pod, ProcessSpec], **options: Any) -> AsyncGenerator[Bed, None]:
-    """The same, with everything started, and the proof at the end that nothing of it is left."""
+    """A running edge; at the end no process may remain."""
     async with running(folder, list(pods), **options) as bed:
         for pod, _ in pods:
             assert await bed.start(pod.uid) == Ending()
@@ -204,7 +204,7 @@ async def bed_of(folder: Path, *pods: tuple[Pod, ProcessSpec], **options: Any) -
 
 
 async def nothing_left(bed: Bed) -> None:
-    """Every container has ended and no process is left."""
+    """All containers have ended and no process remains."""
     await until(lambda: not bed.edge.active(), lambda: f"these run: {bed.edge.active()}")
     await until(lambda: not bed.processes(), lambda: f"these are left: {bed.processes()}")
 

@@ -1,4 +1,4 @@
-"""Pods as real processes: started, signalled, followed to their end, and killed with all they have made."""
+"""Pods as real processes: start, signal, end, kill with all descendants."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.waiting import until
 DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
 
 
-#: A daemon made the classical way: two forks, a session of its own, and a parent that has gone.
+#: A classical daemon: two forks, its own session, its parent gone.
 DOUBLE_FORK = """
 import os, time
 if os.fork() == 0:
@@ -60,7 +60,7 @@ def alive(pid: int) -> bool:
 
 
 async def test_a_container_ends_by_its_signal(tmp_path: Path, use_cgroups: bool) -> None:
-    """A container's start and end are facts, with its pid and the signal that ended it."""
+    """Start and end are facts, with PID and signal."""
     async with bed_of(tmp_path, pod_of("web", shell("exec sleep 1000")), use_cgroups=use_cgroups) as bed:
         started = bed.outbox.of(ContainerStarted)[0]
         (process,) = bed.processes()
@@ -71,9 +71,7 @@ async def test_a_container_ends_by_its_signal(tmp_path: Path, use_cgroups: bool)
 
 
 async def test_what_ends_at_once_is_reported_after_its_start_and_again_on_a_signal(tmp_path: Path) -> None:
-    """Even the shortest life is reported in its order, with its exit code. Who signals an ended container has
-    missed its end: it is reported once more.
-    """
+    """Start, then end with its exit code. A signal to an ended container reports the end again."""
     async with bed_of(tmp_path, pod_of("x", shell("exit 4"))) as bed:
         assert (await bed.exited("x")).exit_code == 4
         assert await bed.signal("x") == Ending()
@@ -85,7 +83,7 @@ async def test_what_ends_at_once_is_reported_after_its_start_and_again_on_a_sign
 
 @contextmanager
 def started_by_a_shell_without_job_control() -> Iterator[None]:
-    """This process ignores signals, as after ``nohup ... &``, and blocks one, as some supervisors have it."""
+    """The test process ignores signals, as after ``nohup ... &``, and blocks one, as some supervisors do."""
     ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGRTMIN)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGQUIT})
@@ -101,10 +99,10 @@ def started_by_a_shell_without_job_control() -> Iterator[None]:
 async def test_a_pod_has_default_signals_whoever_started_the_daemon(
     tmp_path: Path, use_cgroups: bool
 ) -> None:
-    """Of pods and hooks no signal is ignored or blocked; the daemon ignores what it ignored."""
+    """Pods and hooks start with default signals; the daemon keeps its own."""
 
     def shown(name: str) -> tuple[str, ...]:
-        # No shell, which may empty the mask of what it starts.
+        # No shell: a shell may clear the mask for its children.
         return ("awk", "-v", f"out={tmp_path}/{name}", "/SigBlk|SigIgn/ {print > out}", "/proc/self/status")
 
     hook = ExecAction(argv=shown("hook"))
@@ -120,7 +118,7 @@ async def test_a_pod_has_default_signals_whoever_started_the_daemon(
 
 
 async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
-    """A program that ignores SIGTERM lives until SIGKILL, which takes its children along."""
+    """SIGKILL ends it together with its children."""
     pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
     async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
         await bed.shows("ready")
@@ -133,7 +131,7 @@ async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) 
 
 @pytest.mark.parametrize("goes", [False, True], ids=["stays", "goes"])
 async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: bool, goes: bool) -> None:
-    """A daemon that forked twice ends with its parent. With a cgroup it ends also without one."""
+    """A double-forked daemon ends with its parent; with a cgroup also without one."""
     script = DOUBLE_FORK.format(folder=tmp_path, parent="os._exit(0)" if goes else "os.wait()")
     async with bed_of(tmp_path, pod_of("d", python(script)), use_cgroups=use_cgroups) as bed:
         daemon = int(await bed.shows("daemon"))
@@ -145,7 +143,7 @@ async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: boo
 
 
 async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
-    """Init containers end before the next one starts; a sidecar is started in its turn and stays."""
+    """Init containers end one by one; a sidecar starts in its turn and stays."""
     log = tmp_path / "log"
     init = (
         shell(f"echo one >> {log}", "one"),
@@ -163,7 +161,7 @@ async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use
 
 
 async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
-    """Nothing runs of a pod whose init container fails; each container that never ran is reported."""
+    """Nothing else starts, and each unstarted container is reported."""
     pods = [
         pod_of(
             "p", shell("sleep 1000"), init=(shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))
@@ -190,7 +188,7 @@ async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
 async def test_what_cannot_start_takes_its_pod_along(
     tmp_path: Path, spec: ContainerSpec, reason: str, use_cgroups: bool
 ) -> None:
-    """All or nothing: a container that cannot be started fails the start, and the others end."""
+    """The other containers end too."""
     pods = [pod_of("p", shell("sleep 1000"), spec)]
     async with running(tmp_path, pods, use_cgroups=use_cgroups) as bed:
         ending = await bed.start("p")
@@ -205,7 +203,7 @@ async def test_what_cannot_start_takes_its_pod_along(
 async def test_an_environment_is_what_the_manifest_says_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod gets its manifest's variables and a few harmless ones, never the daemon's secrets."""
+    """The manifest's variables and a few harmless ones; never the daemon's secrets."""
     monkeypatch.setenv("DAEMON_TOKEN", "secret")
     spec = shell(
         f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
@@ -221,7 +219,7 @@ async def test_an_environment_is_what_the_manifest_says_and_no_more(
 async def test_an_inventory_comes_in_parts_with_running_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only pods with something to stop are listed, ended containers flagged, in parts of bounded size."""
+    """Only pods with a stoppable container, ended containers flagged, in bounded parts."""
     monkeypatch.setattr("ebbtide.events.facts.INVENTORY_PODS_MAX", 2)
     pods = [pod_of(f"p{n}", shell("exec sleep 1000"), shell("exit 0", "brief")) for n in range(3)]
     async with bed_of(tmp_path, *pods, pod_of("over", shell("exit 0"))) as bed:
@@ -247,12 +245,12 @@ def facts_of(bed: Bed) -> list[object]:
     ]
 
 
-# The daemon dies and comes back: what runs is found again, exactly, and nothing runs twice.
+# After a daemon's death the next one finds each process exactly once.
 
 
 START = "start/p"
 
-#: A daemon of its own process: starts its pod, says so, and waits for its death.
+#: A daemon process: starts its pod, reports it, waits for its death.
 DAEMON = """
 import sys, trio
 from pathlib import Path
@@ -276,7 +274,7 @@ trio.run(main)
 
 
 async def start_and_leave(folder: Path, *pods: object, **options: object) -> list[int]:
-    """A first life: everything started and left alone; the first processes' pids."""
+    """Start everything and leave; returns the first PIDs."""
     async with running(folder, list(pods), **options) as bed:  # type: ignore[arg-type]
         for pod, _ in pods:  # type: ignore[misc]
             assert await bed.start(pod.uid) == Ending()
@@ -284,13 +282,13 @@ async def start_and_leave(folder: Path, *pods: object, **options: object) -> lis
 
 
 async def is_followed(bed: Bed) -> None:
-    """Wait until every first process is under our eyes."""
+    """Wait until the edge holds every first process."""
     pids = {stat.pid for stat in bed.processes() if stat.session == stat.pid}
     await until(lambda: pids <= held_pids(), "a process is not followed")
 
 
 async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
-    """A recorded number that another process has by now is left in peace."""
+    """A recorded PID may belong to another process by now."""
     (tmp_path / "state" / "pods").mkdir(parents=True)
     stranger = subprocess.Popen(["sleep", "1000"])
     try:
@@ -311,7 +309,7 @@ async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
 
 
 async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
-    """After a reboot the pod is started afresh; the old record is removed."""
+    """After a reboot the pod starts anew; the old record is removed."""
     folder = tmp_path / "state" / "pods"
     folder.mkdir(parents=True)
     pod, spec = pod_of("p", shell("exec sleep 1000"))
@@ -326,7 +324,7 @@ async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
 async def test_a_pod_enters_its_group_though_the_daemon_leaves(
     tmp_path: Path, use_cgroups: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its start and that a moment passes in which the group is empty: it is not taken away."""
+    """Between the start and the join the cgroup is empty: it must not be removed."""
     if not use_cgroups:
         return
     slowly = f"until test -e {tmp_path}/go; do sleep 0.01; done; {start.ENTER_GROUP}"
@@ -342,7 +340,7 @@ async def test_a_pod_enters_its_group_though_the_daemon_leaves(
 
 
 async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:
-    """An init container that was under way ends, runs again, and the rest of the pod follows."""
+    """The interrupted init container ends and runs again; the rest of the pod follows."""
     log = tmp_path / "log"
     init = (
         shell("exec sleep 1000", "side", sidecar=True),
@@ -367,7 +365,7 @@ async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> N
 
 
 async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path) -> None:
-    """Its time has run on while the daemon was away; when it is over the hook's tree ends."""
+    """Its time continues while the daemon is away; afterwards the hook's tree ends."""
     pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
     async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
         await bed.start("p")
@@ -385,7 +383,7 @@ async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path
 
 
 async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) -> None:
-    """SIGKILL of the daemon's process leaves pods and a running hook alone, and all are found again."""
+    """SIGKILL spares pods and a running hook; the next daemon finds them."""
     hook = f"echo x >> {tmp_path}/hooked; until test -e {tmp_path}/go; do sleep 0.01; done"
     text = DAEMON.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path), hook=hook)
     daemon = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
@@ -409,7 +407,7 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
         (tmp_path / "go").touch()
         await until(lambda: endings, "the order does not end")
         assert endings[0] is not None
-        # Linux tells since 6.15 how another's child ended; before that it is not known, and not "done".
+        # Since Linux 6.15 a process can read another's child exit code; before, it stays unknown.
         assert endings[0] in (EXIT_UNKNOWN, Ending("done", exit_code=0))
         assert (tmp_path / "hooked").read_text() == "x\n"
         await bed.signal("p")
@@ -421,7 +419,7 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
 
 
 async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_path: Path) -> None:
-    """After a restart overdue orders come at once: an inventory has the pod, and a signal its container."""
+    """Overdue orders come right after a restart; inventory and signal still find the pod."""
     pod = pod_of("p", shell("trap 'exit 5' TERM; sleep 1000 & wait"))
     await start_and_leave(tmp_path, pod)
     async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
@@ -433,7 +431,7 @@ async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_
 
 
 async def test_a_pod_that_was_told_to_stop_is_not_started_further_by_the_next_daemon(tmp_path: Path) -> None:
-    """Its init container was asked to end when the daemon died: no container follows it."""
+    """Its init container was stopping when the daemon died: no container follows."""
     init = shell(f"trap '' TERM; echo x > {tmp_path}/init; exec sleep 1000", "init")
     pod = pod_of("p", shell("exec sleep 1000"), init=(init,))
     async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:

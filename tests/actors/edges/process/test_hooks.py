@@ -1,4 +1,4 @@
-"""preStop hooks on real processes and real servers: their outcome, their bounds, and what they leave."""
+"""preStop hooks with real processes and servers: outcome, bounds and leftovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebbtide.actors.interfaces import Ending
 from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod, pod_of, shell
 from tests.waiting import WATCHDOG_SECONDS, until
 
-#: Stands where a secret may stand, and nowhere else.
+#: Marks each place where a secret may appear.
 CANARY = "c4n4ry"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REFUSING = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
@@ -34,7 +34,7 @@ async def run_hook(bed: Bed, uid: str = "p", seconds: float = WATCHDOG_SECONDS) 
 
 
 async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) -> None:
-    """In the environment, where programs look for it; what a manifest says itself wins."""
+    """In the usual environment variable; the manifest's own value wins."""
     pod = hook_pod("p", script("echo $TRACEPARENT > hooked"), working_dir=str(tmp_path))
     own = hook_pod(
         "q", script("echo $TRACEPARENT > own"), working_dir=str(tmp_path), env={"TRACEPARENT": "mine"}
@@ -64,7 +64,7 @@ async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) 
     ],
 )
 async def test_a_failing_hook_says_why(tmp_path: Path, action: HookAction, ending: Ending) -> None:
-    """A hook that fails ends in words, with its exit code where it has one; its container lives on."""
+    """A reason, with an exit code if there is one; the container survives."""
     async with bed_of(tmp_path, hook_pod("p", action)) as bed:
         assert await run_hook(bed) == ending
         await until(lambda: len(bed.processes()) == 1, "the hook is left")
@@ -72,7 +72,7 @@ async def test_a_failing_hook_says_why(tmp_path: Path, action: HookAction, endin
 
 
 async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path, use_cgroups: bool) -> None:
-    """When its time is over a hook and its children end; the container does not."""
+    """The hook and its children end; the container survives."""
     action = script("setsid sleep 1000 & exec sleep 1000")
     async with bed_of(tmp_path, hook_pod("p", action), use_cgroups=use_cgroups) as bed:
         assert await run_hook(bed, seconds=0.2) == Ending("timed-out", "the hook's time is over")
@@ -81,7 +81,7 @@ async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path
 
 
 async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
-    """A container that has ended, or was never known, has nowhere to run a hook."""
+    """Ended and unknown containers."""
     async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
         await bed.exited("p")
         assert await run_hook(bed) == Ending("failed", "the container does not run")
@@ -92,7 +92,7 @@ async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
 
 
 class Server:
-    """Answers every connection once, and keeps what it was asked. ``tls`` None: plain HTTP."""
+    """Answers each connection once and keeps the request. ``tls`` None: plain HTTP."""
 
     def __init__(self, answer: bytes, tls: ssl.SSLContext | None = None) -> None:
         self.answer = answer
@@ -132,7 +132,7 @@ async def serving(answer: bytes = OK, tls: ssl.SSLContext | None = None) -> Asyn
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> ssl.SSLContext:
-    """A server's context with a certificate that nobody vouches for."""
+    """An untrusted certificate."""
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -152,7 +152,7 @@ async def get(
 
 
 async def test_any_answer_is_success(tmp_path: Path) -> None:
-    """The request goes to the pod's address; the status code does not matter."""
+    """The request goes to the pod's address; any status code is success."""
     async with serving(REFUSING) as server:
         action = HttpGetAction(port="web", path="stop?now=1", headers=(("X-Why", "shutdown"),))
         assert await get(tmp_path, action, ports={"web": server.port}) == Ending()
@@ -173,7 +173,7 @@ async def test_a_self_signed_certificate_is_good_enough(tmp_path: Path, self_sig
 
 
 async def test_https_falls_back_to_http_without_the_secret(tmp_path: Path) -> None:
-    """A server that answers TLS in plain HTTP is asked again in plain HTTP, without Authorization."""
+    """A plain answer to TLS causes a plain request without Authorization."""
     headers = (("Authorization", "secret"), ("X-Kept", "yes"))
     async with serving(REFUSING) as server:
         action = HttpGetAction(port=server.port, scheme="HTTPS", headers=headers)
@@ -195,7 +195,7 @@ async def test_https_falls_back_to_http_without_the_secret(tmp_path: Path) -> No
     ],
 )
 async def test_no_failure_tells_what_a_command_holds(tmp_path: Path, action: ExecAction) -> None:
-    """Of a command a failure tells the program, and nothing that stands behind it or that it says."""
+    """A failure names the program, but neither its arguments nor its output."""
     async with bed_of(tmp_path, hook_pod("p", action)) as bed:
         ending = await run_hook(bed)
         assert ending.result == "failed"

@@ -1,4 +1,4 @@
-"""Manifests that come, change and go, and what that means for pods that run."""
+"""Manifests that appear, change and vanish, beside running pods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
 
 
 def pods_in(text: str) -> list[tuple[Pod, ProcessSpec]]:
-    """One pod a line: its UID and what its shell does."""
+    """One pod per line: its UID and its shell script."""
     pods = []
     for line in text.splitlines():
         uid, colon, script = line.partition(": ")
@@ -45,7 +45,7 @@ def pods_in(text: str) -> list[tuple[Pod, ProcessSpec]]:
 
 
 class Folder:
-    """A folder of manifests and an edge that watches it."""
+    """A manifest folder and an edge that watches it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -54,7 +54,7 @@ class Folder:
         self.outbox = Outbox()
 
     def write(self, name: str, text: str) -> None:
-        """All at once, as an editor does it."""
+        """Replace the file atomically, as an editor does."""
         temporary = self.manifests / f".{name}.tmp"
         temporary.write_text(text)
         os.replace(temporary, self.manifests / name)
@@ -65,7 +65,6 @@ class Folder:
 
 @asynccontextmanager
 async def watching(edge: ProcessEdge, outbox: Outbox) -> AsyncIterator[None]:
-    """The edge runs, and is closed at the end."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         yield
@@ -78,7 +77,7 @@ async def appeared(folder: Folder, count: int) -> list[str]:
 
 
 async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
-    """What is there is announced in order of names, what comes later when it comes, other files never."""
+    """Announce existing files by name, later ones as they come; ignore other files."""
     folder = Folder(tmp_path)
     folder.write("b.yaml", "two: exit 0")
     folder.write("a.json", "one: exit 0\n")
@@ -94,7 +93,7 @@ async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
 
 
 async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: Path) -> None:
-    """A file that stays broken is reported with its path and reason; corrected, its pods come."""
+    """A broken file is reported once with path and reason; after a fix its pods start."""
     folder = Folder(tmp_path)
     folder.write("bad.yaml", "nonsense")
     folder.write("good.yaml", "one: exit 0")
@@ -110,7 +109,7 @@ async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: P
 
 
 async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -> None:
-    """A FIFO that nobody writes to, and fields that are merged by the ten thousand: the others are read."""
+    """A FIFO and a merge bomb do not delay the others."""
     folder = Folder(tmp_path)
     os.mkfifo(folder.manifests / "a.yaml")
     folder.write("b.yaml", merge_keys(40_000))
@@ -131,7 +130,7 @@ async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -
 async def test_a_half_written_manifest_is_given_time(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """A file that is still being written is read again a moment later, and not rejected."""
+    """A half-written file is read again a moment later."""
     folder, read = Folder(tmp_path), list[str]()
 
     def load_and_write_the_rest(path: Path) -> list[tuple[Pod, ProcessSpec]]:
@@ -150,7 +149,7 @@ async def test_a_half_written_manifest_is_given_time(
 
 
 async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) -> None:
-    """Changed, moved or removed: the pod runs on; taken away and put back after its end, it starts anew."""
+    """The pod continues after a change, a move or a removal; put back after its end, it starts anew."""
     folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exec sleep 1000")
     edge = folder.edge()
@@ -176,7 +175,7 @@ async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) ->
 
 
 async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
-    """Removing the whole folder forgets pods that do not run; making it again announces them again."""
+    """Without the folder, stopped pods are forgotten; its return announces them again."""
     folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exit 0")
     edge = folder.edge()
@@ -193,7 +192,7 @@ async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) 
 async def test_a_folder_that_cannot_be_read_keeps_its_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said once, nothing is taken for gone, and what comes after it is read as ever."""
+    """Reported once. No pod counts as removed, and later files are read."""
     folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exit 0")
     source = ManifestSource(folder.manifests, load)

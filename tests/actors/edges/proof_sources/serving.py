@@ -1,4 +1,4 @@
-"""An HTTPS server for one test, which answers what it is told to, byte by byte if it must."""
+"""An HTTPS server for one test, scripted to the byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import trustme
 
 from tests.beds.bmc import fingerprint
 
-#: The first byte of a greeting, where none is expected.
+#: The first byte of a TLS handshake, where plain text is expected.
 TLS_HANDSHAKE = b"\x16"
 HOST = "127.0.0.1"
 
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     body: bytes
 
 
-#: The whole answer as it goes out; a generator's pieces one after the other.
+#: The whole raw answer; a generator sends its pieces one by one.
 Reply = Callable[[Asked], "bytes | AsyncGenerator[bytes, None]"]
 
 
@@ -40,7 +40,7 @@ def answer(status: int, body: object = b"", **headers: str) -> bytes:
 
 
 class Server:
-    """``reply`` may be changed at any time; ``asked``: all that came."""
+    """``reply`` may change at any time; ``asked`` holds all requests."""
 
     def __init__(self, folder: Path, name: str = HOST) -> None:
         authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -55,7 +55,7 @@ class Server:
         self.url = ""
 
     def resources(self, table: dict[str, object]) -> None:
-        """Answer with these, by their paths; bytes are the whole answer."""
+        """Answer by path; bytes are a whole raw answer."""
 
         def reply(asked: Asked) -> bytes:
             found = table.get(asked.target)

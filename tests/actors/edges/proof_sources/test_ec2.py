@@ -1,4 +1,4 @@
-"""EC2 by providerID, on an emulated AWS that checks signatures and rights; and what no emulator shows."""
+"""EC2 by providerID, on an emulated AWS that checks signatures and rights; other cases on a fake."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def machine(instance: Mapping[str, Any], zone: str | None = None) -> Machine:
 
 @pytest.mark.backend
 async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> None:
-    """Running is on, stopped and terminated are off, of this instance by its providerID."""
+    """Running is on; stopped and terminated are off."""
     instance = aws.run_instance()
     asked, node = source(aws, of_keys(keys)), machine(instance)
     assert asked.name == REGION
@@ -73,7 +73,7 @@ async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> No
     assert (await asked.read(node) or Said("unknown")).verdict == "on"
     aws.call("ec2", "terminate_instances", InstanceIds=[instance["InstanceId"]])
     assert await asked.read(node) == Said("off", "providerID", node.provider_id)
-    # As older cloud providers write it, and of another zone than the instance is in.
+    # The form of older cloud providers, and a foreign zone.
     bare, moved = machine(instance, ""), machine(instance, "eu-west-1c")
     assert await asked.read(bare) == Said("off", "providerID", bare.provider_id)
     assert await asked.read(moved) == Said("off", "providerID", node.provider_id)
@@ -81,7 +81,7 @@ async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> No
 
 @pytest.mark.backend
 async def test_an_instance_that_is_not_there_is_not_off(aws: Ec2Emulator, keys: UserKeys) -> None:
-    """It may be of another account; and one that is there is told all the same in the same request."""
+    """It may belong to another account. Other instances of the same request are still reported."""
     there, asked = aws.run_instance(), source(aws, of_keys(keys))
     said: dict[str, Said | None] = {}
 
@@ -101,7 +101,7 @@ async def test_an_instance_that_is_not_there_is_not_off(aws: Ec2Emulator, keys: 
 async def test_who_we_are_comes_from_where_the_vendors_tools_take_it(
     aws: Ec2Emulator, keys: UserKeys, tmp_path: Path
 ) -> None:
-    """A file with profiles, read each time; the environment; a service account's token with its role."""
+    """A profile file (read each time), the environment, or a service account token with its role."""
     node = machine(aws.run_instance())
     file = tmp_path / "credentials"
     right = f"aws_access_key_id = {keys.key_id}\naws_secret_access_key={keys.secret}\n"
@@ -122,14 +122,14 @@ async def test_who_we_are_comes_from_where_the_vendors_tools_take_it(
     }
     assumed = source(aws, role)
     assert (await assumed.read(node) or Said("unknown")).verdict == "on"
-    # Kept until shortly before its end: the token is not asked for again.
+    # The token is used until shortly before its end.
     token.unlink()
     assert (await assumed.read(node) or Said("unknown")).verdict == "on"
 
 
 @pytest.mark.backend
 async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: UserKeys) -> None:
-    """A signature that is wrong, rights that are missing, no credentials at all; no key is in the text."""
+    """Wrong signature, missing rights, no credentials; no key in the text."""
     node = machine(aws.run_instance())
     for environment, said in (
         (of_keys(keys._replace(secret="wrong")), "it answers 401 AuthFailure"),
@@ -157,7 +157,7 @@ async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: U
     ],
 )
 def test_which_provider_ids_are_ec2s(provider_id: str, found: tuple[str, str] | None) -> None:
-    """A kubelet writes it: nothing of it gets into a request but an instance's id."""
+    """A kubelet writes the ID: only a valid instance ID gets into a request."""
     assert parse_provider_id(provider_id) == found
 
 
@@ -173,12 +173,14 @@ def test_which_provider_ids_are_ec2s(provider_id: str, found: tuple[str, str] | 
     ],
 )
 def test_what_a_state_says(state: str, reason: str, said: tuple[str, str]) -> None:
-    """On the way is neither; hibernated comes back with all that ran; foreign words go on no record."""
+    """Transitions are neither on nor off. A hibernated instance resumes its processes. Unknown texts are
+    not recorded.
+    """
     assert judge(Instance("eu-west-1a", state, reason)) == said
 
 
 def test_the_signature_is_the_specifications() -> None:
-    """Its keys and its time; the value by the vendor's own library, with a session's token."""
+    """Keys, time and session token; the expected value is the vendor library's."""
     keys = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session")
     now = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)
     said = dict(signed("ec2", "us-east-1", keys, "ec2.us-east-1.amazonaws.com", b"Param1=value1", now))
@@ -207,7 +209,7 @@ def ec2_at(server: Server) -> Ec2:
 
 
 async def test_who_asks_at_the_same_time_asks_once(tmp_path: Path) -> None:
-    """A hundred nodes, fifty a request; what comes after that is a request of its own."""
+    """A hundred nodes, fifty per request; later callers start a new request."""
     server = Server(tmp_path)
     server.reply = lambda asked: answer(200, described("i-00000001", "i-00000002"))
     found: list[Instance | None] = []
@@ -249,7 +251,7 @@ async def test_an_answer_that_is_none(tmp_path: Path, reply: bytes, said: str) -
 
 
 async def test_the_agent_for_pod_identities(tmp_path: Path) -> None:
-    """Asked with the token of its file, again shortly before the end of what it gave."""
+    """Uses the token file, and renews shortly before the credentials end."""
     server, token = Server(tmp_path), tmp_path / "token"
     token.write_text("t\n")
     given = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "session"}

@@ -1,4 +1,4 @@
-"""IPMI on OpenIPMI's simulator through the real ipmitool, and with tools that are not what they should be."""
+"""IPMI on OpenIPMI's simulator through the real ipmitool, and with broken tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
 OFF, ON = Said("off", "systemUUID", OURS), Said("on", "systemUUID", OURS)
 #: Its bytes as SMBIOS has them.
 GUID = UUID(OURS).bytes_le.hex(" ")
-#: As the kubelet would have to write it if the bytes stood in the other orders.
+#: The system UUID as the kubelet would write it in the other byte orders.
 IN_ORDER: dict[GuidOrder, str] = {
     "smbios": OURS,
     "rfc": str(UUID(bytes=UUID(OURS).bytes_le)),
@@ -32,7 +32,7 @@ IN_ORDER: dict[GuidOrder, str] = {
 
 
 async def why(ipmi: Ipmi, machine: Machine = MACHINE) -> str:
-    """Why it could not be read: never with a secret in it."""
+    """The failure reason; it never holds a secret."""
     with pytest.raises(Unread) as caught:
         await ipmi.read(machine)
     text = str(caught.value)
@@ -63,7 +63,7 @@ def source(bmc: IpmiEmulator, **fields: Any) -> Ipmi:
 
 @pytest.mark.root
 async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: IpmiEmulator) -> None:
-    """Off as often as it is asked, and whose power it is each time."""
+    """Each reading reports the power state and the machine."""
     ipmi = source(bmc)
     assert ipmi.name == f"{bmc.host}:{bmc.port}"
     for power, said in (("On", ON), ("Off", OFF), ("On", ON)):
@@ -75,7 +75,7 @@ async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: IpmiEmulator
 @pytest.mark.root
 @pytest.mark.parametrize("order", list(IN_ORDER))
 async def test_the_order_of_the_bytes(bmc: IpmiEmulator, order: GuidOrder) -> None:
-    """Equal in the configured order alone; in another one it is named, and is nobody's proof."""
+    """Only the configured order matches. The reason names another matching order."""
     bmc.set_power("Off")
     machine = MACHINE._replace(system_uuid=IN_ORDER[order])
     assert await source(bmc, guid_order=order).read(machine) == Said("off", "systemUUID", IN_ORDER[order])
@@ -85,7 +85,7 @@ async def test_the_order_of_the_bytes(bmc: IpmiEmulator, order: GuidOrder) -> No
 
 @pytest.mark.root
 async def test_switching_off(bmc: IpmiEmulator, changes: list[tuple[str, Power]]) -> None:
-    """A user may read and no more; an operator switches, and the second time nothing is left to do."""
+    """A user may only read; an operator switches off, and a second time is a no-op."""
     with pytest.raises(Unread, match="the user has not the privilege that is configured"):
         await source(bmc).power_off(OURS)
     assert bmc.power() == "On"
@@ -98,7 +98,7 @@ async def test_switching_off(bmc: IpmiEmulator, changes: list[tuple[str, Power]]
 
 @pytest.mark.root
 async def test_names_passwords_and_suites_that_are_not_taken(bmc: IpmiEmulator) -> None:
-    """Each in our own words; files are read each time."""
+    """Our own texts; files are read each time."""
     ipmi = source(bmc)
     assert await why(source(bmc, cipher_suite=17)) == "it does not take the cipher suite that is configured"
     bmc.secrets["password_file"].write_text("old")
@@ -136,7 +136,7 @@ def by(tool: Path, **fields: Any) -> Ipmi:
 
 
 async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
-    """No password among its arguments or in its environment; both questions in one session."""
+    """No password in arguments or environment; one session for both questions."""
     seen = tmp_path / "seen"
     program(
         tool,
@@ -168,7 +168,7 @@ async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
     ],
 )
 async def test_what_it_prints_is_taken_whole_or_not_at_all(tool: Path, printed: str) -> None:
-    """Neither on nor off, and nothing of it is quoted."""
+    """Neither on nor off, and no output is quoted."""
     program(tool, f"print({printed!r}.replace('\\\\n', chr(10)))")
     assert await why(by(tool)) == "what ipmitool printed is no GUID and no power"
 
@@ -181,7 +181,7 @@ async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> 
 
 
 async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:
-    """One clear line; whatever it said stays with it."""
+    """One line without the tool's output."""
     assert await why(by(tool)) == "ipmitool is not there: it belongs into the controller's image"
     program(tool, f"print({PASSWORD!r}, file=sys.stderr)", "sys.exit(3)")
     assert await why(by(tool)) == "ipmitool ended with 3: run it by hand to see what it says"
@@ -192,7 +192,7 @@ async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:
 
 
 async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
-    """It is killed, whatever it makes of a polite request."""
+    """A tool that ignores SIGTERM is killed."""
     deaf, scope = tool.parent.parent / "deaf", trio.CancelScope()
     ignore = ("import signal", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     program(tool, *ignore, f"open({str(deaf)!r}, 'w')", "time.sleep(600)")

@@ -1,4 +1,4 @@
-"""Whether the node's kubelet is there: real TLS, on the loopback."""
+"""Whether the node's kubelet is up: real TLS on the loopback."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def asked(*nodes: NodeView) -> Said | None:
 
 @asynccontextmanager
 async def listening(*, tls: bool = True, silent: bool = False) -> AsyncIterator[int]:
-    """A server that greets by TLS, talks of something else, or says nothing; its port."""
+    """A server that greets by TLS, sends plain text, or is silent; its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # As a kubelet has it: of itself alone, for a name that is no address.
+    # Self-signed for a name, like a kubelet's certificate.
     trustme.CA().issue_cert("n").configure_cert(context)
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -57,14 +57,14 @@ async def listening(*, tls: bool = True, silent: bool = False) -> AsyncIterator[
 
 
 async def test_a_kubelet_that_greets_is_there() -> None:
-    """Whoever signed its certificate; also at the second of two addresses."""
+    """Any certificate counts; the second address counts too."""
     async with listening() as port:
         assert await asked(node(port, "127.0.0.1")) == ON
         assert await asked(node(port, "127.0.0.9", "127.0.0.1")) == ON
 
 
 async def test_nobody_there_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused, silent, or somebody who speaks another language: none of it is a proof."""
+    """Refused, silent or not TLS: no proof."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=WATCHDOG_SECONDS))
     async with listening(tls=False) as port:
         said = await asked(node(port, "127.0.0.1"))

@@ -1,4 +1,4 @@
-"""Switching a machine off: what is asked of whom, and when nobody is asked."""
+"""Switching a machine off: requests, and when none is sent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def ordered(switches: list[Switch], checks: list[Ending | None]) -> Ending
         ([REFUSED, TAKEN], [None, None], TAKEN, 2),
         ([REFUSED, REFUSED], [None, None], Ending("failed", "redfish 0: 503; redfish 1: 503"), 2),
         ([TAKEN], [Ending("failed", CHANGED)], Ending("failed", CHANGED), 0),
-        # Nobody knows whether the first one has switched it after all.
+        # The first one may have switched it off after all.
         (
             [REFUSED, TAKEN],
             [None, Ending("failed", CHANGED)],
@@ -71,7 +71,7 @@ async def test_one_after_the_other(
     expected: Ending,
     asked: int,
 ) -> None:
-    """The node is read again before each; until one has taken it."""
+    """Read the node again before each attempt; stop at the first success."""
     switches = [Switch(str(index), ended) for index, ended in enumerate(answers)]
     assert await ordered(switches, checks) == expected
     assert [each.asked for each in switches] == [["s"]] * asked + [[]] * (len(answers) - asked)

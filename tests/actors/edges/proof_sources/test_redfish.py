@@ -1,4 +1,4 @@
-"""Redfish: what each answer is taken for, and what is never sent or told."""
+"""Redfish: the meaning of each answer, and what is never sent or reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def read(server: Server, answered: object, **fields: Any) -> Said:
 
 
 async def unread(server: Server, answered: object, **fields: Any) -> str:
-    """Why it could not be read: never with a secret in it."""
+    """The failure reason; it never holds a secret."""
     with pytest.raises((Unread, RequestFailed)) as caught:
         await read(server, answered, **fields)
     text = str(caught.value)
@@ -98,7 +98,7 @@ async def test_only_on_and_off_are_taken(server: Server, power: object, verdict:
 
 
 async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
-    """One GET of the system, with the name and password, which are read anew each time."""
+    """One GET of the system, with name and password read each time."""
     server.resources({SYSTEM: system()})
     async with serving(server):
         redfish = source(server)
@@ -129,13 +129,13 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
     ],
 )
 async def test_what_is_no_uuid_names_no_machine(server: Server, uuid: object) -> None:
-    """Nor do those that SMBIOS has where none was set: many machines have them."""
+    """Reject SMBIOS placeholder UUIDs: many machines share them."""
     assert await read(server, system("Off", uuid)) == Said("off")
 
 
 async def test_the_byte_order(server: Server) -> None:
-    """The other order is named and not taken, unless it is configured. Another board's UUID is told as it
-    is.
+    """The reason names the other order; only the configured one counts. A foreign UUID is reported
+    unchanged.
     """
     said = await unread(server, system("Off", TURNED))
     assert said.endswith("if that is right, configure swapped")
@@ -148,7 +148,7 @@ async def test_the_byte_order(server: Server) -> None:
 
 
 async def test_a_system_is_found_by_its_uuid_and_looked_for_once(server: Server) -> None:
-    """Among several; the next reading asks for it alone."""
+    """Find one of several systems; the next reading asks for it directly."""
     table: dict[str, object] = {
         SYSTEMS: listed("/s/1", "/s/2", "/s/3"),
         "/s/1": system("On", ANOTHER),
@@ -193,7 +193,7 @@ async def test_a_system_that_is_not_found(server: Server, table: dict[str, objec
 
 
 async def test_a_node_without_a_uuid(server: Server) -> None:
-    """Nothing to look for: nobody is asked. Where the path is configured, whoever judges it sees no match."""
+    """Without a path nothing is requested. With a path the system's UUID does not match."""
     machine = MACHINE._replace(system_uuid="")
     server.resources({SYSTEM: system("Off")})
     async with serving(server):
@@ -224,13 +224,13 @@ async def test_a_node_without_a_uuid(server: Server) -> None:
     ],
 )
 async def test_an_answer_that_is_no_system(server: Server, answered: bytes, why: str) -> None:
-    """Neither on nor off; nothing of it is quoted, and nobody else is asked."""
+    """Neither on nor off; no text is quoted, and no other system is asked."""
     assert re.search(why, await unread(server, answered))
     assert len(server.asked) == 1
 
 
 async def test_an_endless_answer(server: Server) -> None:
-    """Cut off where it is longer than any system, not when our memory is full."""
+    """Cut off beyond a system's possible size."""
 
     async def endless() -> AsyncGenerator[bytes, None]:
         yield b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -246,7 +246,7 @@ async def test_an_endless_answer(server: Server) -> None:
 async def test_a_refused_password_is_not_sent_again_at_once(
     server: Server, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Controllers lock an account after a few; another password is tried as soon as it is there."""
+    """Controllers lock an account after a few failures. A changed password is tried at once."""
     autojump_clock.autojump_threshold = float("inf")
     server.resources({SYSTEM: answer(401)})
     async with serving(server):
@@ -284,7 +284,7 @@ async def test_a_refused_password_is_not_sent_again_at_once(
     ],
 )
 async def test_files_that_cannot_be_used(server: Server, name: str, text: bytes | None, why: str) -> None:
-    """Which one and why; nothing is sent."""
+    """The reason names the file; no request is sent."""
     file = server.ca_file.parent / name
     file.unlink() if text is None else file.write_bytes(text)
     assert why in await unread(server, system())
@@ -295,7 +295,7 @@ async def test_files_that_cannot_be_used(server: Server, name: str, text: bytes 
 
 
 async def test_who_is_not_trusted_gets_no_password(server: Server, tmp_path: Path) -> None:
-    """Unknown authorities, other names, no TLS. A pinned certificate is trusted, and no other one."""
+    """Unknown authority, wrong name, no TLS. A pinned certificate is trusted, others are not."""
     other = tmp_path / "other"
     other.mkdir()
     unknown = {"ca_file": Server(other).ca_file}
@@ -338,7 +338,7 @@ def posts(server: Server) -> list[Asked]:
 
 
 async def test_switching_off(server: Server) -> None:
-    """The resource says where. A machine that is off already is a success."""
+    """The resource names the action. An off machine is a success."""
     assert not await switched(server, resettable("Off"))
     assert not posts(server)
     for allowed in (("On", "ForceOff"), None):
@@ -362,7 +362,7 @@ async def test_switching_off(server: Server) -> None:
     ],
 )
 async def test_what_is_not_switched(server: Server, resource: object, why: str) -> None:
-    """Another machine, above all: no request is made."""
+    """A foreign machine, above all: no request is sent."""
     assert (await switched(server, resource)).endswith(why)
     assert not posts(server)
 
@@ -377,6 +377,6 @@ async def test_what_is_not_switched(server: Server, resource: object, why: str) 
     ],
 )
 async def test_a_request_that_is_not_taken(server: Server, reset: bytes, why: str) -> None:
-    """Or whose answer is lost: failed. Whether the machine is off, the next readings say."""
+    """Refused or unanswered means failed; the next readings show the power state."""
     assert re.fullmatch(why, await switched(server, resettable(), reset))
     assert len(posts(server)) == 1

@@ -1,4 +1,4 @@
-"""Redfish on sushy-tools' emulator: what it shows in the course of a machine's life, and when it is gone."""
+"""Redfish on sushy-tools' emulator, over a machine's life and the emulator's absence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS, NEIGHBOUR = "4c4c4544-0042-3510-8052-b4c04f4a3132", "99999999-9999-4999-89
 MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
 SYSTEMS = "/redfish/v1/Systems"
 OFF, ON = Said("off", "systemUUID", OURS), Said("on", "systemUUID", OURS)
-#: An action takes effect within 3 s; each reading is one of the polls that it is awaited with.
+#: An action takes effect within 3 s, counted in readings.
 ACTION_SECONDS_MAX = 20
 POLL_SECONDS = 0.05
 
@@ -57,7 +57,7 @@ async def until(redfish: Redfish, said: Said) -> list[Said]:
 
 
 async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: RedfishEmulator) -> None:
-    """Off as often as it is asked, of two machines the right one; by UUID or by path."""
+    """The right one of two machines, by UUID or by path."""
     by_uuid, by_path = source(bmc), source(bmc, system=f"{SYSTEMS}/{OURS}")
     for power, said in (("On", ON), ("Off", OFF), ("On", ON)):
         bmc.set_power(OURS, power)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: RedfishEmula
 
 
 async def test_switching_off(bmc: RedfishEmulator, changes: Changes) -> None:
-    """Taken at once, off a while later, and that is what tells it; the second time nothing is left to do."""
+    """Accepted at once, off later in a reading; the second time is a no-op."""
     redfish = source(bmc)
     await redfish.power_off(OURS)
     assert set(await until(redfish, OFF)) <= {ON, OFF}

@@ -1,4 +1,4 @@
-"""Other remediators in virtual time: how often their objects are asked for, and what they prove."""
+"""Other remediators in virtual time: request rates and proofs."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from ebbtide.actors.edges.proof_sources.remediators import (
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
 FAR, _ = KINDS
-#: As a node is read while nothing proves it off.
+#: The reading interval of a node that is not proved off.
 READ_EVERY_SECONDS = 5.0
 MINUTE_SECONDS = 60.0
-#: What an API server says of a path that it does not know, and of a kind that a group does not have.
+#: An API server's answers for an unknown path and an unknown kind.
 UNKNOWN_PATHS = [
     b"404 page not found\n",
     b'{"kind":"Status","status":"Failure","reason":"NotFound","details":{},"code":404}',
@@ -71,7 +71,7 @@ def made(caller: Scripted, name: str, view: ClusterView) -> Remediator:
 
 
 async def read_for(seconds: float, remediator: Remediator, nodes: list[str]) -> Counter[str]:
-    """How often each node was told something. They begin in the first seconds, one after the other."""
+    """Reports per node. The nodes start within the first seconds, one by one."""
     told: Counter[str] = Counter()
 
     async def read(node: str, after_seconds: float) -> None:
@@ -94,7 +94,7 @@ def per_second_max(asked: list[Asked], seconds: float) -> float:
 
 
 async def test_a_list_is_for_all_nodes_whenever_they_ask(autojump_clock: MockClock) -> None:
-    """A hundred of them, of which no two are read at the same moment, at each of their readings."""
+    """A hundred nodes with unaligned readings share the lists."""
     nodes = [f"n-{number}" for number in range(100)]
     server = answering(200, b'{"items": []}')
     told = await read_for(MINUTE_SECONDS, made(server, FAR, ClusterView()), nodes)
@@ -103,7 +103,7 @@ async def test_a_list_is_for_all_nodes_whenever_they_ask(autojump_clock: MockClo
 
 
 async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock) -> None:
-    """Never more than their share of our requests, and no node is forgotten."""
+    """Within our request budget, and no node is forgotten."""
     nodes = [f"n-{number}" for number in range(100)]
     body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
     server = answering(200, body)
@@ -111,7 +111,7 @@ async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock
     told = await read_for(4 * round_seconds, made(server, "machines", noted(*nodes)), nodes)
     assert max(told.values()) - min(told[each] for each in nodes) <= 2
     assert min(told[each] for each in nodes) >= 3
-    # Some take their turn early, and others at their next reading after it.
+    # Some nodes take their turn early, others one reading later.
     shifted = (MINUTE_SECONDS + TURNS_AHEAD_SECONDS + READ_EVERY_SECONDS) / MINUTE_SECONDS
     assert per_second_max(server.asked, MINUTE_SECONDS) <= MACHINES_PER_SECOND * shifted
 
@@ -120,12 +120,12 @@ async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock
 async def test_what_is_not_installed_is_looked_for_once_a_minute(
     autojump_clock: MockClock, body: bytes
 ) -> None:
-    """Not by each of a hundred nodes at each reading."""
+    """One look per minute, not one per node and reading."""
     nodes = [f"n-{number}" for number in range(100)]
     server = answering(404, body)
     far = made(server, FAR, ClusterView())
     assert not (await read_for(2.5 * NOT_INSTALLED_SECONDS, far, nodes)).total()
-    # Whoever has begun to gather before that is known asks once more.
+    # Readings that began before this was known ask once more.
     assert len(server.asked) <= 6
     # Installed in the meantime.
     server.behaviour = lambda asked: (0.02, Answer(200, b'{"items": []}'))
@@ -135,7 +135,7 @@ async def test_what_is_not_installed_is_looked_for_once_a_minute(
 
 @pytest.mark.parametrize("body", UNKNOWN_PATHS)
 async def test_machines_that_are_kept_elsewhere(autojump_clock: MockClock, body: bytes) -> None:
-    """The Node names one, and there is no Cluster API: said each time, asked for once a minute."""
+    """The Node names a Machine without Cluster API: reported each time, asked once a minute."""
     server = answering(404, body)
     machines = made(server, "machines", noted("a", "b"))
     for node in ("a", "b", "a"):
@@ -151,7 +151,7 @@ async def test_machines_that_are_kept_elsewhere(autojump_clock: MockClock, body:
 
 
 async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_clock: MockClock) -> None:
-    """One that is deleted is no proof, and no reason not to look for the next node's."""
+    """A deleted Machine is no proof, and does not stop the search for the next node's."""
     body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
     server = Scripted(lambda asked: (0.02, no_such("a") if asked.path.endswith("/a") else Answer(200, body)))
     machines = made(server, "machines", noted("a", "b"))
@@ -166,7 +166,7 @@ MACHINE = Machine("worker", "u", "boot-1", "", "test://worker")
 
 
 class Management:
-    """Of one Node, which says what its Machine is called; ``body`` is the Machine."""
+    """One Node that names its Machine; ``body`` is the Machine."""
 
     def __init__(self, name: str = "machine-1", **spec: Any) -> None:
         self.body = {"metadata": {"uid": "m"}, "spec": {"providerID": "test://worker", **spec}}
@@ -199,7 +199,7 @@ async def read(source: RemediatorSource) -> Said | None:
 
 
 async def test_only_what_is_said_while_we_look_on_counts(autojump_clock: MockClock) -> None:
-    """A Machine's word from before the first look or the last sign of life may be of an earlier boot."""
+    """A Machine's state from before the first look or the last sign of life may be of an earlier boot."""
     made = Management()
     source = made.source()
     for reason in ("NotReady", "InstanceStopped", "ObjectDoesNotExist", "Deleted", "InternalError"):
@@ -215,7 +215,7 @@ async def test_only_what_is_said_while_we_look_on_counts(autojump_clock: MockClo
 
 @pytest.mark.parametrize("provider_id", ["test://another", ""])
 async def test_a_machine_that_is_another_nodes(provider_id: str, autojump_clock: MockClock) -> None:
-    """A kubelet writes its Node's annotations, and not the Machine."""
+    """A kubelet writes its Node's annotations, but not the Machine."""
     made = Management(providerID=provider_id)
     made.says("ObjectDeleted")
     with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
@@ -224,14 +224,14 @@ async def test_a_machine_that_is_another_nodes(provider_id: str, autojump_clock:
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])
 async def test_what_is_no_objects_name_is_not_asked_for(name: str, autojump_clock: MockClock) -> None:
-    """Whoever may annotate the Node chooses no path."""
+    """A Node's annotation must not choose the request's path."""
     made = Management(name)
     assert await read(made.source()) is None
     assert made.server.asked == []
 
 
 async def test_a_fence_agent_that_has_succeeded(autojump_clock: MockClock) -> None:
-    """While we looked on. Not one that has not yet, nor another node's, nor one that is being deleted."""
+    """Only success seen while watching counts; not a running, foreign or deleted agent."""
     objects: list[dict[str, Any]] = []
     server = Scripted(lambda asked: (0.01, Answer(200, msgspec.json.encode({"items": objects}))))
     source = RemediatorSource(Remediations(server, FAR), Management().view, "worker")
@@ -249,7 +249,7 @@ async def test_a_fence_agent_that_has_succeeded(autojump_clock: MockClock) -> No
     says("m", "True", name="worker")
     for _ in range(2):
         assert await read(source) == Said("off", "nodeUID", "u")
-    # It may have another name than its node.
+    # Its name may differ from the node's.
     objects[0]["metadata"] |= {"name": "x", "annotations": {NODE_NAME_ANNOTATION: "worker"}}
     assert await read(source) == Said("off", "nodeUID", "u")
     says("m", "True", name="worker", deletionTimestamp="2026-01-01T00:00:00Z")

@@ -1,4 +1,4 @@
-"""What stands on the Node itself: how it is read, and when it is told."""
+"""Statements on the Node: parsing, and when they are reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (NOTE_CHARACTERS_MAX + 1), "[" * 9999])
 def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
-    """Nobody waits for it."""
+    """It is ignored: no actor waits for it."""
     assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
 
 
@@ -105,7 +105,7 @@ def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
     ],
 )
 def test_a_persons_word_that_cannot_be_read_is_told(said: Any, problem: str) -> None:
-    """Somebody waits for it. The reason goes on no record."""
+    """Its author waits for a result. The text is not recorded."""
     found = projected({DECLARED_ANNOTATION: said}).declared
     assert found is not None
     assert found.problem == problem
@@ -138,7 +138,7 @@ async def telling(first: NodeView) -> AsyncIterator[tuple[ClusterView, Outbox]]:
 
 
 def told(box: Outbox) -> list[tuple[str, str, str, str]]:
-    """What is new."""
+    """The new statements."""
     found = [(each.source, each.name, each.verdict, each.error) for each in box.of(EvidenceRead)]
     box.facts.clear()
     return found
@@ -155,7 +155,7 @@ async def asked(view: ClusterView, source: Any) -> Said | None:
 
 
 async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None:
-    """With whose it is, of which boot, and what its author knew; again only when it has changed."""
+    """With author, boot and author's knowledge; again only after a change."""
     certificate = {CERTIFICATE_ANNOTATION: {"safe": True, "bootId": "b1"}}
     async with telling(projected(certificate)) as (view, box):
         assert box.facts == [evidence("certificate", "", "off")]
@@ -164,7 +164,7 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
         await wait_all_tasks_blocked()
         assert box.facts == [evidence("declared", "ann@example.test", "off", mark="l1", valid_seconds=600)]
         box.facts.clear()
-        # Another person, and a certificate that is revoked.
+        # Another author, and a revoked certificate.
         revoked = {CERTIFICATE_ANNOTATION: {"safe": False, "bootId": "b1"}}
         view.nodes.put(projected({**revoked, DECLARED_ANNOTATION: {**DECLARED, "by": "bob"}}, version="3"))
         await wait_all_tasks_blocked()
@@ -179,8 +179,7 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
         view.nodes.put(projected(version="5", labels={"a": "b"}))
         await wait_all_tasks_blocked()
         assert told(box) == []
-        # A contradiction comes first, or a proof would be on record that counted for no moment. One that
-        # names no boot counts for any.
+        # Contradictions come first, so no proof counts for a moment. Without a boot it applies to any.
         view.nodes.put(
             projected({DECLARED_ANNOTATION: DECLARED, ALIVE_ANNOTATION: ALIVE | {"boot": ""}}, version="6")
         )
@@ -189,7 +188,7 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
             ("peer", "db-2", "on"),
             ("declared", "ann@example.test", "off"),
         ]
-        # On another Node of that name they are nothing.
+        # They do not apply to a new Node of the same name.
         view.nodes.put(tainted("7")._replace(uid="v"))
         await wait_all_tasks_blocked()
         assert {each[2] for each in told(box)} == {"off", "unknown"}
@@ -197,7 +196,7 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
 
 
 async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_clock: MockClock) -> None:
-    """It names no boot. Until it is taken away and set again, whatever the node does then."""
+    """The cloud's taint names no boot: it is void until it is removed and set again."""
     async with telling(tainted("1")) as (view, box):
         assert told(box) == [("cloud-taint", "", "off", "")]
         assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u")
@@ -214,7 +213,7 @@ async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_cloc
 
 
 async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock) -> None:
-    """Not the renewal of before, which a watch that was away tells together with the taint."""
+    """A watch that was away may report an earlier renewal together with the taint."""
     async with telling(tainted("1")) as (view, box):
         told(box)
         view.leases.put(LEASE._replace(version="2", mark="l2"))
@@ -235,13 +234,13 @@ def alive(version: str = "1", boot: str = "b1", **fields: Any) -> NodeView:
 
 
 async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojump_clock: MockClock) -> None:
-    """By name; said again before a contradiction would be forgotten, whether a source is asked or not."""
+    """By author; repeated before a contradiction would expire, whether a source is asked or not."""
     async with telling(alive(seconds=0)) as (view, box):
         assert box.facts == [evidence("peer", "db-2", "on")]
         box.facts.clear()
         await trio.sleep(2 * AGAIN_SECONDS + 1)
         assert told(box) == [("peer", "db-2", "on", "")] * 2
-        # Also of a node that is spoken of all the time.
+        # Also for a node with constant reports.
         for version in range(20):
             await trio.sleep(AGAIN_SECONDS / 10)
             view.nodes.put(
@@ -250,11 +249,11 @@ async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojum
         assert told(box) == [("peer", "db-2", "on", "")] * 2
         view.nodes.put(projected(version="200"))
         await wait_all_tasks_blocked()
-        # Of who can only contradict, this is no proof.
+        # A retracted contradiction is no proof.
         assert told(box) == [("peer", "db-2", "off", TAKEN_BACK)]
         await trio.sleep(ALIVE_SECONDS)
         assert told(box) == []
-        # By somebody else, while the first one takes hers back.
+        # By another author, while the first one retracts.
         view.nodes.put(alive("300"))
         await wait_all_tasks_blocked()
         view.nodes.put(alive("400", by="db-3"))
@@ -264,7 +263,7 @@ async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojum
 
 
 async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojump_clock: MockClock) -> None:
-    """Counted from when this process saw it first; said anew it begins anew."""
+    """Counted from the first sight in this process; a new statement restarts it."""
     async with telling(alive()) as (view, box):
         await trio.sleep(699)
         # Something else has changed on the Node.
@@ -295,6 +294,6 @@ async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojum
     ],
 )
 async def test_a_word_that_is_not_about_this_boot_of_this_node(node: NodeView, error: str) -> None:
-    """It is told, because somebody relies on it, and contradicts nothing."""
+    """It is reported, because its author relies on it, and contradicts nothing."""
     async with telling(node) as (_, box):
         assert [each[2:] for each in told(box)] == [("unknown", error)]
