@@ -143,7 +143,7 @@ PROOFS = {
         "the fleet on a real Spark cluster",
         f"{PYTEST} -n 0 -m spark tests/fleet_bed",
         6,
-        r"ebbtide/fleet/|tests/fleet",
+        r"ebbtide/fleet/|pyspark_ebbtide|tests/fleet",
     ),
     "lake": Proof(
         "the lake on a real S3 store", f"{PYTEST} -m backend tests/fleet", 4, r"ebbtide/fleet/|tests/fleet/"

@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 #: In a checkout these are links out of the package, which builders follow in ways of their own.
 LINKED = ("actors", "events", "otel", "replay")
+#: Spark finds a data source by the name of a module at the top.
+SPARKS_NAME = "pyspark_ebbtide.py"
 #: Without site-packages' start-up, where an editable install would put the checkout itself on the path.
 ISOLATED = (sys.executable, "-I", "-S", "-c")
 
@@ -38,17 +40,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
-    """No other name at the top of site-packages; every module and data file of the repository is there."""
+    """At the top of site-packages only Spark's name beside it; every module and data file of the repository
+    is there.
+    """
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))
-    assert {name.partition("/")[0] for name in names} == {"ebbtide"}
-    tracked = subprocess.check_output(["git", "ls-files", *LINKED, "ebbtide"], cwd=ROOT, text=True).split(
-        "\n"
-    )
+    assert {name.partition("/")[0] for name in names} == {"ebbtide", SPARKS_NAME}
+    tracked = subprocess.check_output(
+        ["git", "ls-files", *LINKED, "ebbtide", SPARKS_NAME], cwd=ROOT, text=True
+    ).split("\n")
     expected = {
-        name if name.startswith("ebbtide/") else f"ebbtide/{name}"
+        name if name.startswith(("ebbtide/", SPARKS_NAME)) else f"ebbtide/{name}"
         for name in tracked
         if name and not (ROOT / name).is_symlink() and (ROOT / name).exists()
     }

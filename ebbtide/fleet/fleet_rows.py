@@ -79,8 +79,17 @@ def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[s
     """The rows of all tables in one pass over the journals. ``settled``: only finished shutdowns, whose rows
     never change; if one table's rows fail, the shutdown is in no table.
     """
-    opened = (each for ref in refs for each in open_journals(ref))
-    return list(batched(found for each in opened for found in _rows(each, settled)))
+    return list(batched(_rows_of_all(refs, settled)))
+
+
+def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one table."""
+    rows = (found for found in _rows_of_all(refs, settled=False) if found[0] == table)
+    return (batch for _, batch in batched(rows))
+
+
+def _rows_of_all(refs: Iterable[Ref], settled: bool) -> Iterator[tuple[str, list[Row]]]:
+    return (found for ref in refs for each in open_journals(ref) for found in _rows(each, settled))
 
 
 def batched(found: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[tuple[str, pa.RecordBatch]]:

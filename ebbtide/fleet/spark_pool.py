@@ -11,10 +11,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from zipimport import zipimporter
 
 from ebbtide.fleet.fleet_plan import HasBytesT
 from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
@@ -78,7 +80,7 @@ def over_spark(
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[HasBytesT]) -> Answer:
-        answers: list[Answer] = spark.parallelize([part], 1).map(work).collect()
+        answers: list[Answer] = spark.parallelize([part], 1).map(partial(_task, work)).collect()
         return answers[0]
 
     pool = ThreadPoolExecutor(THREADS_MAX)
@@ -93,6 +95,23 @@ def over_spark(
         raise WorkerLost(f"Spark has given up: {_cause(error)}") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytesT]) -> Answer:
+    forget_archives()
+    return work(part)
+
+
+def forget_archives() -> None:
+    """For a worker's next task, which Spark before 4.2 begins with `importlib.invalidate_caches` (its
+    SPARK-54744).
+
+    Python 3.11 then reads the whole directory of each archive on its path again (CPython's gh-103200):
+    ``pyspark.zip`` takes a fifth of a second. The next import makes a forgotten finder again.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def _cause(error: Exception) -> str:

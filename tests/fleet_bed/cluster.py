@@ -154,9 +154,19 @@ def driver_home(folder: Path) -> Path:
     return home
 
 
-def command(found: Cluster, folder: Path, *words: str | Path, packed: bool = True, **environ: str) -> Ran:
-    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python,
-    with the archive, or with this checkout where it is not ``packed``.
+EBBTIDE = "from ebbtide.cli import main; main()"
+
+
+def command(
+    found: Cluster,
+    folder: Path,
+    *words: str | Path,
+    code: str = EBBTIDE,
+    packed: bool = True,
+    **environ: str,
+) -> Ran:
+    """``ebbtide`` in an application of its own, as a shell runs it, or other ``code``; its executors have the
+    driver's Python, with the archive, or with this checkout where it is not ``packed``.
     """
     settings = application(found)
     settings |= {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}
@@ -174,7 +184,7 @@ def command(found: Cluster, folder: Path, *words: str | Path, packed: bool = Tru
         **environ,
     }
     done = subprocess.run(
-        [python, "-c", "from ebbtide.cli import main; main()", *words],
+        [python, "-c", code, *words],
         cwd=folder,
         env=environment,
         capture_output=True,

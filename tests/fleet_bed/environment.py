@@ -21,7 +21,7 @@ from tests.waiting import WATCHDOG_SECONDS
 
 LOCK = PROJECT / "requirements-spark.lock"
 #: What goes into the wheel.
-SOURCES = ("pyproject.toml", "ebbtide", "events", "actors", "replay", "otel")
+SOURCES = ("pyproject.toml", "pyspark_ebbtide.py", "ebbtide", "events", "actors", "replay", "otel")
 
 
 def spark_python() -> Path:

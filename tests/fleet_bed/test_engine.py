@@ -8,13 +8,16 @@ import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, WRONG
+from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_rows import EVERY_TABLE
 from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide
-from tests.fleet.nodes import a_node, shipped
+from tests.fleet.nodes import a_node, rows, shipped
 from tests.fleet_bed.cluster import Cluster, cluster, command
 from tests.fleet_bed.environment import without_spark
 from tests.proc import each_process
@@ -38,8 +41,82 @@ def test_one_worker_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     with or_skip(), cluster(tmp_path / "spark", workers=1) as found:
         ran = command(found, tmp_path / "spark", *words, "--engine", "spark", packed=False)
+        pods, misspelt = tables(
+            found,
+            tmp_path / "spark",
+            tmp_path / "store",
+            {"options": {"table": "pods"}},
+            {"options": {"table": "pods", "partitionJournal": "1"}},
+            packed=False,
+        )
     assert ran.code == DONE, ran.err
     assert ran.out == ebbtide(*words).out
+    assert pods["rows"] == in_order(rows(tmp_path / "store", "pods")) != []
+    assert "no option 'partitionjournal': did you mean partitionJournals?" in misspelt["error"]
+
+
+#: Answers questions to the data source, a line each.
+TABLES = """
+import json, sys
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "UTC")
+for asked in map(json.loads, sys.argv[2:]):
+    try:
+        for name, value in asked.get("settings", {}).items():
+            spark.conf.set(name, value)
+        frame = spark.read.format("ebbtide").options(**asked["options"]).load(sys.argv[1])
+        frame = frame.where(asked.get("where", "true"))
+        rows = sorted(map(repr, frame.toArrow().to_pylist()))
+        print(json.dumps({"rows": rows, "tasks": frame.rdd.getNumPartitions()}))
+    except PySparkException as error:
+        print(json.dumps({"error": str(error)}))
+"""
+
+
+def tables(
+    found: Cluster, folder: Path, store: Path, *asked: dict[str, Any], packed: bool = True
+) -> list[dict[str, Any]]:
+    ran = command(found, folder, store, *map(json.dumps, asked), code=TABLES, packed=packed)
+    assert ran.code == DONE, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def in_order(found: list[dict[str, Any]]) -> list[str]:
+    """An engine has no order of its own."""
+    return sorted(map(repr, found))
+
+
+@pytest.mark.spark
+def test_the_data_source_has_the_tables_of_one_machine(spark: Cluster, folder: Path, store: Path) -> None:
+    """Every table, with its damaged journals; filters that are pushed down change no row."""
+    few = {"partitionJournals": "1"}
+    where = {"table": "pods", "pushdown": "true", **few}
+    enabled = {"spark.sql.python.filterPushdown.enabled": "true"}
+    *answers, refused, node, future, past = tables(
+        spark,
+        folder,
+        store,
+        *({"options": {"table": table, **few}} for table in EVERY_TABLE),
+        {"options": where},
+        {"options": where, "settings": enabled, "where": "node = 'node-7'"},
+        {"options": where, "where": "started > '2200-01-01'"},
+        {"options": where, "where": "started > '2020-01-01'"},
+    )
+    refs = journals(str(store))
+    for table, answer in zip(EVERY_TABLE, answers, strict=True):
+        assert answer == {"rows": in_order(rows(store, table)), "tasks": len(refs)}, table
+        assert answer["rows"]
+    assert "spark.sql.python.filterPushdown.enabled" in refused["error"]
+    pods = rows(store, "pods")
+    assert node["rows"] == in_order([row for row in pods if row["node"] == "node-7"]) != []
+    assert past["rows"] == in_order(pods)
+    # A folder without a node's name is always read.
+    unnamed = sum(ref.folder.startswith("by-hand") for ref in refs)
+    assert (future["rows"], future["tasks"]) == ([], unnamed)
+    assert node["tasks"] == unnamed + 1
 
 
 @pytest.mark.spark
