@@ -17,7 +17,7 @@ from tests.node.bed import Bed, Unready
 from tests.node.bringing_up import node_bed
 from tests.node.programs import version
 
-#: The kubelet's settings without its own graceful node shutdown.
+#: Kubelet settings without its own graceful node shutdown.
 UNGRACEFUL = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
 
 SAID = """{nodes} Ready in {seconds:.1f} s, Kubernetes {version}

@@ -1,7 +1,7 @@
-"""The first process of a node: in process, network and mount namespaces of its own, with all that runs there.
+"""PID 1 of a node: its own process, network and mount namespaces, with all parts.
 
-Whatever happens to it or to who started it, the kernel ends every process of the node with it, and the
-network, the mounts and all that was written go too. Only control groups stay; it removes them when it leaves.
+When it ends, for any reason, the kernel ends every process, the network and the mounts. Only control groups
+remain; it removes them at its exit.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tests.node import remains
 from tests.proc import each_process
 from tests.waiting import WATCHDOG_SECONDS
 
-#: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
+#: Only the kubelet writes these. It sees the node's own files, so the machine keeps its settings.
 SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
-#: Folders of the machine that the node sees, and can write to without touching them.
+#: Machine folders that the node sees and overlays with its own writes.
 LAYERED = ("/var", "/etc")
 #: A socket in the node's folder.
 CONTROL = "control.sock"
@@ -35,7 +35,7 @@ REAP_SECONDS = 0.2
 
 
 def lay_file_systems(folder: Path) -> None:
-    """All that the node writes lies in memory, and what it writes outside its folder on layers over it."""
+    """The node writes to memory, and to overlays outside its folder."""
     mount("-t", "proc", "proc", "/proc")
     state = folder / "state"
     mount("-t", "tmpfs", "-o", "mode=755", "bed", str(state))
@@ -51,7 +51,7 @@ def lay_file_systems(folder: Path) -> None:
 
 
 def lay_over(lower: str, layer: Path) -> None:
-    """The logind bed has a file system of its own in ``/etc/systemd``, which stays in sight."""
+    """Keep the logind bed's own file system in ``/etc/systemd`` visible."""
     kept = Path(lower, "systemd")
     for part in ("upper", "work", "kept"):
         (layer / part).mkdir(parents=True)
@@ -80,11 +80,11 @@ class Inside:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.running: list[subprocess.Popen[str]] = []
         self.last: dict[str, tuple[list[str], dict[str, str]]] = {}
-        #: When each was started last, in microseconds of the monotonic clock.
+        #: Last start in monotonic microseconds.
         self.started_us: dict[str, int] = {}
 
     async def do_start(self, name: str, argv: list[str], environ: dict[str, str]) -> None:
-        """A program that runs until it is stopped; what it says is appended to its log."""
+        """Start a long-running program; its output goes to its log."""
         await self.do_stop(name)
         self.last[name] = argv, environ
         self.started_us[name] = time.monotonic_ns() // 1000
@@ -105,7 +105,7 @@ class Inside:
             process.send_signal(signal_number)
             while process.poll() is None:
                 await trio.sleep(0.01)
-            # It may have been started again meanwhile, by somebody who waited for its end as well.
+            # Another waiter may have restarted it meanwhile.
             if self.processes.get(name) is process:
                 del self.processes[name]
 
@@ -116,22 +116,22 @@ class Inside:
         self.processes[name].send_signal(signal_number)
 
     async def do_exited(self, name: str) -> int | None:
-        """Its exit code when it has gone, else None."""
+        """The exit code, or None while it runs."""
         return self.processes[name].poll()
 
     async def do_alive(self) -> list[str]:
         return [name for name, process in self.processes.items() if process.poll() is None]
 
     async def do_pids(self) -> dict[str, int]:
-        """Of those that run, as the node counts."""
+        """PIDs of running parts, in the node's namespace."""
         return {name: process.pid for name, process in self.processes.items() if process.poll() is None}
 
     async def do_main(self, name: str) -> tuple[int, int]:
-        """Its process, as the node counts, and when it was started; 0 where it does not run."""
+        """Its PID in the node and its start time; 0 if it does not run."""
         return (await self.do_pids()).get(name, 0), self.started_us.get(name, 0)
 
     async def do_run(self, argv: list[str]) -> str:
-        """What a program says that ends by itself; its exit code other than 0 is an error."""
+        """The output of a short program; a non-zero exit code is an error."""
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -145,7 +145,7 @@ class Inside:
         return said
 
     async def reap(self) -> None:
-        """The first process inherits every orphan. Those that we started are left to who waits for them."""
+        """PID 1 inherits every orphan. Our own children belong to their waiters."""
         while True:
             await trio.sleep(REAP_SECONDS)
             ours = {each.pid for each in self.processes.values()} | {each.pid for each in self.running}
@@ -163,7 +163,7 @@ class Inside:
 
 
 def orphans(ours: set[int]) -> list[int]:
-    """Ended children whose parent went before them: a shim of a container, or a process of one."""
+    """Ended orphans: a container's shim or process."""
     found = []
     for pid, stat in each_process("stat").items():
         state, parent = stat.rpartition(b")")[2].split()[:2]
@@ -173,7 +173,7 @@ def orphans(ours: set[int]) -> list[int]:
 
 
 async def take_orders(inside: Inside, control: Path) -> None:
-    """The same commands for others than who started us: one line for each connection, one line back."""
+    """The same commands on a socket: one line per connection, one line back."""
     with trio.socket.socket(trio.socket.AF_UNIX) as made:
         await made.bind(str(control))
         made.listen()
@@ -188,7 +188,7 @@ async def take_orders(inside: Inside, control: Path) -> None:
 
 
 async def relay(listening: socket.socket, port: int) -> None:
-    """Whoever connects outside reaches ``port`` inside. The socket came from outside and stays there."""
+    """Relay an outside socket to ``port`` inside."""
 
     async def connect(stream: trio.SocketStream) -> None:
         await _connect(stream, port)
@@ -205,7 +205,7 @@ async def _connect(outer: trio.SocketStream, port: int) -> None:
 
 
 async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-    """One direction; when it ends or breaks, both do."""
+    """One direction; its end closes both."""
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         async for piece in source:
             await sink.send_all(piece)

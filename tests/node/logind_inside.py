@@ -1,7 +1,7 @@
-"""The logind bed of a node: its service manager also knows units that are parts of the node.
+"""The node's logind bed: its service manager also has the node's parts as units.
 
-``StopUnit`` and ``StartUnit`` on them really stop and start the part, by a word to the node's first process,
-and end with ``JobRemoved``, as with systemd. What it asks and hears there is one JSON line each.
+``StopUnit`` and ``StartUnit`` ask PID 1 to stop and start the part, and end with ``JobRemoved``, as in
+systemd. Requests and answers are one JSON line each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 
 
 class Unit:
-    """``part`` of the node is started and stopped under this name. ``stuck``: a job on it does not end."""
+    """The unit name of the node's ``part``. ``stuck``: its jobs do not end."""
 
     def __init__(self, name: str, part: str) -> None:
         self.name, self.part = name, part
@@ -37,8 +37,6 @@ class Unit:
 
 
 class Units(ServiceManager):
-    """All else is as in a bed without a node."""
-
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside.hang_up)
         self.inside = inside
@@ -68,7 +66,7 @@ class Units(ServiceManager):
         return self.job(message, unit, {"do": "again", "name": unit.part})
 
     def on_killunit(self, message: Message) -> list[Message]:
-        """Without a job, also where one is stuck: the signal goes to the part itself."""
+        """Signals the part directly, without a job, even if one is stuck."""
         unit = self.units.get(message.body[0])
         if unit is None:
             return super().on_killunit(message)
@@ -91,7 +89,7 @@ class Units(ServiceManager):
         await self.inside.say(new_signal(SYSTEMD, "JobRemoved", *removed))
 
     def on_get(self, message: Message) -> list[Message]:
-        """A unit's ``ActiveState`` and its main process are those of its part now."""
+        """A unit's ``ActiveState`` and main process are its part's."""
         path, name = message.header.fields[HeaderFields.path], message.body[1]
         unit = next((each for each in self.units.values() if each.path == path), None)
         tell = {"ActiveState": self.tell_state, **dict.fromkeys(MAIN_PROCESS, self.tell_main)}.get(name)
@@ -123,7 +121,7 @@ class Inside(logind_inside.Inside):
         self.control: Path | None = None
 
     async def do_units(self, control: str, units: dict[str, str]) -> None:
-        """Unit to part, and the socket on which the node's first process listens."""
+        """Unit to part, and the socket of PID 1."""
         self.control = Path(control)
         self.manager.units = {name: Unit(name, part) for name, part in units.items()}
 
@@ -131,7 +129,7 @@ class Inside(logind_inside.Inside):
         self.manager.units[unit].stuck = stuck
 
     async def do_asked(self) -> list[tuple[str, str]]:
-        """The jobs that were asked for: method and unit."""
+        """The requested jobs: method and unit."""
         return self.manager.asked
 
     async def ask_node(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""What is under a node: a machine of its own, whose power can be cut, and whose network can be.
+"""A separate machine per node, with cuttable power and network.
 
-All nodes of a bed run on one machine. Here each has its own UUID, as its firmware would say it, and a boot
-id that another power-on makes new: files that lie over the machine's, in a mount namespace of each program
-that is told so.
+All nodes of a bed share one machine. Here each gets its own system UUID, and a new boot ID per power-on:
+files over the machine's, in a mount namespace for each chosen program.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from tests.node.bringing_up import bring_up, made_bed, need
 from tests.node.parts import API_PORT, Member, Part
 from tests.waiting import until
 
-#: What is mounted below the node's folder is seen in both namespaces: a kubelet mounts for the runtime.
+#: Mounts below the node's folder propagate: a kubelet mounts for the runtime.
 UNSHARE = ("unshare", "--mount", "--propagation", "unchanged", "--", "sh", "-ec")
-#: Firmware's word for it, or what kubelets take on a machine without.
+#: The firmware's UUID file; without one kubelets use a fallback.
 LAY = """
 boot=$1; firmware=$2; shift 2
 mount --bind "$boot" /proc/sys/kernel/random/boot_id
@@ -35,7 +34,7 @@ place=/sys/class/dmi/id/product_uuid
 mount --bind "$firmware" $place
 exec "$@"
 """
-#: A power cut asks nobody: mounts are forgotten, and so is what the runtime had in memory.
+#: A power cut drops mounts and the runtime's memory.
 FORGET = """
 while read -r _ _ _ _ place _; do
   case $place in "$1"/*) echo "$place";; esac
@@ -45,10 +44,10 @@ rm -rf "$1/state"
 
 
 class Machine:
-    """The one that ``member`` runs on, whose kubelet has these settings changed.
+    """``member``'s machine; its kubelet has these changed settings.
 
-    ``parts``: what runs there beside kubelet and runtime, ended by a cut and started again with the power.
-    ``memory``: files that stand for what the machine has in memory, a folder and their pattern in it.
+    ``parts``: further programs of the machine, stopped by a cut and started with the power. ``memory``: a
+    folder and a pattern of files that represent machine memory.
     """
 
     def __init__(self, bed: Bed, member: Member, kubelet: Mapping[str, Any]) -> None:
@@ -78,12 +77,12 @@ class Machine:
         return part._replace(argv=[*UNSHARE, LAY, "machine", *files, *part.argv])
 
     async def start(self, part: Part) -> None:
-        """A program of this machine: it goes with its power."""
+        """Start a program that ends with the machine's power."""
         self.parts = [each for each in self.parts if each.name != part.name] + [part]
         await self.bed.start(part)
 
     async def off(self) -> None:
-        """The cord: the kubelet at once, then every process of the node, and what only its memory knew."""
+        """Cut the power: kill the kubelet first, then every process, and drop the memory."""
         self.is_on = False
         names = [f"kubelet-{self.member.name}", *(each.name for each in self.parts)]
         for name in (*names, f"containerd-{self.member.name}"):
@@ -118,11 +117,11 @@ class Machine:
         await self.bed.start_kubelet(self.member, **self.kubelet)
 
     async def kill_kubelet(self) -> None:
-        """Nobody reports for the node any more, and its pods live on."""
+        """Kill the kubelet; pods survive without status reports."""
         await self.bed.stop(f"kubelet-{self.member.name}")
 
     def _processes(self) -> set[int]:
-        """Of its pods, with the shims over them, as the machine of the bed counts."""
+        """The pods' processes and shims, by the machine's PIDs."""
         found = {
             int(pid)
             for tree in remains.trees()
@@ -136,7 +135,7 @@ class Machine:
         return found
 
     async def leave_network(self) -> None:
-        """Nothing passes between the node and the API server, in either direction; connections stay open."""
+        """Drop all packets between node and API server; connections stay open."""
         address, kubelet = self.member.address, str(self.member.port)
         self._cut = [
             ["INPUT", "-p", "tcp", "-d", address, "--dport", str(API_PORT), "-j", "DROP"],
@@ -162,7 +161,7 @@ def _read(file: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def machine_bed(names: Sequence[str], **kubelet: Any) -> AsyncIterator[tuple[Bed, dict[str, Machine]]]:
-    """Nodes that are Ready, each on a machine of its own. Raises Unavailable, Unready."""
+    """Ready nodes, each on its own machine. Raises Unavailable, Unready."""
     await trio.to_thread.run_sync(need)
     with made_bed(names) as bed:
         machines = {name: Machine(bed, member, kubelet) for name, member in bed.members.items()}

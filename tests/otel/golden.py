@@ -1,9 +1,9 @@
-"""The OTLP exports of golden journals, so that a change of one attribute is seen in review.
+"""The OTLP exports of golden journals: a review sees each changed attribute.
 
     python -m tests.otel.golden          # writes tests/golden/otlp-v1; read the difference first
     python -m tests.otel.golden --show   # their SHA-256, for a comparison between processes
 
-The JSON is indented for eyes; it is the same request as the protobuf (tests/otel/test_otlp.py).
+The JSON is indented; it is the same request as the protobuf (tests/otel/test_otlp.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOURNALS = ("shutdown-v1", "cancelled-v1", "demo-v1", "node-v1/api", "node-v1/cr
 
 
 def exports(journal: Path) -> list[bytes]:
-    """One for each shutdown, or outage, of a journal."""
+    """One for each shutdown or outage of a journal."""
     history, projection = History([DirectorySource(journal)]), Projection()
     spans = project(history.batches(), history.journal_id, projection)
     return [

@@ -1,4 +1,4 @@
-"""Outages told record by record: each span and each attribute of an outage's trace at least once."""
+"""Hand-written outage records that cover each span and attribute of an outage's trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PERMIT, TAINT, UNTAINT = "OutageActor/permit//1", "OutageActor/taint//2", "Outag
 AGAIN, QUARANTINE, OFF = "OutageActor/taint//4", "OutageActor/quarantine//5", "OutageActor/power-off//6"
 
 
-#: What the node says once it is back, of the boot that was proved off.
+#: The returned node's record of the boot that was proved off.
 LAST_BOOT = o.LastBootStated(
     boot_id="b1",
     ending="cut-short",
@@ -77,7 +77,7 @@ def hanging(teller: OutageTeller) -> None:
 
 
 def recovered() -> OutageTeller:
-    """Proved at the second try, out of service, everything elsewhere, back under another boot id."""
+    """Proved at the second try, out of service, all pods elsewhere, back under a new boot ID."""
     teller = suspected()
     hanging(teller)
     says = o.EvidenceRead(source="cloud", name="", verdict="off", begun_ns=0)
@@ -111,7 +111,7 @@ def recovered() -> OutageTeller:
 
 
 def wrong() -> OutageTeller:
-    """Switched off in vain, a volume detached by the timer, a leader that dies, a proof that was wrong."""
+    """A failed power-off, a volume detached by timeout, a dying leader, a wrong proof."""
     teller = suspected(o.StoodAside())
     hanging(teller)
     off = o.PowerOff(

@@ -1,4 +1,4 @@
-"""A shutdown told record by record, as the actors would decide it, for tests that look at one story."""
+"""Hand-written shutdown records, as the actors would decide them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 MS = 1_000_000
 
-#: Of the values of attributes, by what docs/attributes.md calls them.
+#: Attribute value types, by their names in docs/attributes.md.
 TYPES = {"string": str, "int": int, "int, ms": int, "bool": bool, "string[]": tuple}
 PAGE = (Path(__file__).parents[2] / "docs" / "attributes.md").read_text()
-#: By name, the type of each attribute on the page.
+#: Attribute name to type, from the page.
 DOCUMENTED = {name: TYPES[kind] for name, kind in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE, re.M)}
 
 
 def documented(spans: list[Span]) -> list[Span]:
-    """The same spans: nothing in them that the table of attributes does not have, with its type."""
+    """Returns the spans after checking their attributes against the page."""
     for span in spans:
         events = (pair for event in span.events for pair in event.attributes)
         links = (pair for link in span.links for pair in link.attributes)
@@ -54,7 +54,7 @@ def project(
 
 
 def steps(batches: Iterable[Step]) -> list[Step]:
-    """The same records one step at a time, the finest way that they can come."""
+    """The records one by one: the smallest batches."""
     found: list[Step] = []
     step: list[RawRecord] = []
     for header, records in batches:
@@ -67,7 +67,7 @@ def steps(batches: Iterable[Step]) -> list[Step]:
 
 
 class Teller:
-    """``tell`` writes one step. ``episode`` follows from what is told; ``mono_ns`` from ``after_ms``."""
+    """``tell`` writes one step. ``episode`` is derived; ``mono_ns`` comes from ``after_ms``."""
 
     def __init__(self, boot: str = "boot-1") -> None:
         self.steps: list[tuple[Header, list[RawRecord]]] = []
@@ -77,13 +77,13 @@ class Teller:
         self.wall_ns = WALL_NS
         self.boot(boot)
 
-    #: What begins an episode, and what closes it; the logic of who writes.
+    #: The event that opens an episode and the one that closes it; the writer's system.
     opens: type[Event] = d.ShutdownBegan
     closes: type[Event] = d.EpisodeClosed
     logic: str = SHUTDOWN_LOGIC
 
     def boot(self, boot: str, wall_ns: int | None = None) -> None:
-        """What follows was written in this boot, in a segment of its own."""
+        """Later records belong to this boot and a new segment."""
         self.wall_ns = self.wall_ns if wall_ns is None else wall_ns
         identity = Identity("node-1", "machine-1", boot, "1.2.3", self.logic)
         self.header = Header(JOURNAL_ID, 1, self.wall_ns, self.mono_ns, False, Link(), identity)
@@ -101,8 +101,8 @@ class Teller:
         self.steps.append((self.header, records))
 
     def _episodes(self, events: Sequence[Event], first: int) -> list[int]:
-        """As `System.trace` numbers a step: the fact that opens a shutdown is that one's first record, also
-        where what it closes stands behind it.
+        """Number steps like `System.trace`: the opening fact is its episode's first record, even after the
+        previous one's closing.
         """
         numbers = []
         for event in events:
@@ -132,7 +132,7 @@ class Teller:
         )
 
     def of_cluster(self, resource: dict[str, str]) -> Teller:
-        """The same, had its shutdowns begun with this resource."""
+        """The shutdown with this resource from its start."""
         for _, records in self.steps:
             for index, raw in enumerate(records):
                 event = decode_event(raw.tag, raw.payload)
@@ -163,7 +163,7 @@ def signal() -> PrepareForShutdown:
 
 
 def another(**changes: object) -> tuple[Event, ...]:
-    """What a signal leads to while a cancelled shutdown ends: that one is closed, the next one begins."""
+    """A signal during a cancelled shutdown: that one closes, the next begins."""
     detected = d.ShutdownDetected(kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
     closed = d.EpisodeClosed(outcome="cancelled", last_wave=0, followed=True)
     return detected, closed, began(**changes)
@@ -192,7 +192,7 @@ def planned(*pods: Pod) -> tuple[Event, ...]:
 
 
 def going_down(*pods: Pod, boot: str = "boot-1") -> Teller:
-    """A shutdown in its first wave, with these pods told to stop."""
+    """A shutdown in its first wave; these pods have a stop."""
     teller = Teller(boot)
     teller.tell(signal(), began())
     listing = InventoryTaken(key="none", as_of_ns=1, source="process", pods=pods)
@@ -216,7 +216,7 @@ TICK = Tick()
 
 
 def named(spans: list[Span], name: str) -> list[Span]:
-    """By the first part of their names: without a workload."""
+    """By the first part of the name, without the workload."""
     return [span for span in spans if span.name == name or span.name.startswith(f"{name} ")]
 
 

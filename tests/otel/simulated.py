@@ -1,6 +1,6 @@
-"""Journals that the core itself wrote, in virtual time, with what is projected from them.
+"""Simulated journals with their projections.
 
-``ebbtide simulate --seed N --synthetic 12 --journal DIR`` writes the same one.
+``ebbtide simulate --seed N --synthetic 12 --journal DIR`` writes the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.otel.records import project
 
 PODS = 12
 
-#: In each, a signal comes while a cancelled shutdown's pods still go down.
+#: Seeds with a signal during a cancelled shutdown.
 FOLLOWED = (20, 41, 81)
 
 SEEDS = range(1, 151)
@@ -25,7 +25,7 @@ SEEDS = range(1, 151)
 
 @lru_cache(maxsize=256)
 def journal(seed: int) -> tuple[list[Batch], list[Episode]]:
-    """What a run left behind, and what `journal ls` says of it."""
+    """A run's journal and its `journal ls` rows."""
     history = History([MemorySource(simulate(SimulationRequest(synthetic=PODS), seed).files())])
     return list(history.batches()), list(episodes(history))
 
@@ -39,7 +39,7 @@ def journal_id(seed: int) -> bytes:
 
 
 def fields_told(seed: int) -> list[dict[str, str]]:
-    """Of each line that a daemon tells late, when all of its records are appended."""
+    """The fields of late log lines, after all their records."""
     raws = [raw for batch in journal(seed)[0] for raw in batch.records]
     records, traces, lines, told = [decode_record(raw) for raw in raws], TraceIds(), LineContext(0, {}), []
     step = []

@@ -1,4 +1,4 @@
-"""Golden journals give golden bytes, whoever makes them."""
+"""Golden journals export to golden bytes in any process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FILES = golden.files()
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_bytes_of_a_golden_journal_are_those_that_were_reviewed(path: Path) -> None:
-    """Where they must change, ``python -m tests.otel.golden`` shows how; the projection's version says so."""
+    """``python -m tests.otel.golden`` shows a necessary change; it raises the projection's version."""
     assert FILES[path] == path.read_bytes()
 
 
 def test_no_process_makes_other_bytes() -> None:
-    """Another hash seed, another time zone, another locale: the same bytes."""
+    """Another hash seed, time zone or locale gives the same bytes."""
     shown = subprocess.run(
         [sys.executable, "-m", "tests.otel.golden", "--show"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What stands beside a line of the daemon's log names one shutdown, with its own trace and a span of that."""
+"""The fields of a log line identify one shutdown, its trace and a span of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.world.scenario import Act, two_waves
 
 
 def test_the_last_shutdowns_are_known_and_no_more() -> None:
-    """A daemon that runs for years remembers a few; what it recovered with counts as one."""
+    """A daemon that runs for years remembers a few; a recovered shutdown counts."""
     traces = TraceIds(7, "recovered")
     assert (traces.current, traces.of(7), traces.of(8)) == ("recovered", "recovered", "")
     first = next(raw for batch in journal(20)[0] for raw in batch.records if raw.seq == raw.episode)
@@ -28,7 +28,7 @@ def test_the_last_shutdowns_are_known_and_no_more() -> None:
 
 
 def test_the_daemon_passes_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real daemon whose node is told to go down, not to, and to go down again while pods still end."""
+    """A real daemon with a shutdown, a cancel, and another shutdown while pods still end."""
     told: list[Mapping[str, str]] = []
     monkeypatch.setattr("tests.world.daemon.without_fields", lambda _: lambda *line: told.append(line[2]))
     scenario = two_waves()

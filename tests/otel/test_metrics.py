@@ -1,4 +1,4 @@
-"""Metrics are a projection of the journal: the same sums whenever folded, in text that Prometheus reads."""
+"""Metrics are a projection of the journal: stable sums in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def records() -> list[Record]:
 
 
 def folded(*events: Event, meters: Meters | None = None) -> Meters:
-    """What these events, a second apart, make of the meters."""
+    """The meters after these events, one second apart."""
     meters = meters or Meters()
     fold(meters, steps(*events, first_seq=meters.seq + 1))
     return meters
@@ -59,7 +59,7 @@ def ended(name: str, outcome: str, elapsed_ns: int = NS_PER_SECOND) -> d.PodEnde
 
 
 def test_prometheus_reads_the_text() -> None:
-    """Every line is understood by Prometheus's own parser, with the values of the golden shutdown."""
+    """Prometheus' parser reads every line, with the golden shutdown's values."""
     meters = Meters()
     fold(meters, records())
     found = values(exposition(meters, AROUND))
@@ -74,7 +74,7 @@ def test_prometheus_reads_the_text() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 40, 95])
 def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
-    """Folded in two lives with the state kept between, or twice over the same records: the same sums."""
+    """In two lives with stored state, or twice over the same records."""
     whole, first = Meters(), Meters()
     fold(whole, records())
     fold(first, records()[:cut])
@@ -88,7 +88,7 @@ def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
     [(30, "done", "grace"), (60, "done", "period"), (60, "timed-out", "hook"), (None, "done", "grace")],
 )
 def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
-    """A hook that used the grace up, a wave that gave less than the pod asks for, or the pod's own grace."""
+    """A hook that used up the grace, a wave shorter than the grace, or the grace itself."""
     pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked)
     ran = d.HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
@@ -101,14 +101,14 @@ SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
 
 
 def text(*events: Event, around: ReadContext = SOON) -> list[str]:
-    """The lines of what these events make of the meters."""
+    """The metrics text after these events."""
     meters = Meters()
     fold(meters, steps(*events))
     return exposition(meters, around).splitlines()
 
 
 def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
-    """A pod of mode process has no means; a certificate counts by what it says."""
+    """A pod of mode process has no means; a certificate counts by its content."""
     lines = text(
         d.PodEnded(uid="a", wave=0, outcome="graceful", reason="", means="api"),
         d.PodEnded(uid="b", wave=0, outcome="killed", reason="", means="cri"),
@@ -132,7 +132,7 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
 
 
 def test_what_a_reader_decodes_is_what_is_counted() -> None:
-    """A case outside of `COUNTED`, or the other way round, would never be counted."""
+    """Otherwise an event type would never be counted."""
     tree = ast.parse(inspect.getsource(of_meters))
     cases = [ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)]
     assert sorted(case.rpartition(".")[2] for case in cases) == sorted(k.__name__ for k in of_meters.COUNTED)

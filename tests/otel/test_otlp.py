@@ -1,4 +1,4 @@
-"""OTLP bytes by way of the SDK: what protobuf reads back is what the projection gave, in both encodings."""
+"""OTLP bytes through the SDK: protobuf reads back the projection in both encodings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parsed(data: bytes) -> Any:
 
 
 def test_json_is_the_same_request() -> None:
-    """OTLP/JSON differs from protobuf's own JSON only in ids: hex in the place of base64."""
+    """OTLP/JSON differs from protobuf's JSON only in hex IDs instead of base64."""
     data = encode_traces_json([PLAIN, FULL], RESOURCE)
     assert b"\n" not in data
     document = json.loads(data)

@@ -1,4 +1,4 @@
-"""Laws of traces and of the log's lines over journals that the core wrote. A failure names its seed."""
+"""Laws of traces and log lines over simulated journals. A failure names its seed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def followed(request: pytest.FixtureRequest) -> int:
 
 
 def test_a_step_at_a_time_gives_the_same_spans(followed: int) -> None:
-    """A step that ends one shutdown and begins another is read alike in any batch."""
+    """A step may end one shutdown and begin another; batches do not matter."""
     assert project(steps(journal(followed)[0]), journal_id(followed)) == spans_of(followed)
 
 
 def _laws_of_spans(seed: int) -> None:
-    """Roots are those of `journal ls`, with its outcomes; ids are single; a cursor can pass over spans."""
+    """Roots equal `journal ls` with outcomes; IDs are unique; a cursor can skip spans."""
     spans, (_, shutdowns) = spans_of(seed), journal(seed)
     ids = Counter((span.trace_id, span.span_id) for span in spans)
     assert max(ids.values(), default=1) == 1, seed
@@ -48,12 +48,12 @@ def _laws_of_spans(seed: int) -> None:
 
 
 def _laws_of_pods(seed: int) -> None:
-    """Each pod's span has the fate and the reason of its record."""
+    """A pod's span has its record's outcome and reason."""
     records = {record.first_seq: record for record in shutdown_records(Remembered(journal(seed)[0]))}
     for span in named(spans_of(seed), "pod"):
         told = attributes(span)
         pod = next(each for each in records[span.episode].pods if each.uid == told[at.POD_UID])
-        # The kubelet may have started it again after its first end; or the span was cut.
+        # The kubelet may have restarted it after its first end, or the span was cut.
         if (told.get(at.POD_OUTCOME), told.get(at.REASON)) == (pod.outcome, pod.reason):
             assert (span.status == "error") == (
                 pod.outcome in ("killed", "failed")
@@ -61,12 +61,12 @@ def _laws_of_pods(seed: int) -> None:
             assert span.status_text == (pod.reason if span.status == "error" else ""), seed
 
 
-#: A pod arrives too late; the power goes while later waves still wait.
+#: A pod arrives too late; the power goes before the later waves.
 REJECTED, CUT_EARLY = 5, 9
 
 
 def _laws_of_lines(seed: int) -> None:
-    """The trace of a line of the log is its own shutdown's, its span one that the projection makes there."""
+    """A log line names its own shutdown's trace and an existing span."""
     shutdowns = {each.id: each for each in journal(seed)[1]}
     made = {(span.trace_id.hex(), span.span_id.hex()) for span in spans_of(seed)}
     lines = [fields for fields in fields_told(seed) if "EPISODE" in fields]
@@ -80,7 +80,7 @@ def _laws_of_lines(seed: int) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_laws_hold_of_every_run(part: int, sample: Sample) -> None:
-    """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
+    """Crashes, cancels, power cuts, second signals."""
     for seed in [*sample(SEEDS, ONE_OF), *FOLLOWED, REJECTED, CUT_EARLY][part::PARTS]:
         _laws_of_spans(seed)
         _laws_of_pods(seed)

@@ -1,4 +1,4 @@
-"""Ids of traces and spans: from the journal alone, the same everywhere, and never two things with one."""
+"""Trace and span IDs: derived from the journal, stable and unique."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Text = st.text(max_size=6)
 def test_spans_with_different_names_have_different_ids(
     one: tuple[str, str, int], other: tuple[str, str, int]
 ) -> None:
-    """Role, key and attempt cannot be cut differently and give the same id."""
+    """Different splits of role, key and attempt give different IDs."""
     assert (ids.span_id_of(TRACE, *one) == ids.span_id_of(TRACE, *other)) == (one == other)
 
 
 def test_ids_never_change() -> None:
-    """What was sent once has its ids for ever: these are part of the format."""
+    """Sent IDs must never change: they are part of the format."""
     assert ids.trace_id_of(HASH).hex() == "66978f0f440a22e48df621c6dd8cf783"
     assert ids.boot_trace_id(HASH).hex() == "80347730e7b0eae74495ce1c9d4fe0b0"
     assert ids.span_id_of(TRACE, "pod", "uid-1", 2).hex() == "8046f78105bfb21e"
 
 
 def test_an_order_names_its_span_beforehand() -> None:
-    """Each order that has a span of its own has a role; a hook's is that of ``RunHook``."""
+    """Each order with a span has a role; a hook's order is ``RunHook``."""
     key = "HookActor/hook:main/uid-1/0"
     assert RunHook.span_role == "hook"
     assert ids.hook_span_id(TRACE, key) == ids.span_id_of(TRACE, "hook", key)

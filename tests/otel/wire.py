@@ -1,4 +1,4 @@
-"""The bytes of OTLP, as the SDK's own encoder makes them of spans."""
+"""OTLP bytes from the SDK's encoder."""
 
 from __future__ import annotations
 

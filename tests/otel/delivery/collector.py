@@ -1,7 +1,6 @@
-"""Back ends of the tests' own, on loopback: one that keeps what it acknowledges, and several that are no
-good.
+"""Test back ends on loopback: one that keeps acknowledged spans, and several broken ones.
 
-They are for our own logic. What real back ends make of the bytes is tested against those (tests/backends).
+They test our logic; tests/backends uses real back ends.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ RECEIVE_BYTES = 65536
 
 
 class Got(NamedTuple):
-    """One request: its headers in lower case, its body uncompressed."""
+    """One request: lower-case headers, uncompressed body."""
 
     target: str
     headers: dict[str, str]
@@ -40,7 +39,7 @@ class Got(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """``keeps``: whether the collector has the spans after it."""
+    """``keeps``: whether the collector stores the spans."""
 
     status: int = 200
     body: bytes = b""
@@ -52,13 +51,13 @@ OK = Reply()
 
 
 class Collector:
-    """``answer`` gives the reply to each request; ``spans`` are those acknowledged, by trace and span id."""
+    """``answer`` maps a request to a reply; ``spans``: acknowledged ones by trace and span ID."""
 
     def __init__(self, answer: Callable[[Got], Reply] = lambda got: OK) -> None:
         self.answer = answer
         self.got: list[Got] = []
         self.spans: dict[tuple[bytes, bytes], bytes] = {}
-        #: Acknowledged spans whose bytes were not those of the first time.
+        #: Acknowledged spans whose bytes differed from the first time.
         self.changed: list[tuple[bytes, bytes]] = []
         self.repeated = 0
         self.more = trio.Event()
@@ -170,7 +169,7 @@ async def _mute(stream: trio.SocketStream) -> None:
 
 
 async def _deaf(stream: trio.SocketStream) -> None:
-    """Accepts the connection, and reads nothing from it."""
+    """Accepts a connection and never reads."""
     await trio.sleep_forever()
 
 
@@ -184,7 +183,7 @@ async def _hangs_up(stream: trio.SocketStream) -> None:
 
 
 async def _welcome(stream: trio.SocketStream) -> None:
-    """Somebody else's web server."""
+    """Another web server."""
     await stream.receive_some(RECEIVE_BYTES)
     page = b"<html>It works!</html>"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(page)
@@ -196,7 +195,7 @@ HALF = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-leng
 
 
 async def _cut_short(stream: trio.SocketStream) -> None:
-    """Its head says 200; without the whole of its body nothing is acknowledged."""
+    """The head has 200, but without the whole body nothing is acknowledged."""
     await stream.receive_some(RECEIVE_BYTES)
     await stream.send_all(HALF)
 
@@ -228,7 +227,7 @@ NO_GOOD = {
 
 @asynccontextmanager
 async def no_good(kind: str) -> AsyncIterator[str]:
-    """The endpoint of such a server; of kind ``dead`` there is none behind it."""
+    """A broken server's endpoint; for ``dead`` there is no server."""
 
     async def serve(stream: trio.SocketStream) -> None:
         try:

@@ -10,7 +10,7 @@ TRACE = bytes(range(16))
 
 
 def span(number: int, *, episode: int = 1) -> Span:
-    """Number ``number`` of a trace: its end stands at the record of the same number."""
+    """Span ``number`` of a trace; its end is the record of the same number."""
     return Span(
         trace_id=TRACE,
         span_id=number.to_bytes(8, "big"),

@@ -1,4 +1,4 @@
-"""A server's answers: what the protobuf library writes is read, and no bytes do any harm."""
+"""Server answers: protobuf output is readable, and arbitrary bytes are harmless."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.otel.delivery.test_otlp_http import once
 
 @given(st.integers(0, 2**63 - 1), st.text(max_size=50))
 def test_what_the_library_writes_is_read(rejected: int, words: str) -> None:
-    """Any number, any words; these in one printable line."""
+    """Any number and any text, the text as one printable line."""
     inner = ExportTracePartialSuccess(rejected_spans=rejected, error_message=words)
     data = ExportTraceServiceResponse(partial_success=inner).SerializeToString()
     assert parse_partial_success(data) == Accepted(rejected, printable_line(words))
@@ -40,7 +40,7 @@ def test_what_the_library_writes_is_read(rejected: int, words: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_any_harm(data: bytes) -> None:
-    """Nonsense is one exception, and to whoever sends it the request was simply not answered."""
+    """Garbage is one exception; the sender treats it as no answer."""
     for read in (parse_partial_success, parse_status):
         try:
             read(data)
@@ -62,7 +62,7 @@ STATUSES = [
 
 @pytest.mark.parametrize("status, kind", STATUSES)
 def test_each_status_has_its_meaning(status: int, kind: type) -> None:
-    """What may be tried again, what never, what is a matter of configuration."""
+    """Retryable, permanent, or a configuration error."""
     answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this")
     assert isinstance(answer, kind)
     assert answer.reason == f"HTTP {status}: because \ufffd[31m of this"
@@ -77,7 +77,7 @@ PAUSES = [
 
 @pytest.mark.parametrize("text, after_ns", PAUSES)
 def test_retry_after_is_heard(text: str, after_ns: int | None) -> None:
-    """Seconds, within bounds; anything else says nothing."""
+    """Seconds within bounds; other values are ignored."""
     assert answer_of_http(503, "", text, b"") == Again("HTTP 503", after_ns)
 
 
@@ -91,7 +91,7 @@ TYPES = [
 def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
     content_type: str, body: bytes, kind: type
 ) -> None:
-    """An empty page of another type says nothing of spans; one without a type and a body does."""
+    """An empty page of another type acknowledges nothing; a body without a type does."""
     assert isinstance(answer_of_http(200, content_type, "", body), kind)
 
 
@@ -124,7 +124,7 @@ def echo(status: int, fill: int, got: Got) -> Reply:
 
 @pytest.mark.parametrize("value", VALUES)
 async def test_an_echo_over_http_is_starred_out(value: str) -> None:
-    """The words of the answer have lost the value, also where they are cut off in it."""
+    """The value is hidden in the answer's text, even at a cut."""
     for fill in range(255, 300, 18):
         collector = Collector(partial(echo, 401, fill))
         answer: Any = await once(collector, headers=(("x-last", value),))
@@ -133,7 +133,7 @@ async def test_an_echo_over_http_is_starred_out(value: str) -> None:
 
 
 async def test_an_echo_over_grpc_is_starred_out() -> None:
-    """The details of a status are a server's words too."""
+    """A gRPC status's details are server text too."""
     service = Service(grpc.StatusCode.UNAUTHENTICATED, f"authorization: Bearer {SECRET}, who is that")
     with serving(service) as endpoint:
         answer = await send(endpoint, headers=(("authorization", f"Bearer {SECRET}"),))

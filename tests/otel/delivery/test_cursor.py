@@ -1,4 +1,4 @@
-"""The side file that says how far delivery has come: what is believed of it, and what retention reads."""
+"""The delivery cursor: when it is valid, and what retention reads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ UNUSABLE = [
 
 @pytest.mark.parametrize("content", UNUSABLE)
 def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    """Then everything is sent again: a repetition, never a loss."""
+    """An invalid cursor repeats everything and loses nothing."""
     (tmp_path / cursors.FILE_NAME).write_bytes(content)
     assert cursors.load(tmp_path) is None
     assert cursors.keep_from([tmp_path], bytes(16), 10**9) == 1
 
 
 def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
-    """From the furthest of the locations; everything where it is another journal's."""
+    """The most advanced location counts; a foreign journal's cursor keeps everything."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     journal = bytes(range(16))
@@ -53,7 +53,7 @@ class Writer:
 
 
 async def test_an_undelivered_segment_stays_up_to_the_hard_cap(tmp_path: Path) -> None:
-    """The cursor decides; without one everything is needed, and above the cap nothing is."""
+    """The cursor decides; without one keep everything; above the cap keep nothing."""
     storage = DirectoryStorage(tmp_path)
     edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Writer(), print)
     begins = []

@@ -1,6 +1,4 @@
-"""Where spans go: the file's words, the standard environment, which of them wins; and that secrets stay
-secret.
-"""
+"""The span destination: file, standard environment, precedence, and secrets."""
 
 from __future__ import annotations
 
@@ -42,14 +40,14 @@ ENDPOINTS = [
 
 @pytest.mark.parametrize("variables, endpoint", ENDPOINTS)
 def test_endpoints_are_read_as_the_specification_says(variables: dict[str, str], endpoint: str) -> None:
-    """The general one gets the path, the traces' own is taken as it is, gRPC's may have no scheme."""
+    """The general endpoint gets the path, the traces' endpoint does not; gRPC needs no scheme."""
     found = of(**variables)
     assert found is not None
     assert found.endpoint == endpoint
 
 
 def test_the_environment_fills_in_everything() -> None:
-    """Each variable, the traces' own before the general one."""
+    """Each variable; the traces' own before the general one."""
     found = of(
         **{
             f"{GENERAL}ENDPOINT": "https://c",
@@ -93,7 +91,7 @@ BAD = [
 
 @pytest.mark.parametrize("variables", BAD)
 def test_a_bad_variable_is_named_and_its_value_kept_back(variables: dict[str, str]) -> None:
-    """What it holds may be a secret, so no message repeats it."""
+    """The value may be a secret: no message repeats it."""
     with pytest.raises(BadDestination, match=next(iter(variables))) as caught:
         from_environment({f"{GENERAL}ENDPOINT": "http://c"} | variables)
     shown = "".join(traceback.format_exception_only(caught.value))
@@ -103,7 +101,7 @@ def test_a_bad_variable_is_named_and_its_value_kept_back(variables: dict[str, st
 
 @pytest.mark.parametrize("name, value", [("x-bin", SECRET), ("x!y", SECRET), ("grpc-x", "1"), ("x", "a\tb")])
 def test_a_header_that_grpc_does_not_take_is_named(name: str, value: str) -> None:
-    """Its library raises for some, and calls others the server's fault; over HTTP they are good."""
+    """The gRPC library raises for some and blames the server for others; HTTP accepts them."""
     given = Given(endpoint="http://c", headers=(checked_header(name, value),))
     assert resolve(given) is not None
     with pytest.raises(BadDestination, match=rf"header {name}") as caught:
@@ -132,6 +130,6 @@ def test_what_is_no_endpoint(endpoint: str) -> None:
 
 
 def test_the_placeholder_of_config_show_is_no_value() -> None:
-    """A configuration that was printed and read again would send it to the back end."""
+    """A printed configuration must not send the placeholder."""
     with pytest.raises(BadDestination, match="placeholder"):
         checked_header("authorization", "(hidden)")

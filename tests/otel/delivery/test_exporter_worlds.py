@@ -1,8 +1,7 @@
-"""The exporter beside whole simulated nodes: it is killed, the power goes, disks fail, the back end forgets
-to answer.
+"""The exporter beside simulated nodes: kills, power cuts, disk failures, lost answers.
 
-Whatever happens in between, in the end the back end has each span once, with one set of bytes, and no span
-that a power cut took back. A failure names its seed: ``python -m tests.world --seed N -v`` tells its story.
+In the end the back end has each span once, with one set of bytes, and no span that a power cut revoked.
+``python -m tests.world --seed N -v`` prints a failed seed's story.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from tests.world.worlds import Name, every_point, scenario_of
 #: About 200 ms each.
 SEEDS = 200
 PARTS = 3
-#: Of the points of the small shutdown; the projection's own tests visit each.
+#: Every fourth point of the small shutdown; the projection's tests visit each.
 EVERY = 4
 #: Sampled, one of so many of these.
 ONE_OF = 15
 
-#: The longest life of an exporter in these worlds, in microseconds: most die in the middle of something.
+#: An exporter's longest life, in microseconds: most die while busy.
 LIFE_US_MAX = 20_000_000
 
 
 class BackEnd:
-    """Keeps what it acknowledged, and much of what it did not; says nothing, or too late, as it is drawn."""
+    """By draw it stores without acknowledging, stays silent, or answers late."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
@@ -78,20 +77,20 @@ class BackEnd:
         await trio.lowlevel.checkpoint()
 
     def log(self, level: int, text: str) -> None:
-        """What an exporter says is not what is tested."""
+        """Drop log lines."""
 
     def well(self, reason: str) -> None:
         """Nor what it thinks of us."""
 
 
 async def at_once(work: Callable[..., Any], *args: Any) -> Any:
-    """Simulated disks are read without a thread, so that a seed is a seed."""
+    """Read simulated disks without threads, so that a seed is deterministic."""
     await trio.lowlevel.checkpoint()
     return work(*args)
 
 
 class Exported(World):
-    """A world with an exporter in each boot, started again and again; its cursor outlives everything."""
+    """A world with an exporter per boot; its cursor survives everything."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -125,7 +124,7 @@ class Exported(World):
             raise OSError("no")
 
     async def run(self) -> None:
-        """In the end everything is sent that can be."""
+        """Finally deliver everything that can be delivered."""
         await super().run()
         self.back_end.friendly = True
         last = self.sink()
@@ -136,7 +135,7 @@ class Exported(World):
 
 
 class _Now:
-    """One of the machine's places as it is at this moment: a crash puts another in its stead."""
+    """A location's present state: a crash replaces it."""
 
     def __init__(self, world: World, which: int) -> None:
         self._world, self._which = world, which
@@ -174,8 +173,7 @@ def check(world: Exported, where: str) -> None:
     assert not world.back_end.changed, where
     missing = [span.name for key, span in expected.items() if key not in kept]
     assert not missing, (where, missing)
-    # What stood only in memory, and that a later segment on the disk vouches for, was durable when it was
-    # sent.
+    # Memory-only records that a later segment on disk confirms were durable when sent.
     taken_back = [
         span.name
         for key, span in kept.items()
@@ -189,7 +187,7 @@ def check(world: Exported, where: str) -> None:
 
 
 def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, bytes]]:
-    """Where a journal could not be read on, another was begun beside it."""
+    """An unreadable journal is followed by a new one beside it."""
     sources = [place.source for place in world.disks.places]
     found = set()
     for other in history.path.others:
@@ -200,18 +198,18 @@ def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, by
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_shutdown_arrives_once_and_whole(part: int, sample: Sample) -> None:
-    """Over drawn scenarios: crashes, power cuts, cancels, full and failing disks."""
+    """Drawn scenarios: crashes, power cuts, cancels, full and failing disks."""
     repeated = 0
     for seed in sample(range(SEEDS), ONE_OF)[part::PARTS]:
         world = play(Name(seed))
         check(world, f"seed {seed}")
         repeated += world.back_end.repeated
-    # Or nothing was tested: answers are lost, cursors are behind.
+    # Otherwise the test is void: answers get lost and cursors lag.
     assert repeated
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
-    """One small shutdown, cut short at points all over it."""
+    """One small shutdown, cut at many points."""
     for name in sample(every_point(Name(), "cut-at")[::EVERY], ONE_OF)[part::PARTS]:
         check(play(name), str(name))

@@ -1,4 +1,4 @@
-"""Following a journal to a tracing back end: what is sent, kept and put on record, and when it ends."""
+"""Following a journal to a back end: spans sent, kept and recorded, and the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = (("content-type", "text/plain"),)
 
 
 class Bed:
-    """A journal of some shutdowns, and what its follower logged."""
+    """A journal of some shutdowns, and the follower's log."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ async def export(bed: Bed, answer: Callable[[Got], Reply] = lambda got: OK) -> t
 
 
 async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
-    """A second start finds nothing to do."""
+    """A second start sends nothing."""
     collector, reason = await export(bed)
     assert (len(collector.spans), reason) == (len(bed.spans), "")
     assert bed.cursor is not None
@@ -95,7 +95,7 @@ def spoil(file: Path, share: float) -> None:
 
 
 def go_on(folder: Path) -> None:
-    """A second segment after the end of the first."""
+    """Append a second segment."""
     start = History([DirectorySource(folder)]).read().start(bytes(16))
     second = Chain(IDENTITY, start).begin_segment(Stamp(0, 0))
     name = segment_file_name(start.number, start.journal_id)
@@ -104,7 +104,7 @@ def go_on(folder: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
 async def test_only_what_is_before_damage_is_sent(bed: Bed, share: float) -> None:
-    """The same spans as of the command, one line in the log, and the cursor stays before the damage."""
+    """The same spans as the command, one log line, and the cursor before the damage."""
     go_on(bed.folder)
     spoil(min(bed.folder.glob("*.ebj")), share)
     expected = {(span.trace_id, span.span_id) for each in shutdowns(bed.folder) for span in each.spans}

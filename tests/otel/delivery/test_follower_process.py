@@ -1,4 +1,4 @@
-"""What the exporter's end says, and when it is started again for it."""
+"""The exporter's exit: messages and restarts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_only_crashes_are_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, starts: int,
     autojump_clock: trio.testing.MockClock,
 ) -> None:  # fmt: skip
-    """An interpreter's traceback among them, so many times; what was said by the exporter waits."""
+    """A traceback restarts soon, a few times; an exporter's own error waits."""
     lay_out(tmp_path, 1, 1)
     edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Journal(tmp_path), print)
     lives = []

@@ -1,4 +1,4 @@
-"""Following a journal for what is durable, while the real writer writes it."""
+"""Following the durable part of a journal while the writer writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def given(tail: Tail) -> list[int]:
 
 
 async def test_what_is_not_synced_is_held_back(tmp_path: Path) -> None:
-    """Written is not durable: a power cut could take it, and its spans would have been a lie."""
+    """A power cut could revoke unsynced records, and with them their spans."""
     storage = DirectoryStorage(tmp_path)
     async with running([storage]) as writer:
         await writer.wait_synced(writer.last_seq)
@@ -31,7 +31,7 @@ async def test_what_is_not_synced_is_held_back(tmp_path: Path) -> None:
 
 
 async def test_steps_stay_whole(tmp_path: Path) -> None:
-    """A durable half of a step is not handed out: none of its orders was released."""
+    """A half-durable step is withheld: none of its orders was released."""
     storage = DirectoryStorage(tmp_path)
     async with running([storage]) as writer:
         whole = writer.last_seq
@@ -45,7 +45,7 @@ async def test_steps_stay_whole(tmp_path: Path) -> None:
 
 
 async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> None:
-    """A location that goes with the boot vouches for nothing, whatever its frames say."""
+    """A memory-only location proves nothing, whatever its frames claim."""
     storage = DirectoryStorage(tmp_path)
     async with running([storage]) as writer:
         await write_steps(writer, 3, synced=True)
@@ -56,7 +56,7 @@ async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> N
 
 
 async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path) -> None:
-    """The next process goes on from the last whole step: what was read behind that place is forgotten."""
+    """The next process continues after the last whole step; drop records read beyond it."""
     from ebbtide.events.reader import History
 
     storage = DirectoryStorage(tmp_path)

@@ -24,7 +24,7 @@ __all__ = ["keys"]
 
 
 class Service(grpc.GenericRpcHandler):
-    """Answers every call in the same way, and keeps what it was sent."""
+    """Answers all calls alike and keeps the requests."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ async def send(endpoint: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 async def test_a_call_carries_the_payload_and_the_headers(compression: str) -> None:
-    """The bytes arrive as they are, compressed on the way or not."""
+    """The bytes arrive unchanged, compressed or not."""
     service = Service()
     with serving(service) as endpoint:
         answer = await send(endpoint, headers=(("x-tenant", "a"),), compression=compression)
@@ -88,7 +88,7 @@ async def test_a_call_carries_the_payload_and_the_headers(compression: str) -> N
 
 @pytest.mark.parametrize("kind", ["dead", "mute", "nonsense"])
 async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
-    """Down, deaf, mute or rude: the same bytes may be sent again later."""
+    """Down, deaf, mute or malformed: the same bytes may be sent again."""
     async with no_good(kind) as endpoint:
         answer = await send(endpoint, timeout_ns=NS_PER_SECOND // 2)
     assert isinstance(answer, Again), answer
@@ -96,7 +96,6 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
 
 
 async def test_mutual_tls(keys: Keys) -> None:
-    """Both sides show a certificate of the same authority."""
     key, chain = keys.server.private_key_pem.bytes(), b"".join(b.bytes() for b in keys.server.cert_chain_pems)
     roots = keys.authority.cert_pem.bytes()
     credentials = grpc.ssl_server_credentials([(key, chain)], roots, require_client_auth=True)

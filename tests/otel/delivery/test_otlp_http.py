@@ -1,6 +1,6 @@
-"""OTLP over HTTP: what is sent, and what each way of a server to fail is taken for.
+"""OTLP over HTTP: requests, and the meaning of each server failure.
 
-What the libraries would make of it by themselves, or take from the environment, has a part of its own.
+A separate part covers the libraries' own behaviour and environment.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ async def send_to(endpoint: str, **fields: object) -> object:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 async def test_a_request_is_what_otlp_asks_for(compression: str) -> None:
-    """POST to the path, as protobuf, with the given headers; the answer is an acknowledgement. A compressed
-    request says so, and unpacks to the payload.
-    """
+    """POST protobuf to the path with the headers. A compressed request says so and unpacks to the payload."""
     collector = Collector()
     headers = (("authorization", "Bearer x"),)
     assert await once(collector, headers=headers, compression=compression) == Accepted()
@@ -69,7 +67,7 @@ async def test_a_request_is_what_otlp_asks_for(compression: str) -> None:
 
 @pytest.mark.parametrize("kind", [*NO_GOOD, "dead"])
 async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
-    """Down, deaf, mute, rude or endless: the same bytes may be sent again later."""
+    """Down, deaf, mute, malformed or endless: the same bytes may be sent again."""
     async with no_good(kind) as endpoint:
         sender = sender_for(Destination(endpoint=f"{endpoint}/v1/traces", timeout_ns=NS_PER_SECOND // 5))
         answer = await sender.send(*batch(2000))
@@ -82,7 +80,7 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
 
 
 async def test_a_redirect_is_no_acknowledgement() -> None:
-    """Nor is it followed: credentials stay with the endpoint that was named."""
+    """Never followed: credentials stay with the configured endpoint."""
     other = Collector()
     async with collecting(other):
         place = (("location", f"{other.endpoint}/v1/traces"),)
@@ -92,7 +90,7 @@ async def test_a_redirect_is_no_acknowledgement() -> None:
 
 
 async def test_a_server_that_hangs_up_is_asked_once() -> None:
-    """The SDK would be back at once, and again a second later."""
+    """The SDK alone would retry at once and again after a second."""
     asked = []
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -110,7 +108,7 @@ async def test_a_server_that_hangs_up_is_asked_once() -> None:
 async def test_a_login_of_netrc_is_not_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, headers: tuple[tuple[str, str], ...]
 ) -> None:
-    """Neither in the place of a configured header nor where there is none."""
+    """With or without a configured header."""
     (tmp_path / "netrc").write_text("machine localhost login somebody password else\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     collector = Collector()
@@ -119,7 +117,7 @@ async def test_a_login_of_netrc_is_not_sent(
 
 
 async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of its words count has been decided before (`resolve`); the SDK would merge the rest."""
+    """`resolve` has already read the environment; the SDK would merge more."""
     for name, value in {
         "OTEL_EXPORTER_OTLP_HEADERS": "x-other=secret",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-more=secret",
@@ -136,7 +134,7 @@ async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest
 
 
 async def test_only_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets the whole URL; NO_PROXY excludes a host."""
+    """The proxy gets the whole URL; NO_PROXY excludes a host."""
     collector = Collector()
     monkeypatch.setenv("NO_PROXY", "localhost")
     async with collecting(collector):
@@ -150,7 +148,7 @@ async def test_only_a_proxy_of_the_environment_is_used(monkeypatch: pytest.Monke
 
 
 class Keys:
-    """A certificate authority with a server and a client, as files."""
+    """An authority, a server and a client, as files."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = trustme.CA()
@@ -178,7 +176,7 @@ def keys(tmp_path: Path) -> Keys:
 
 
 async def test_tls_with_an_authority_of_ones_own(keys: Keys) -> None:
-    """The server is known by the named certificate, and by no other."""
+    """Only the named certificate verifies the server."""
     collector = Collector()
     async with collecting(collector, keys.context()):
         good = await send_to(collector.endpoint, certificate=keys.ca)
@@ -190,7 +188,7 @@ async def test_tls_with_an_authority_of_ones_own(keys: Keys) -> None:
 
 
 async def test_mutual_tls(keys: Keys) -> None:
-    """A server that wants to know the client gets its certificate; without one nothing arrives."""
+    """A server that requires a client certificate gets it; without one nothing arrives."""
     collector = Collector()
     both = {"certificate": keys.ca, "client_certificate": keys.chain, "client_key": keys.key}
     async with collecting(collector, keys.context(mutual=True)):

@@ -1,4 +1,4 @@
-"""What is tried again, when, and for how long; how requests are cut. Under Trio's mock clock."""
+"""Retries, their times and limits, and request sizes, with the mock clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.otel.delivery.spans import RESOURCE, span
 
 
 class Script:
-    """A transport that answers as it is told, the last answer for ever, and how long each takes."""
+    """A scripted transport: the last answer repeats; each takes some time."""
 
     def __init__(self, *answers: Answer, takes_seconds: float = 0.0, takes_spans: int = 10_000) -> None:
         self.answers, self.takes_spans = list(answers), takes_spans
@@ -62,7 +62,7 @@ def spans(count: int) -> list[Span]:
 
 
 async def test_the_pauses_double_up_to_a_limit(autojump_clock: trio.testing.MockClock) -> None:
-    """The same bytes each time; the server's own word for it wins where it is longer."""
+    """The same bytes each time; a longer Retry-After wins."""
     busy = [Again("busy")] * 8
     script = Script(*busy, Again("busy", 70 * NS_PER_SECOND), Accepted())
     await script.courier().deliver(spans(3), RESOURCE)
@@ -72,7 +72,7 @@ async def test_the_pauses_double_up_to_a_limit(autojump_clock: trio.testing.Mock
 
 
 async def test_after_a_while_it_gives_up(autojump_clock: trio.testing.MockClock) -> None:
-    """The spans are kept, and the reason is the last one heard."""
+    """The spans are kept, with the last failure as reason."""
     script = Script(Again("down"))
     began = trio.current_time()
     with pytest.raises(GaveUp, match="down"):
@@ -82,7 +82,7 @@ async def test_after_a_while_it_gives_up(autojump_clock: trio.testing.MockClock)
 
 
 async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testing.MockClock) -> None:
-    """512 spans at most, and no more than the exporter takes; what was too large once is not tried again."""
+    """At most 512 spans and the exporter's size; an oversized one is not retried."""
     many = Script(Accepted())
     await many.courier().deliver(spans(2 * BATCH_SPANS_MAX + 1), RESOURCE)
     assert [len(batch) for _, batch in many.sent] == [BATCH_SPANS_MAX, BATCH_SPANS_MAX, 1]
@@ -93,7 +93,7 @@ async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testi
 
 
 async def test_a_span_that_is_too_large_is_on_record(autojump_clock: trio.testing.MockClock) -> None:
-    """It is put on record by itself, and the next ones are tried."""
+    """It is recorded by itself; the next spans are tried."""
     script = Script(Accepted(), takes_spans=0)
     await script.courier().deliver(spans(2), RESOURCE)
     assert script.losses == [1, 1]

@@ -1,4 +1,4 @@
-"""What becomes of the records of one shutdown: each span's times, parent, status, links and attributes."""
+"""One shutdown's spans: times, parents, status, links and attributes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def only(spans: list[Span], name: str) -> Span:
 
 @pytest.mark.parametrize("in_a_wave", [True, False])
 def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
-    """What was open ends where the record of its boot ends, marked; the root says at which wave."""
+    """Open spans end with their boot's record, marked; the root names the wave."""
     teller = going_down(WEB) if in_a_wave else Teller()
     if not in_a_wave:
         teller.tell(signal(), began())
@@ -69,7 +69,7 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     where = "at wave 0" if in_a_wave else "before its first wave"
     assert (root.status, root.status_text) == ("error", f"cut short {where}")
     assert (root.end_ns, attributes(root)[at.CUT]) == (last_ns, True)
-    # A pod whose stop had not begun has no span.
+    # A pod without a begun stop has no span.
     assert len(named(spans, "pod")) == in_a_wave
     for span in (*named(spans, "pod"), *named(spans, "wave")):
         assert (span.end_ns, span.status, attributes(span)[at.CUT]) == (last_ns, "unset", True)
@@ -95,7 +95,7 @@ KILL = d.KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, conta
     ],
 )
 def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], status: str) -> None:
-    """The autopsy stands in the stop, its finding in the kill below; one that just made it is no error."""
+    """The stop has the autopsy, the kill its finding. A near miss is no error."""
     teller = going_down(WEB)
     teller.tell(TICK, STOP)
     first = ProcessReport(
@@ -124,7 +124,7 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
 
 
 def test_a_shutdown_records_the_projection_in_force() -> None:
-    """It comes with the configuration, and so does the resource; what an old one says takes no byte."""
+    """The configuration brings version and resource; an old journal's cost no byte."""
 
     def life() -> Iterator[tuple[int, Event]]:
         for after_ms, fact in first_life():
@@ -144,7 +144,7 @@ def test_a_shutdown_records_the_projection_in_force() -> None:
 
 
 def test_a_delete_that_is_given_again_is_another_span() -> None:
-    """With less grace; the second links to the first, and each has its own outcome."""
+    """The second delete has less grace, links to the first, and has its own outcome."""
     teller = Teller()
     teller.tell(
         signal(), began(), d.PodPlanned(wave=0, grace_seconds=10, pod=WEB, means="api"), *wave(0, WEB)
@@ -167,7 +167,7 @@ def test_a_delete_that_is_given_again_is_another_span() -> None:
 
 
 def test_what_no_golden_journal_has() -> None:
-    """An actor fails, a pod comes late, volumes and statuses are not ready in time, the clock moves often."""
+    """An actor failure, a late pod, late volumes and statuses, a moving clock."""
     teller = going_down(WEB)
     late = d.PodPlanned(wave=0, grace_seconds=5, pod=LATE, late=True, means="api")
     stop = d.PodStopBegan(uid=LATE.uid, wave=0, grace_ns=1, kill_by_ns=0)
@@ -197,7 +197,7 @@ def test_what_no_golden_journal_has() -> None:
 
 
 def test_a_shutdown_without_an_end_ends_when_the_next_begins() -> None:
-    """The journal lacks its end: it is cut at its last record."""
+    """Without an end it is cut at its last record."""
     teller = going_down(WEB)
     last_ns, teller.episode = teller.wall_ns, 0
     teller.tell(signal(), began(), after_ms=60_000)
@@ -210,7 +210,7 @@ def test_a_shutdown_without_an_end_ends_when_the_next_begins() -> None:
 
 
 def test_the_resource_is_the_journals() -> None:
-    """A cluster's name stands behind what the journal knows; only the service's name replaces that."""
+    """The cluster's name follows the journal's fields; only the service name replaces them."""
     given = {"k8s.cluster.name": "blue", "host.name": "another", "service.name": "shutdowns"}
     teller, projection = going_down(WEB).of_cluster(given), Projection()
     for step in teller.steps:

@@ -1,7 +1,6 @@
-"""Whatever stands in a journal, in whatever order: it gives whole traces, or is passed over.
+"""Any journal in any order gives whole traces or is skipped.
 
-Failing actors, a fallback that stands in for them, and journals of later versions tell stories that no
-simulated node does. What must hold of any story is checked here.
+Failing actors, fallbacks and later versions create stories that no simulation does.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _told(story: list[tuple[int, Step]]) -> tuple[Teller, list[Span]]:
 @settings(max_examples=100)
 @given(Story)
 def test_any_story_gives_whole_traces(story: list[tuple[int, Step]]) -> None:
-    """No exception, no span twice, one root a trace, no orphan once it is closed, none without length."""
+    """No exception, no duplicate span, one root per trace, no orphan in a closed one, no zero length."""
     teller, spans = _told(story)
     counts = Counter((span.trace_id, span.span_id) for span in spans)
     assert not [key for key, count in counts.items() if count > 1]
@@ -123,7 +122,7 @@ def test_any_story_gives_whole_traces(story: list[tuple[int, Step]]) -> None:
 @settings(max_examples=40)
 @given(Story, st.integers(0, 60))
 def test_what_comes_later_changes_no_span(story: list[tuple[int, Step]], told: int) -> None:
-    """The spans of a story's begin are the begin of the story's spans."""
+    """A story's prefix gives a prefix of its spans."""
     _, some = _told(story[:told])
     _, everything = _told(story)
     assert everything[: len(some)] == some

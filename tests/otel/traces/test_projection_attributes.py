@@ -1,4 +1,4 @@
-"""docs/attributes.md has every attribute, and docs/traces.md every span; no other one."""
+"""docs/attributes.md has exactly our attributes, and docs/traces.md our spans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EMITTERS = tuple((ROOT / "otel" / "traces").glob("*.py"))
 
 
 def test_the_page_and_the_code_have_the_same_names() -> None:
-    """And OpenTelemetry's names are in the package of its conventions."""
+    """OpenTelemetry's names are in its conventions package."""
     constants = {name: value for name, value in vars(at).items() if name.isupper() and isinstance(value, str)}
     del constants["SCHEMA_URL"]
     assert {*constants.values(), *at.POD_COUNTS.values()} == set(DOCUMENTED)
@@ -52,14 +52,13 @@ def test_the_page_and_the_code_have_the_same_names() -> None:
 
 @pytest.mark.parametrize("pair", [("ebbtide.nonsense", "x"), (at.WAVE, "1"), (at.LATE, 1), (at.WAVE, True)])
 def test_the_check_sees_what_is_not_documented(pair: tuple[str, str | int]) -> None:
-    """A name that is not there, or a value of another type."""
+    """An unknown name, or a value of a wrong type."""
     span = Span(b"", b"", b"", "pod", 0, 1, (pair,), 1, 1)
     with pytest.raises(AssertionError):
         documented([span])
 
 
 def test_the_traces_page_has_every_span() -> None:
-    """Each name that the projection gives a span stands in the table of docs/traces.md, and no other."""
     calls = (
         node
         for path in EMITTERS

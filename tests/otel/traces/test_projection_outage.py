@@ -1,4 +1,4 @@
-"""The trace of an outage, held against its record, in scripts and in worlds."""
+"""The trace of an outage against its records, in scripts and worlds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spans_of(book: Book) -> list[Span]:
 
 
 def hold(book: Book) -> None:
-    """One trace an outage, with a root if and only if it is closed, and nothing that reaches beyond it."""
+    """One trace per outage, a root exactly if it is closed, and no event after its end."""
     spans = spans_of(book)
     assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
     for record in outage_records(History([Memory(book.files)])):
@@ -59,7 +59,7 @@ def test_every_world_has_its_traces(seed: int) -> None:
 
 
 def test_the_last_boots_shutdown_is_linked() -> None:
-    """Told behind the outage's end: a span of its own below the root, which stays as it was."""
+    """A late record gives a span below the unchanged root."""
     teller = recovered()
     spans = teller.spans()
     (ended,), (root,) = named(spans, "last boot"), named(spans, "outage")
@@ -72,7 +72,7 @@ def test_the_last_boots_shutdown_is_linked() -> None:
 
 
 def test_the_resource_is_what_the_controllers_environment_said_when_it_began() -> None:
-    """It is on record with the settings; what the journal knows by itself is not overwritten."""
+    """The settings record it; the journal's own fields win."""
     given = {"k8s.cluster.name": "blue", "k8s.node.name": "of-the-controller"}
     told = []
     for record in outages.script(outages.STORY).records:
