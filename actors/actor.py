@@ -102,7 +102,7 @@ class Transitions:
     """One actor's table. Raises ValueError on an unknown phase, and on a pair with no row, or two.
 
     ``phases`` are names, or the names of each region; ``phase_of`` gives one of each, joined by `AND`.
-    `System` dispatches from ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table``
+    `handler` looks up ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table``
     each row once, ``events`` the events in the order of the rows.
     """
 
@@ -157,6 +157,9 @@ class Transitions:
             options.append([part, *named] if SAME in to or part in to or not named else named)
         return tuple(map(AND.join, product(*options)))
 
+    def handler(self, state: Any, event: type[Event]) -> Handler:
+        return self.handlers[self.phase_of(state)][event]
+
     def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
         """What the handler may decide."""
         return self.rows[self.phase_of(before), event].decides
@@ -204,18 +207,22 @@ class Machines(Transitions):
         self.phase_of = lambda state: AND.join([each.phase_of(state) for each in machines])
         self.table = tuple(row for each in machines for row in each.table)
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
-        self.handlers = {}
-        for phases in product(*(each.phases for each in machines)):
-            columns = [each.handlers[phase] for each, phase in zip(machines, phases, strict=True)]
-            self.handlers[AND.join(phases)] = {
-                event: _in_turn([column[event] for column in columns if event in column])
-                for event in self.events
-            }
+        # By machine and phase: two machines may name a phase alike.
+        self.handlers = {
+            f"{number} {phase}": column
+            for number, each in enumerate(machines)
+            for phase, column in each.handlers.items()
+        }
+        self._concerned = {
+            event: [each for each in machines if event in each.events] for event in self.events
+        }
+
+    def handler(self, state: Any, event: type[Event]) -> Handler:
+        handlers = [each.handler(state, event) for each in self._concerned[event]]
+        return handlers[0] if len(handlers) == 1 else _in_turn(handlers)
 
     def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
-        return tuple(
-            kind for each in self.machines if event in each.events for kind in each.declared(event, before)
-        )
+        return tuple(kind for each in self._concerned[event] for kind in each.declared(event, before))
 
     def check_phase(self, event: type[Event], before: Any, after: Any) -> None:
         for each in self.machines:

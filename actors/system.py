@@ -461,7 +461,7 @@ class System:
     def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
         try:
             before, transitions = slot.state, slot.transitions
-            handler = transitions.handlers[transitions.phase_of(before)][kind]
+            handler = transitions.handler(before, kind)
             if handler is IGNORED and kind is not facts.Tick:  # a third of all deliveries
                 return ()
             state, decisions = handler(before, event, now_ns)
