@@ -103,8 +103,7 @@ def page() -> str:
     kubelet = fields_of(KubeletConfiguration)
     lines = [INTRODUCTION, "## Fields\n"]
     for name, field in FIELDS.items():
-        both = "both kinds (*kubelet*)" if name in kubelet else f"{OWN_KIND} only"
-        lines += [*_field(name, field, [f"* read from: {both}"]), ""]
+        lines += [*_field(name, field, ["* read from both kinds (*kubelet*)"] if name in kubelet else []), ""]
     return "\n".join([*lines, RULES])
 
 
@@ -120,18 +119,23 @@ def _field(path: str, field: Field, more: list[str]) -> list[str]:
     section, listed = struct_of(field.hint), "list of mappings" if "a list" in field.kind else "mapping"
     lines = [f"### `{path}`\n", f"{field.text}\n"]
     if section is None:
-        return [*lines, f"* type: {field.kind}", f"* default: `{_default(field)}`", *more]
+        return [*lines, f"* type: {_kind(field)}", f"* default: `{_default(field)}`", *more]
     lines += [f"* type: {listed}", *more, "", "| field | type | default | |", "|---|---|---|---|"]
     below: list[str] = []
     path += "[]" if listed != "mapping" else ""
     for name, each in fields_of(section).items():
         if struct_of(each.hint) is not None:
             below += ["", *_field(f"{path}.{name}", each, [])]
-            row = ("mapping, see below", "", each.text)
+            row = ("mapping, see below", "", "")
         else:
-            row = (each.kind, "required" if each.required else f"`{_default(each)}`", each.text)
+            row = (_kind(each), "required" if each.required else f"`{_default(each)}`", each.text)
         lines.append(f"| `{name}` | " + " | ".join(row).replace("``", "") + " |")
     return lines + below
+
+
+def _kind(field: Field) -> str:
+    """The introduction has examples of durations."""
+    return field.kind.replace(" such as 30s or 1m30s", "")
 
 
 def _default(field: Field) -> str:
