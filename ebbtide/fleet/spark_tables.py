@@ -18,7 +18,7 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 class Options(msgspec.Struct, frozen=True, rename="camel"):
     """``path`` is the argument of ``load``. ``partition_…``: the limits of a task."""
 
-    path: str
+    path: str = ""
     table: str = LEDGERS["shutdown"]
     #: Spark repeats a lost task: a task is a second or two of work.
     partition_journals: AtLeastOne = 200
@@ -28,6 +28,12 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
 
 def options_of(given: Mapping[str, str]) -> Options:
     """Raises ValueError. Spark writes the names of options in lower case."""
+    if "provider" in given:
+        # CREATE TABLE … USING ebbtide: Spark's catalog adds the table's properties, and marks its options.
+        marked = {
+            name.removeprefix("option."): text for name, text in given.items() if name.startswith("option.")
+        }
+        given = marked | {"path": given["path"]}
     named = {_known("option", name, Options.__struct_encode_fields__): text for name, text in given.items()}
     if "table" in named:
         named["table"] = _known("table", named["table"], EVERY_TABLE)
