@@ -40,12 +40,9 @@ def make_demo_folder(journal: Path | None) -> DemoFolder:
     pods, late, config = root / "pods", root / "late-0.yaml", root / "config.yaml"
     folder = DemoFolder(root, pods, late, config, journal or root / "journal", root / "run")
     folder.pods.mkdir()
-    # The manifest's own port, or any other where that one is taken: two demos may run at once.
+    # A free port in place of the manifest's own: two demos may run at once.
     with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", WEB_PORT))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for manifest in (DEMO_FILES / "pods").iterdir():
         text = manifest.read_text(encoding="utf-8").replace(str(WEB_PORT), str(port))

@@ -79,7 +79,7 @@ async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> Non
     """`systemctl poweroff` waits for our lock, and both waves end first; the next boot finds the journal and
     says how it ended. Each wave and pod has ten minutes: a slow machine changes no fate.
 
-    Whoever stands before the console reads it while it happens; the system's journal finds it by pod.
+    The system's journal finds its lines by pod.
     """
     node.machine.write(f"{UNITS}/ebbtide.service.d/patient.conf", PATIENT)
     node.configure({0: 600, 1000: 600})
@@ -89,7 +89,6 @@ async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> Non
     await node.machine.run("systemctl", "poweroff")
     assert await node.machine.wait_left() == 0
     waited_for_us(node, "poweroff")
-    assert "plan: 2 pods in 2 waves" in node.machine.console()
     await booted(node)
     lines = (await node.machine.system_log("EBBTIDE_POD=default/web", "-o", "json")).splitlines()
     (ended,) = (line for line in map(json.loads, lines) if line["EBBTIDE_EVENT"] == "PodEnded")
