@@ -110,7 +110,9 @@ def page() -> str:
 def outage_page() -> str:
     lines = [OUTAGE_INTRODUCTION, "## Fields\n"]
     for name, field in fields_of(OutageConfiguration).items():
-        lines += [*_field(name, field, []), ""]
+        # The text of tracing says where its fields are.
+        section = [*_field(name, field, []), ""]
+        lines += section if name != "tracing" else [*section[:2], "* type: mapping", ""]
     return "\n".join(lines)
 
 
