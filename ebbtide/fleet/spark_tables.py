@@ -28,12 +28,6 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
 
 def options_of(given: Mapping[str, str]) -> Options:
     """Raises ValueError. Spark writes the names of options in lower case."""
-    if "provider" in given:
-        # CREATE TABLE … USING ebbtide: Spark's catalog adds the table's properties, and marks its options.
-        marked = {
-            name.removeprefix("option."): text for name, text in given.items() if name.startswith("option.")
-        }
-        given = marked | {"path": given["path"]}
     named = {_known("option", name, Options.__struct_encode_fields__): text for name, text in given.items()}
     if "table" in named:
         named["table"] = _known("table", named["table"], EVERY_TABLE)

@@ -18,11 +18,8 @@ from tests.fleet.nodes import a_node, every_row, shipped
 
 
 def test_spark_writes_the_names_of_options_in_lower_case() -> None:
-    """A table of its catalog has its properties beside them."""
     given = {"path": "p", "table": "pods", "partitionjournals": "7", "partitionmib": "8", "pushdown": "True"}
     assert options_of(given) == Options("p", "pods", 7, 8, True)
-    catalog = {"option.table": "pods", "table": "pods", "path": "p", "owner": "root", "provider": "ebbtide"}
-    assert options_of(catalog) == Options("p", "pods")
     assert options_of({"path": "p"}) == Options("p", "shutdowns", 200, 64, False)
 
 
@@ -31,7 +28,6 @@ def test_spark_writes_the_names_of_options_in_lower_case() -> None:
     [
         ({"partitionjournal": "7"}, "no option 'partitionjournal': did you mean partitionJournals?"),
         ({"tabel": "pods"}, "no option 'tabel': did you mean table?"),
-        ({"provider": "ebbtide", "option.tabel": "pods"}, "no option 'tabel': did you mean table?"),
         ({"table": "pod"}, "no table 'pod': did you mean pods?"),
         ({"partitionmib": "0"}, "Expected `int` >= 1 - at `$.partitionMiB`"),
         ({"partitionmib": "all"}, "Expected `int`, got `str` - at `$.partitionMiB`"),
