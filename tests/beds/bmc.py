@@ -1,18 +1,18 @@
 """Emulated management controllers: Redfish by sushy-tools' fake driver, IPMI over lanplus by OpenIPMI.
 
-Each is a process of its own on a port of this machine, over TLS and with a password where the real one has
-both, and lives as long as the block that asks for it. A bed that cuts a node's power wires it both ways:
+Each is a process on a local port for the block, with TLS and password like a real one. A power-cutting bed
+wires it both ways:
 
     with redfish_emulator(folder, {uuid: "node-1"}, on_change=cut_or_start) as bmc:
         source = Redfish(url=bmc.url, ca_file=bmc.ca_file, **bmc.secrets)
         bmc.set_power(uuid, "Off")      # the bed has cut the power: shown from now on, nobody is told
         # Somebody else's action comes as ``on_change(uuid, "Off")``, in another thread, before it is shown.
 
-``ipmi_emulator`` is the same for one machine. `process` can be stopped (SIGSTOP) and killed like any other.
+``ipmi_emulator`` is the same for one machine. `process` can be stopped (SIGSTOP) and killed.
 
-Needs: for Redfish the packages of sushy.lock, installed on first use into an environment under the tests'
-cache (5 s; made with ``echo sushy-tools==2.2.0 | pip-compile --generate-hashes --allow-unsafe
---strip-extras -``); for IPMI Debian's ``openipmi`` and ``ipmitool``.
+Redfish needs the packages of sushy.lock, installed on first use below the tests' cache (5 s; made with ``echo
+sushy-tools==2.2.0 | pip-compile --generate-hashes --allow-unsafe --strip-extras -``). IPMI needs Debian's
+``openipmi`` and ``ipmitool``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.waiting import WATCHDOG_SECONDS, until_sync
 HERE = Path(__file__).parent
 LOCK = HERE / "sushy.lock"
 LOOPBACK = "127.0.0.1"
-#: "secret", as htpasswd -B writes it, with the least work.
+#: "secret", from htpasswd -B with the lowest cost.
 USERNAME, PASSWORD = "admin", "secret"
 PASSWORD_HASH = "$2b$04$v/aeTGmCo.IcWPm/obaBNeO11IK7smPWeIZt1NOmsxzCIKzmsoioq"
 POLL_SECONDS = 0.02
@@ -58,7 +58,7 @@ OnChange = Callable[[str, Power], None]
 
 
 class Emulator:
-    """``secrets``: keyword arguments that a source takes; both files may be written anew."""
+    """``secrets``: a source's keyword arguments; tests may rewrite both files."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], port: int) -> None:
         self.folder, self.process, self.port = folder, process, port
@@ -73,7 +73,7 @@ class Emulator:
 
 
 class RedfishEmulator(Emulator):
-    """Any number of machines. ``fingerprint``: of its certificate, which ``ca_file`` signed."""
+    """Any number of machines. ``fingerprint``: of its certificate, signed by ``ca_file``."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class RedfishEmulator(Emulator):
         return power
 
     def set_power(self, uuid: str, power: Power) -> None:
-        """At once, and whatever was under way is forgotten. Nobody is told."""
+        """Set at once and cancel running actions, without a callback."""
         self._shown[uuid] = power
         with self._machine(uuid) as found:
             found |= {"power_state": power, "pending_power": None}
 
     @contextlib.contextmanager
     def _machine(self, uuid: str) -> Iterator[dict[str, object]]:
-        """Its own record of the machine, written back if it has changed."""
+        """The emulator's record of the machine, saved if changed."""
         key = pickle.dumps(uuid)
         store = sqlite3.connect(self.folder / "state" / "fakedriver.sqlite", isolation_level=None)
         with contextlib.closing(store):
@@ -117,7 +117,7 @@ class RedfishEmulator(Emulator):
 
 
 class IpmiEmulator(Emulator):
-    """One machine. Its GUID's bytes are the UUID's as SMBIOS has them."""
+    """One machine. Its GUID has the UUID's bytes in SMBIOS order."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], port: int) -> None:
         super().__init__(folder, process, port)
@@ -148,7 +148,7 @@ def redfish_emulator(
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     certificate = authority.issue_cert(LOOPBACK, key_type=trustme.KeyType.ECDSA)
     certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
-    # It also tells what is only to come, with what is there until then.
+    # The emulator also announces future changes, with the present state until then.
     shown: dict[str, Power] = dict.fromkeys(machines, "On")
 
     def changed(uuid: str, power: Power) -> None:
@@ -276,7 +276,7 @@ def _open(port: int) -> bool:
 
 
 def _bound(port: int) -> bool:
-    """Nobody else can have it: it is there."""
+    """Bound here, so no other process can take it."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((LOOPBACK, port))
@@ -315,7 +315,7 @@ def _running(argv: list[str], folder: Path, ready: Callable[[], bool]) -> Iterat
 
 @contextlib.contextmanager
 def _notices(on_change: OnChange) -> Iterator[str]:
-    """The URL that takes each change: PUT of an object with ``uuid`` and ``power_state``."""
+    """The URL for changes: PUT of an object with ``uuid`` and ``power_state``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
@@ -325,7 +325,7 @@ def _notices(on_change: OnChange) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Drop the request log."""
 
     server = HTTPServer((LOOPBACK, 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True)

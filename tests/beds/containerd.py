@@ -1,8 +1,8 @@
-"""A real containerd with pods of ours, without touching the machine's own.
+"""A real containerd with our pods, separate from the machine's own.
 
-It runs in a mount and a network namespace that a holder keeps, on paths, a subnet and a cgroup of its own.
-Pods are made through CRI as a kubelet makes them: with its labels and annotations. Needs root and Debian's
-``containerd``, ``runc``, ``containernetworking-plugins`` and ``busybox-static``.
+It runs in a holder's mount and network namespace, on its own paths, subnet and cgroup. Pods are created
+through CRI with a kubelet's labels and annotations. Needs root and Debian's ``containerd``, ``runc``,
+``containernetworking-plugins`` and ``busybox-static``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.waiting import WATCHDOG_SECONDS, until_sync
 CNI = Path("/usr/lib/cni")
 NEEDS = ("containerd", "ctr", "runc", "unshare", "nsenter", "/bin/busybox", "/usr/lib/cni/ptp")
 IMAGE = "docker.io/library/busybox:ebbtide"
-#: The same, of which the containers are stopped with SIGUSR1.
+#: The same image with SIGUSR1 as stop signal.
 USR1_IMAGE = "docker.io/library/busybox:usr1"
 LINKS = ("sh", "sleep", "cat", "true", "false", "touch", "httpd", "nc", "kill", "echo", "mkdir", "wget")
 
@@ -69,7 +69,7 @@ CONFLIST = {
 
 NAMESPACES = ("unshare", "--mount", "--net", "--propagation", "private", "--")
 
-#: What the holder does: tmpfs where containerd and CNI write, then nothing, until its input ends.
+#: The holder mounts tmpfs for containerd and CNI, then waits for its input's end.
 SETUP = (
     "set -e; mount -t tmpfs tmpfs /run; mkdir -p /run/netns; mount -t tmpfs tmpfs /var/lib;"
     ' ip link set lo up; echo ready; read -r never || true; exec "$@"'
@@ -77,12 +77,12 @@ SETUP = (
 
 
 def missing() -> str:
-    """Why the bed cannot be had here; empty when it can."""
+    """Why the bed is unavailable; empty if available."""
     return lacking(NEEDS)
 
 
 class Containerd:
-    """``folder`` is short: a socket's path has a limit. ``cgroup`` is the parent of every pod's."""
+    """``folder`` is short: socket paths are limited. ``cgroup``: the parent of all pods' cgroups."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,7 +107,7 @@ class Containerd:
 
     @property
     def enter(self) -> list[str]:
-        """Put before a command, it runs in the bed's namespaces."""
+        """A command prefix that enters the bed's namespaces."""
         return ["nsenter", "-t", str(self._holder.pid), "-m", "-n", "--"]
 
     @property
@@ -134,7 +134,7 @@ class Containerd:
 
     @contextlib.contextmanager
     def hung(self) -> Iterator[None]:
-        """A containerd that is connected and does nothing: what it is told meanwhile it reads afterwards."""
+        """SIGSTOP containerd: it accepts connections and reads their requests afterwards."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         try:
@@ -153,7 +153,7 @@ class Containerd:
         assert done.returncode == 0, done.stderr
 
     def close(self) -> None:
-        """End everything that lives in the namespaces, and remove the cgroups and the folder."""
+        """End all processes of the namespaces; remove the cgroups and the folder."""
         self.stop()
         self._log.close()
         self._holder.communicate(timeout=WATCHDOG_SECONDS)
@@ -162,7 +162,7 @@ class Containerd:
 
 
 def write_image(archive: Path) -> None:
-    """A docker archive of two images, with one layer: static busybox and links to it."""
+    """A docker archive of two images with one layer: static busybox and its links."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as files:
         files.add("/bin/busybox", "bin/busybox")
@@ -201,7 +201,7 @@ def _digest(data: bytes) -> str:
 
 @contextlib.contextmanager
 def containerd() -> Iterator[Containerd]:
-    """A started containerd with its image; nothing of it is left afterwards."""
+    """A started containerd with its image; removed completely afterwards."""
     bed = Containerd(Path(tempfile.mkdtemp(prefix="ebc-", dir="/tmp")))
     try:
         bed.start()

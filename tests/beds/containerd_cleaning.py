@@ -1,7 +1,7 @@
-"""The end of a containerd bed, however it comes: by its owner's word, or because its owner was killed.
+"""Clean up a containerd bed, also after its owner was killed.
 
-``python -m tests.beds.containerd_cleaning FOLDER``, in the bed's mount namespace: kills what lives in that
-namespace and in the cgroups named like the folder, removes those cgroups, and then the folder.
+``python -m tests.beds.containerd_cleaning FOLDER``, in the bed's mount namespace: kill the processes of the
+namespace and of the cgroups named like the folder, then remove those cgroups and the folder.
 """
 
 from __future__ import annotations

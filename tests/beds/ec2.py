@@ -1,13 +1,13 @@
-"""EC2 as moto emulates it, with signatures and rights that it checks, over TLS on a port of this machine.
+"""EC2 by moto, with checked signatures and rights, over TLS on a local port.
 
     with ec2_emulator(folder) as aws:
         keys = aws.user(["ec2:DescribeInstances"])
         instance = aws.run_instance()
         aws.call("ec2", "stop_instances", InstanceIds=[instance["InstanceId"]])
 
-Needs the packages of moto.lock, installed on first use into an environment under the tests' cache (20 s; made
-with ``printf 'moto[ec2]==5.2.5\\nflask\\nflask-cors\\n' | pip-compile --generate-hashes --allow-unsafe
---strip-extras --no-emit-find-links -``).
+Needs the packages of moto.lock, installed on first use below the tests' cache (20 s; made with ``printf
+'moto[ec2]==5.2.5\nflask\nflask-cors\n' | pip-compile --generate-hashes --allow-unsafe --strip-extras
+--no-emit-find-links -``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.beds.locked import locked_python
 
 HERE = Path(__file__).parent
 LOOPBACK, REGION = "127.0.0.1", "eu-west-1"
-#: One of those that moto knows from its start.
+#: An image that moto has from its start.
 IMAGE = "ami-12c6146b"
 
 
@@ -37,7 +37,7 @@ class UserKeys(NamedTuple):
 
 
 class Ec2Emulator:
-    """``url`` and ``ca_file`` are for those who ask it; `call` has every right."""
+    """``url`` and ``ca_file`` are for clients; `call` has every right."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self._process, self.ca_file = process, folder / "ca.pem"
@@ -73,7 +73,7 @@ class Ec2Emulator:
         return UserKeys(made["AccessKeyId"], made["SecretAccessKey"])
 
     def role(self, actions: list[str]) -> str:
-        """Its ARN; whoever has a token may take it."""
+        """The ARN; any token holder may assume it."""
         self._users += 1
         name = f"role-{self._users}"
         trust = {
@@ -100,7 +100,7 @@ def ec2_emulator(folder: Path) -> Iterator[Ec2Emulator]:
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     certificate = authority.issue_cert(LOOPBACK, key_type=trustme.KeyType.ECDSA)
     certificate.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
-    # Without the list of images that takes four seconds to load.
+    # Without the image list, which loads four seconds.
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(

@@ -1,7 +1,6 @@
-"""Programs built from a Go module once and kept outside the tree.
+"""Programs built once from a Go module and kept outside the tree.
 
-Keyed by what goes into them, so that a second run costs nothing; builds give way to everything else on the
-machine, one at a time.
+Cached by their inputs; builds run one at a time with low priority.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from typing import NamedTuple
 
 from tests.beds.rootfs import Unavailable, cache_folder, keep
 
-#: An older one does not fetch by itself the later one that a go.mod asks for.
+#: Older versions do not download the toolchain that a go.mod requires.
 GO_MIN = (1, 21)
 INPUTS = (".mod", ".sum", ".go")
 
 
 class Module(NamedTuple):
-    """``folder`` has the go.mod and its sums; ``flags`` go to every build of it."""
+    """``folder`` has go.mod and go.sum; ``flags`` apply to every build."""
 
     folder: Path
     flags: tuple[str, ...] = ()
@@ -37,9 +36,9 @@ class Module(NamedTuple):
 
 
 def built(module: Module, name: str, package: str) -> Path:
-    """The binary, built if it is not there. Raises Unavailable: no Go, no module proxy, no checksum."""
+    """The binary, built if missing. Raises Unavailable: no Go, no module proxy, no checksum."""
     wanted = cache_folder() / "go" / module.key() / name
-    # A whole one has its name: who needs it does not wait for another that is being built.
+    # Only a complete binary has its name: its users do not wait for other builds.
     if not wanted.exists():
         with _alone(wanted.parent.parent):
             if not wanted.exists():

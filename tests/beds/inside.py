@@ -1,7 +1,7 @@
-"""A helper process for what must happen in a namespace of its own: both ends of talking to it.
+"""A helper process in its own namespace, and its client.
 
-It takes commands as JSON lines. When its standard input ends (its parent went, however it went) it cleans
-up and leaves; its mount namespace and everything mounted in it goes with it.
+It reads commands as JSON lines. When its input ends, for any reason, it cleans up and exits; its mounts
+vanish with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """In a child, before exec: no process outlives this one, even if it is killed."""
+    """In a child before exec: no process outlives the parent, even a killed one."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -37,7 +37,7 @@ def mount(*words: str) -> None:
 
 
 def lacking(needs: Sequence[str]) -> str:
-    """What there is not of root's rights and these programs; empty when there is all."""
+    """The missing root rights and programs; empty if complete."""
     if os.geteuid() != 0:
         return "needs root"
     absent = [need for need in needs if shutil.which(need) is None]
@@ -45,13 +45,13 @@ def lacking(needs: Sequence[str]) -> str:
 
 
 async def take_commands(target: object) -> None:
-    """Inside: answer each line with what ``target``'s ``do_`` method returns, until the input ends."""
+    """Inside: answer each line with the result of ``target``'s ``do_`` method, until the input ends."""
     async for line in trio.wrap_file(sys.stdin):
         print(json.dumps(await obey(target, json.loads(line))), flush=True)
 
 
 async def obey(target: object, request: dict[str, Any]) -> dict[str, Any]:
-    """One command: what its method returns, or what went wrong, as the answer's line."""
+    """One command: its result or its error as the answer line."""
     method: Callable[..., Awaitable[Any]] = getattr(target, "do_" + request.pop("do"))
     try:
         return {"ok": await method(**request)}
@@ -60,9 +60,9 @@ async def obey(target: object, request: dict[str, Any]) -> dict[str, Any]:
 
 
 class Inside:
-    """Outside: a started ``module`` in namespaces of its own, given ``folder`` and ``words`` as arguments.
+    """Outside: a started ``module`` in namespaces, with ``folder`` and ``words`` as arguments.
 
-    ``namespace`` is the command that makes them: a mount namespace, where nothing else is said.
+    ``namespace``: the command that creates them; by default a mount namespace.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Inside:
         return self._process.stdout.readline() or '{"error": "the inside of the bed has gone"}'
 
     def close(self) -> None:
-        """Its input ends, so it ends its own processes; SIGKILL if it does not."""
+        """Close its input, so that it ends its processes; SIGKILL if it does not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

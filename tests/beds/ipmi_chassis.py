@@ -1,7 +1,7 @@
-"""What ipmi_sim runs for its chassis: ``get power``, or ``set power 0|1``.
+"""ipmi_sim's chassis command: ``get power``, or ``set power 0|1``.
 
-``python ipmi_chassis.py FILE UUID URL|- get|set ...``: the file has 0 or 1; the URL takes a PUT of each
-change, before it is shown.
+``python ipmi_chassis.py FILE UUID URL|- get|set ...``: the file holds 0 or 1; the URL gets a PUT before each
+change shows.
 """
 
 import json

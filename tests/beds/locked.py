@@ -1,4 +1,4 @@
-"""Environments of their own for programs that tests run: pinned by hash, made on first use, and kept."""
+"""Environments for test programs: pinned by hash, made on first use, and kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.beds.rootfs import Unavailable, cache_folder, keep
 
 
 def locked_python(lock: Path) -> Path:
-    """The Python of an environment that has the packages of a lock file. Raises Unavailable."""
+    """The Python of an environment with a lock file's packages. Raises Unavailable."""
     key = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
     wanted = cache_folder() / f"{lock.stem}-{key}"
     wanted.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def locked_python(lock: Path) -> Path:
 
 
 def _install(lock: Path, wanted: Path) -> None:
-    # Its Python can be moved to its name when it is whole; the scripts beside it, which nobody runs, cannot.
+    # Its Python survives the final rename; its scripts do not, but no test uses them.
     building = wanted.with_suffix(".part")
     shutil.rmtree(building, ignore_errors=True)
     venv.create(building, with_pip=True)

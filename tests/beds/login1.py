@@ -1,7 +1,6 @@
-"""A stand-in that owns logind's name, for what a healthy logind 252 never says.
+"""A fake owner of logind's name, for messages that a healthy logind 252 never sends.
 
-Wrong bodies, the metadata signal of systemd 255, an owner that does not answer: our own logic under test,
-on the real bus.
+Wrong bodies, the metadata signal of systemd 255, a silent owner: our logic on a real bus.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ebbtide.actors.edges.logind.manager import LOGIND_NAME, LOGIND_PATH, MANAGE
 
 
 class FakeLogin1:
-    """``properties`` are (signature, value); ``silent`` methods get no answer. ``odd`` has answers, as
-    (signature, body), that are given for a method or a property whatever it is.
+    """``properties`` are (signature, value); ``silent`` methods get no answer. ``odd``: fixed answers
+    (signature, body) for a method or property.
     """
 
     def __init__(self, connection: DBusConnection) -> None:
@@ -71,7 +70,7 @@ class FakeLogin1:
 
 @contextlib.asynccontextmanager
 async def fake_login1(address: str) -> AsyncIterator[FakeLogin1]:
-    """Own the name on the bus at ``address`` (logind must not) until leaving."""
+    """Own the name on the bus at ``address`` (without logind) for the block."""
     connection = await open_dbus_connection(address, enable_fds=True)
     async with connection:
         async with connection.router() as router:

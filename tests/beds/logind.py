@@ -1,8 +1,8 @@
-"""A real systemd-logind to shut down, without shutting anything down.
+"""A real systemd-logind for shutdowns that stop nothing.
 
-The bed lives in a mount namespace of its own: a private bus, a stub for the service manager, the real
-logind. The bus is a socket and the delay lock a descriptor, so a client outside reaches both; files of
-the namespace are reached under `LogindBed.root`. Needs root and Debian's ``systemd`` and ``dbus``.
+The bed has a mount namespace with a private bus, a fake service manager and the real logind. Clients outside
+reach the bus socket and lock descriptors; `LogindBed.root` reaches its files. Needs root and Debian's
+``systemd`` and ``dbus``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.f
 MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Monitoring")
 #: A property that no other program reads.
 LAST_WORD = "KillUserProcesses"
-#: On a disk that somebody else fills, a journal waits for seconds. Where the disk is the subject, the test
-#: mounts one.
+#: On a disk under load a journal waits for seconds. Tests of the disk mount their own.
 MEMORY = Path("/dev/shm")
 METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt"}
 NEEDS = ("unshare", "nsenter", "dbus-daemon", "/lib/systemd/systemd-logind")
@@ -47,12 +46,12 @@ class Inhibitor(NamedTuple):
 
 
 def missing() -> str:
-    """Why the bed cannot be had here; empty when it can."""
+    """Why the bed is unavailable; empty if available."""
     return lacking(NEEDS)
 
 
 class LogindBed:
-    """A started bed. Its client connection is one more program on the bus, running as root."""
+    """A started bed with its own bus client, running as root."""
 
     def __init__(self, folder: Path, inside: Inside) -> None:
         self.folder = folder
@@ -63,21 +62,21 @@ class LogindBed:
 
     @property
     def enter(self) -> list[str]:
-        """Put before a command, it runs in the bed's namespace."""
+        """A command prefix that enters the bed's namespace."""
         return ["nsenter", "-t", str(self.inside.pid), "-m", "--"]
 
     def log(self, name: str = "logind") -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     async def do(self, command: str, **arguments: Any) -> Any:
-        """One command to the inside; raises RuntimeError with what it said."""
+        """Run a command inside; raises RuntimeError with its output."""
         return await self.inside.do(command, **arguments)
 
     async def start_logind(self) -> None:
         await self.do("start_logind")
 
     async def stop_logind(self, clean: bool = False) -> None:
-        """``clean``: forget schedules and locks, as after a power-off that nothing finished."""
+        """``clean``: forget schedules and locks, as after an unfinished power-off."""
         await self.do("stop_logind", clean=clean)
 
     async def restart_logind(self, clean: bool = False) -> None:
@@ -94,11 +93,11 @@ class LogindBed:
         await self.restart_logind(clean=True)
 
     async def start_unit(self, behaviour: str) -> None:
-        """What ``StartUnit`` does: ``hang`` (nothing finishes), ``error``, or ``failed`` (the job fails)."""
+        """``StartUnit``'s result: ``hang`` (never finishes), ``error``, or ``failed`` (the job fails)."""
         await self.do("set", start_unit=behaviour)
 
     async def starts(self) -> list[tuple[str, int]]:
-        """The units that logind started, each with the monotonic nanoseconds at which it let go."""
+        """The units that logind started, with the monotonic times."""
         return [(unit, at_ns) for unit, at_ns in await self.do("starts")]
 
     async def started(self) -> tuple[str, int]:
@@ -107,7 +106,7 @@ class LogindBed:
         return starts[-1]
 
     async def config(self, path: str, value: str | None) -> None:
-        """One of logind's files, as it sees it, with this limit; None: a link to /dev/null."""
+        """A logind file with this limit; None: a link to /dev/null."""
         place = self.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         if value is None:
@@ -147,13 +146,13 @@ class LogindBed:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[DBusRouter]:
-        """A program on the bus that is neither logind nor the daemon."""
+        """A bus client that is neither logind nor the daemon."""
         connection = await open_dbus_connection(self.address, enable_fds=True)
         async with connection, connection.router() as router:
             yield router
 
     async def connections_of(self, pid: int) -> list[str]:
-        """The unique names of a process's connections, without the one that asks."""
+        """The unique names of a process's connections, without the caller's."""
         async with self.client() as router:
             (names,) = unwrap_msg(await router.send_and_get_reply(message_bus.ListNames()))
             unique = [name for name in names if name[0] == ":" and name != router.unique_name]
@@ -172,7 +171,7 @@ class LogindBed:
 
     @contextlib.asynccontextmanager
     async def monitor(self) -> AsyncIterator[list[Message]]:
-        """What goes over the bus inside the block, complete when it is left."""
+        """The bus traffic of the block, complete at its end."""
         overheard: list[Message] = []
         connection = await open_dbus_connection(self.address)
         async with connection:
@@ -186,20 +185,20 @@ class LogindBed:
                 nursery.cancel_scope.cancel()
 
     async def _until_overheard(self, overheard: list[Message]) -> None:
-        """The bus delivers in order: what was said before the last word was overheard before it."""
+        """Bus order: earlier messages are recorded before this last one."""
         await self.get(LAST_WORD)
         await until(
             lambda: any(message.body[1:] == (LAST_WORD,) for message in overheard), "the bus is not overheard"
         )
 
     async def power_off(self, kind: str = "poweroff") -> int:
-        """Ask logind to go down, as ``systemctl KIND`` does. Returns when, in monotonic ns."""
+        """``systemctl KIND`` through logind; returns the monotonic time."""
         asked_ns = time.monotonic_ns()
         await self.call(METHODS[kind], "b", False)
         return asked_ns
 
     async def schedule(self, kind: str, in_seconds: float) -> int:
-        """As ``shutdown +N``; the wall clock's nanoseconds at which it is due."""
+        """``shutdown +N``; returns the due wall-clock time."""
         at_us = time.time_ns() // 1000 + int(in_seconds * 1_000_000)
         await self.call("ScheduleShutdown", "st", kind, at_us)
         return at_us * 1000
@@ -208,7 +207,7 @@ class LogindBed:
         await self.call("SetWallMessage", "sb", text, True)
 
     async def cancel(self) -> bool:
-        """As ``shutdown -c``; whether logind knew of something to cancel."""
+        """``shutdown -c``; returns whether logind had a shutdown to cancel."""
         return bool((await self.call("CancelScheduledShutdown"))[0])
 
     async def list_inhibitors(self) -> list[Inhibitor]:
@@ -218,7 +217,7 @@ class LogindBed:
         return [row for row in await self.list_inhibitors() if row.who == "ebbtide"]
 
     async def none_of_ours(self) -> bool:
-        """No lock of ours is listed, or soon none: logind hears of a closed one when it comes to it."""
+        """None of our locks remains: logind notices a closed lock with delay."""
 
         async def gone() -> bool:
             return not await self.ours()
@@ -232,7 +231,7 @@ async def _overhear(connection: DBusConnection, overheard: list[Message]) -> Non
 
 
 def manager_signal(member: str, signature: str, *body: Any, to: str | None = None) -> Message:
-    """A signal in the name of logind's manager, to everybody or to one connection."""
+    """A signal as logind's manager, broadcast or to one connection."""
     path = DBusAddress(LOGIN1.object_path, None, LOGIN1.interface)
     message = new_signal(path, member, signature or None, body)
     if to is not None:
@@ -242,7 +241,7 @@ def manager_signal(member: str, signature: str, *body: Any, to: str | None = Non
 
 @contextlib.asynccontextmanager
 async def logind_bed() -> AsyncIterator[LogindBed]:
-    """A fresh bed; leaving ends its processes, its mounts and its folder."""
+    """A fresh bed; its processes, mounts and folder are removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="bed.", dir=MEMORY if MEMORY.is_dir() else None))
     inside = Inside("tests.beds.logind_inside", folder)
     bed = LogindBed(folder, inside)

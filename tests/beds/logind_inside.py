@@ -1,7 +1,7 @@
-"""The inside of the logind bed: runs in a mount namespace of its own and keeps its processes.
+"""The inside of the logind bed, in its own mount namespace.
 
-It lays fresh file systems over what logind writes, starts a private bus, plays the service manager on it,
-and starts the real logind.
+It mounts fresh file systems for logind, starts a private bus, acts as service manager, and starts the real
+logind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Config
 
 
 def lay_file_systems(folder: Path) -> None:
-    """Fresh ``/run/systemd`` and ``/etc/systemd``, and writable copies on top of the vendor's folders."""
+    """Fresh ``/run/systemd`` and ``/etc/systemd``, and writable overlays of the vendor's folders."""
     for target in ("/run/systemd", "/etc/systemd"):
         mount("-t", "tmpfs", "-o", "mode=755", "bed", target)
     for name in RUN_FOLDERS:
@@ -69,7 +69,7 @@ def lay_file_systems(folder: Path) -> None:
 
 
 class ServiceManager:
-    """Plays org.freedesktop.systemd1: just what logind and the edge ask of it."""
+    """org.freedesktop.systemd1, as far as logind and the edge use it."""
 
     def __init__(self, reload: Callable[[], None]) -> None:
         self.reload = reload
@@ -122,7 +122,7 @@ class ServiceManager:
 
 
 class Inside:
-    """The processes, and the commands that act on them. Each ``do_`` is a command."""
+    """The processes and their commands: each ``do_`` method."""
 
     def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
         self.folder = folder
@@ -211,7 +211,7 @@ class Inside:
         return {name: process.pid for name, process in self.processes.items()}
 
     def end_all(self) -> None:
-        """Leave nothing, also when the parent was killed and cannot."""
+        """Remove everything, also after a killed parent."""
         for name in tuple(self.processes):
             self.end(name)
         subprocess.run(["umount", "-l", str(self.folder / "layers")], check=False)

@@ -1,7 +1,7 @@
-"""A whole systemd machine in a container: boot it, work in it, power it off, read what it left behind.
+"""A whole systemd machine in a container: boot, run commands, power off, inspect.
 
-A writable layer lies over a root folder from `tests.beds.rootfs`; it stays from boot to boot and goes with
-the bed. The machine has no network but its own loopback. Needs root, mmdebstrap and systemd-container.
+A writable layer over a root folder of `tests.beds.rootfs` survives boots and ends with the bed. The machine
+has only its loopback network. Needs root, mmdebstrap and systemd-container.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tests.beds.inside import Inside, lacking
 from tests.beds.rootfs import Unavailable, rootfs
 from tests.waiting import until
 
-#: nspawn's exit code when the machine asked to be booted again.
+#: nspawn's exit code for a requested reboot.
 WANTS_REBOOT = 133
-#: One try of a command, which is then begun anew: a question that comes too early in a boot stays unanswered,
-#: and a machine that changes its userspace stops nsenter with all its processes.
+#: One try of a command: early in a boot a call gets no answer, and a soft reboot stops nsenter with its
+#: processes.
 TRY_SECONDS = 10
 NEEDS = ("unshare", "nsenter", "systemd-nspawn")
 
 
 class Machine:
-    """One machine, not booted yet. Paths are the machine's own, absolute."""
+    """One machine, initially off. Paths are the machine's own, absolute."""
 
     def __init__(self, suite: str, folder: Path, lower: Path, inside: Inside) -> None:
         self.suite = suite
@@ -48,9 +48,9 @@ class Machine:
         await self.wait_booted()
 
     async def wait_booted(self) -> None:
-        """Wait until every unit that boot starts has started; also after a soft reboot.
+        """Wait until all boot units have started; also after a soft reboot.
 
-        Raises RuntimeError when the machine leaves.
+        Raises RuntimeError if the machine exits.
         """
 
         def shown() -> str:
@@ -64,7 +64,7 @@ class Machine:
         await until(booted, shown)
 
     async def reboot(self) -> None:
-        """`systemctl reboot`: the machine leaves with the code that asks for another boot, and gets it."""
+        """`systemctl reboot`: the machine exits with the reboot code and boots again."""
         await self.run("systemctl", "reboot")
         code = await self.wait_left()
         if code != WANTS_REBOOT:
@@ -81,9 +81,9 @@ class Machine:
 
     @property
     def init(self) -> int | None:
-        """The machine's first process, by its number outside; another one after a reboot.
+        """The outside PID of its PID 1; a new one after a reboot.
 
-        None also while nspawn still prepares it: who entered then would be on the host.
+        None while nspawn prepares: entering then would stay on the host.
         """
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{self._nspawn}/task/{self._nspawn}/children").read_text().split()
@@ -109,20 +109,20 @@ class Machine:
         return await self.wait_left()
 
     async def pull_the_plug(self) -> None:
-        """The machine is gone at once, as in a power loss (its disk keeps what was written)."""
+        """Cut the power; the disk keeps its writes."""
         await self.inside.do("kill")
 
     # --- work inside ---------------------------------------------------------------------------
 
     @property
     def enter(self) -> list[str]:
-        """Put before a command, it runs in the machine as root."""
+        """A command prefix that enters the machine as root."""
         if self.init is None:
             raise RuntimeError(f"the machine is not running\n{self.console()}")
         return ["nsenter", "-t", str(self.init), "--all", "--"]
 
     async def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in the machine; raises RuntimeError with its output if it fails and ``check``."""
+        """Run a command; with ``check`` raises RuntimeError with its output on failure."""
         done = await trio.run_process(
             [*self.enter, *argv],
             capture_stdout=True,
@@ -139,7 +139,7 @@ class Machine:
         return result
 
     async def until(self, *argv: str) -> str:
-        """Run a command in the machine until it succeeds; its output."""
+        """Retry a command until it succeeds; returns its output."""
         said: list[str] = []
 
         async def succeeds() -> bool:
@@ -155,12 +155,12 @@ class Machine:
     # --- files ---------------------------------------------------------------------------------
 
     def place(self, path: str) -> Path:
-        """Where to write a file of the machine, from outside: its live root, or its layer when it is down."""
+        """The outside path of a machine's file: its live root, or its layer when off."""
         inside = path.lstrip("/")
         return Path(f"/proc/{self.init}/root", inside) if self.init else self.upper / inside
 
     def copy_in(self, source: Path, path: str, mode: int | None = None) -> None:
-        """A file or a folder. What a link of the machine points to is not followed while it is down."""
+        """Copy a file or folder. Links are not followed while the machine is off."""
         target = self.place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -177,7 +177,7 @@ class Machine:
         target.chmod(mode)
 
     def found(self, path: str) -> Path:
-        """A file or folder of the machine for reading, also when it is down. Raises FileNotFoundError."""
+        """A readable file or folder, also when off. Raises FileNotFoundError."""
         for place in (self.place(path), self.lower / path.lstrip("/")):
             if place.exists():
                 return place
@@ -191,7 +191,7 @@ class Machine:
         return (self.folder / "console").read_text(errors="replace")
 
     async def system_log(self, *words: str) -> str:
-        """`journalctl WORDS` over what the machine logged, in all boots, also when it is down."""
+        """`journalctl WORDS` over all boots, also when off."""
         argv = ["journalctl", "--directory", str(self.found("/var/log/journal")), "--no-pager", *words]
         done = await trio.run_process(argv, capture_stdout=True, check=False)
         return done.stdout.decode(errors="replace")
@@ -203,20 +203,20 @@ async def _kill(process: trio.Process) -> None:
 
 
 def _is_init(pid: str) -> bool:
-    """Is it systemd, in a process namespace that is not ours?"""
+    """Is it systemd in another PID namespace?"""
     process = Path("/proc", pid)
     elsewhere = os.readlink(process / "ns/pid") != os.readlink("/proc/self/ns/pid")
     return elsewhere and (process / "comm").read_text() == "systemd\n"
 
 
 def missing() -> str:
-    """Why no machine can be had here; empty when one can."""
+    """Why no machine is available; empty if one is."""
     return lacking(NEEDS)
 
 
 @contextlib.asynccontextmanager
 async def machine_bed(suite: str) -> AsyncIterator[Machine]:
-    """A machine of that suite, not booted. Leaving ends it and removes its layer, mounts and groups.
+    """An off machine of that suite. At the end its layer, mounts and groups are removed.
 
     Raises Unavailable.
     """

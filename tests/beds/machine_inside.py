@@ -1,7 +1,7 @@
-"""The inside of the machine bed: lays a writable layer over the root folder and boots it with nspawn.
+"""The inside of the machine bed: a writable layer over the root folder, booted with nspawn.
 
-Each boot is a new nspawn on the same layer. It runs in a control group of its own, which is removed with
-it: nspawn leaves its groups behind when nobody registered the machine.
+Each boot is a new nspawn in its own control group, removed afterwards: nspawn leaves groups of unregistered
+machines behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 from tests.beds.inside import die_with_parent, mount, take_commands
 
 CGROUPS = Path("/sys/fs/cgroup")
-#: Where processes can be moved to: the one tree of version 2, or the two that systemd uses beside version 1.
+#: Trees for processes: the one of version 2, or systemd's two beside version 1.
 HIERARCHIES = (CGROUPS / "unified", CGROUPS / "systemd")
 ARGV = ("systemd-nspawn", "-q", "--register=no", "--keep-unit", "--private-network", "--link-journal=no")
 EMPTY_SECONDS_MAX = 5
@@ -27,7 +27,7 @@ LEAVE_SECONDS_MAX = 5
 
 
 class Inside:
-    """One machine: at most one nspawn at a time. Each ``do_`` is a command."""
+    """One machine with at most one nspawn. Each ``do_`` method is a command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,14 +36,14 @@ class Inside:
         self.groups = [tree / f"ebbtide-{folder.name}" for tree in trees]
 
     def lay_file_systems(self) -> None:
-        """The machine's root, and a ``/run/systemd`` of our own: nspawn keeps its state there."""
+        """The machine's root, and our own ``/run/systemd`` for nspawn's state."""
         lower = (self.folder / "lower").resolve(strict=True)
         layers = f"lowerdir={lower},upperdir={self.folder / 'upper'},workdir={self.folder / 'work'}"
         mount("-t", "overlay", "-o", layers, "bed", str(self.folder / "root"))
         mount("-t", "tmpfs", "-o", "mode=755", "bed", "/run/systemd")
 
     async def do_boot(self) -> int:
-        """The process id of nspawn; its child is the machine's first process."""
+        """nspawn's PID; its child is the machine's PID 1."""
         await self.do_kill()
         for group in self.groups:
             group.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ class Inside:
             (group / "cgroup.procs").write_text(str(os.getpid()))
 
     async def do_left(self) -> int | None:
-        """nspawn's exit code when the machine has gone, else None."""
+        """nspawn's exit code, or None while it runs."""
         return None if self.nspawn is None else self.nspawn.poll()
 
     async def do_kill(self) -> None:
@@ -78,7 +78,7 @@ class Inside:
         await self.remove_groups()
 
     async def end(self, nspawn: subprocess.Popen[bytes]) -> None:
-        """It leaves when its child has gone, and must: it is the one that waits for it."""
+        """Wait for it: nspawn ends with its child, which only it can reap."""
         with trio.move_on_after(LEAVE_SECONDS_MAX):
             while nspawn.poll() is None:
                 await trio.sleep(0.01)
@@ -86,7 +86,7 @@ class Inside:
         nspawn.wait()
 
     def inits(self) -> list[int]:
-        """The machine's first process, whose end is the end of all; it outlives a killed nspawn."""
+        """The machine's PID 1, whose end ends everything; it survives a killed nspawn."""
         if self.nspawn is None:
             return []
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Inside:
         return []
 
     async def remove_groups(self) -> None:
-        """The kernel empties a group a moment after its last process is gone."""
+        """The kernel empties a group a moment after its last process."""
         with trio.move_on_after(EMPTY_SECONDS_MAX):
             while any(not self.removed(group) for group in self.groups):
                 await trio.sleep(0.01)

@@ -1,7 +1,7 @@
-"""Emulates AWS over TLS, and carries out calls of its API for a test: inside of ec2.py's environment.
+"""Emulate AWS over TLS, and run API calls for a test, in ec2.py's environment.
 
-Takes one JSON object a line, ``{"service": "ec2", "method": "run_instances", "arguments": {...}}``, and
-answers each with one. Whoever else asks needs a signature that is right, and the right to what is asked for.
+Reads JSON lines ``{"service": "ec2", "method": "run_instances", "arguments": {...}}`` and answers each. Other
+clients need a valid signature and the right.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ server = make_server(
 
 
 def let_in(self: BaseResponse, resource: str = "*") -> None:
-    """Who asks for a role with a token has no keys yet, and signs nothing."""
+    """A client that assumes a role by token has no keys yet and does not sign."""
 
 
 TokenResponse._authenticate_and_authorize_normal_action = let_in

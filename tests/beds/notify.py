@@ -1,4 +1,4 @@
-"""A service manager's notify socket with a descriptor store, as systemd keeps one for a unit."""
+"""A service manager's notify socket with a descriptor store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE_BYTES_MAX = 64 * 1024
 
 
 class NotifyBed:
-    """``said`` are the messages in their order; ``store`` the descriptors kept, by name."""
+    """``said``: the messages in order; ``store``: kept descriptors by name."""
 
     def __init__(self, path: Path) -> None:
         self.address = str(path)
@@ -53,19 +53,19 @@ class NotifyBed:
             os.close(descriptor)
 
     def close(self) -> None:
-        """As when the unit has stopped for good: the store is emptied."""
+        """The unit has stopped for good: empty the store."""
         for descriptors in (self._unanswered, *self.store.values()):
             self._close(descriptors)
         self.store.clear()
 
     async def wait(self, name: str) -> dict[str, str]:
-        """The first message that has this variable, now or soon."""
+        """Wait for the first message with this variable."""
         while not (found := [message for message in self.said if name in message]):
             await self._more.wait()
         return found[0]
 
     def pass_on(self, name: str) -> list[int]:
-        """What a restarted process inherits: duplicates of the stored descriptors."""
+        """A restarted process inherits duplicates of the stored descriptors."""
         return [os.dup(descriptor) for descriptor in self.store.get(name, [])]
 
 
@@ -88,7 +88,7 @@ async def serving(bed: Bed) -> AsyncIterator[Bed]:
 
 @contextlib.contextmanager
 def full_socket(path: Path) -> Iterator[socket.socket]:
-    """A service manager's socket that nobody reads, and in which there is no room."""
+    """An unread, full service manager socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as endpoint:
         endpoint.bind(str(path))
         with (
@@ -102,7 +102,7 @@ def full_socket(path: Path) -> Iterator[socket.socket]:
 
 
 def drain(endpoint: socket.socket) -> list[bytes]:
-    """What is in it now."""
+    """The socket's messages."""
     found: list[bytes] = []
     with contextlib.suppress(BlockingIOError):
         while True:

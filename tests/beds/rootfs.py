@@ -1,6 +1,6 @@
-"""Root folders of whole Debian systems, built once and kept outside the tree.
+"""Root folders of Debian systems, built once and kept outside the tree.
 
-Keyed by what went into them, so that a second run costs nothing and a change of the list builds anew.
+Cached by their inputs: a changed package list builds anew.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "python3")
 #: bookworm has systemd 252, trixie 257.
 SUITES = ("bookworm", "trixie")
-#: The one that knows soft reboots (systemd 254 and later).
+#: The suite with soft reboots (systemd 254 and later).
 SOFT_REBOOTS = "trixie"
 
 
 class Unavailable(Exception):
-    """The root folder cannot be had here; says why, in one line."""
+    """The root folder is unavailable; has the reason in one line."""
 
 
 def cache_folder() -> Path:
@@ -33,15 +33,15 @@ def cache_folder() -> Path:
 
 
 def keep(building: Path, wanted: Path) -> None:
-    """What was built gets its name when it is on the disk: a cut leaves no half of it, and writing gigabytes
-    out is not left to the tests that come next, whose journals would wait for it.
+    """Rename only after the sync: a power cut leaves no partial result, and later tests' journals do not
+    wait for gigabytes of writes.
     """
     os.sync()
     building.rename(wanted)
 
 
 def rootfs(suite: str, packages: tuple[str, ...] = PACKAGES) -> Path:
-    """The root folder of a suite, built if it is not there. Never written to: a layer goes over it.
+    """A suite's root folder, built if missing. Read-only: tests lay a layer over it.
 
     Raises Unavailable: no root, no mmdebstrap, no mirror.
     """
@@ -55,7 +55,7 @@ def rootfs(suite: str, packages: tuple[str, ...] = PACKAGES) -> Path:
 
 @contextlib.contextmanager
 def alone(wanted: Path) -> Iterator[None]:
-    """Two test runs that need the same folder build it once."""
+    """Parallel test runs build a folder only once."""
     wanted.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{wanted}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

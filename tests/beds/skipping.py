@@ -1,4 +1,4 @@
-"""Where a real part cannot be had: the test says why, and is skipped. CI's machine has them all."""
+"""Skip a test with the reason if a real part is unavailable. CI's machine has all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.beds.rootfs import Unavailable
 
 @contextmanager
 def or_skip() -> Iterator[None]:
-    """Skip the test that asks for what the block finds to be `Unavailable`."""
+    """Skip the test if the block raises `Unavailable`."""
     try:
         yield
     except Unavailable as why:

@@ -1,1 +1,1 @@
-"""What is deployed: manifests, unit and uninstall, on a real cluster and on real machines."""
+"""Manifests, unit and uninstall on a real cluster and on real machines."""

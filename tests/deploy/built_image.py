@@ -1,10 +1,10 @@
-"""The image, built from its file by a real builder, and looked into. As root, with mmdebstrap and buildah:
+"""The image, built by a real builder and inspected. Run as root, with mmdebstrap and buildah:
 
     pytest tests/deploy/built_image.py
 
-No registry is asked: the base is a root folder of Debian's own packages, in the place of the pinned one. That
-very base is what is not tried so. Not among the other tests: it is a minute of processor time, and a gigabyte
-that is written while others look at the clock (docs/testing.md).
+The base is Debian's packages instead of the pinned image, so no registry is needed and the pinned base is
+untested. Not in the test suite: it costs a minute of processor time and writes a gigabyte, which disturbs
+timing tests (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.beds.rootfs import Unavailable, rootfs
 ROOT = Path(__file__).parents[2]
 SUITE, PACKAGES = "trixie", ("ca-certificates", "python-is-python3", "python3-venv")
 BASE, IMAGE = "localhost/base", "localhost/ebbtide"
-#: Of 45 s of processor time, on a machine that does other things too.
+#: A build takes 45 s of processor time, on a busy machine.
 BUILD_SECONDS_MAX = 900
 RUN_SECONDS_MAX = 60
-#: The wheels of another architecture, where nothing is unpacked.
+#: Only downloads another architecture's wheels.
 ARM_SECONDS_MAX = 300
 
 
 class Builder:
-    """Buildah with a store of its own, in layers where the kernel lets it, and else in copies."""
+    """Buildah with its own store: overlay if the kernel permits it, else copies."""
 
     def __init__(self, folder: Path) -> None:
         store = ("buildah", "--root", str(folder / "store"), "--runroot", str(folder / "run"))
@@ -64,7 +64,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     (folder / "Containerfile").write_text("FROM scratch\nCOPY . /\n")
     build = ("build", "--isolation", "chroot", "--quiet")
     call(*build, "-f", str(folder / "Containerfile"), "-t", BASE, str(base), seconds=BUILD_SECONDS_MAX)
-    # The index may be behind an authority that this machine alone knows.
+    # The index's authority may be known only to this machine.
     certificates = ("--volume", "/etc/ssl/certs:/etc/ssl/certs:ro")
     described = (*certificates, "--build-arg", f"BASE={BASE}", "-f", "deploy/Containerfile", "-t", IMAGE)
     call(*build, *described, ".", seconds=BUILD_SECONDS_MAX)
@@ -81,7 +81,7 @@ def run(builder: Builder) -> Callable[..., str]:
 
 
 def test_the_command_of_the_image_works(run: Callable[..., str], builder: Builder) -> None:
-    """It is on the path and is what the image starts; it reads a configuration."""
+    """It is on the path, starts by default, and reads a configuration."""
     assert run("ebbtide", "--version") == f"ebbtide {__version__}\n"
     written = "kind: EbbtideConfiguration\napiVersion: ebbtide/v1alpha1\nshutdownGracePeriod: 30s\n"
     said = run("sh", "-c", f"printf '{written}' > /tmp/c.yaml && ebbtide config check --config /tmp/c.yaml")
@@ -92,7 +92,7 @@ def test_the_command_of_the_image_works(run: Callable[..., str], builder: Builde
 
 
 def test_every_distribution_says_what_it_is(run: Callable[..., str]) -> None:
-    """Its metadata is there, Ebbtide's own with the entry point too; the bill of materials lists the same."""
+    """Metadata with Ebbtide's entry point; the bill of materials lists the same packages."""
     code = (
         "import importlib.metadata as m, json;"
         "print(json.dumps({d.name: [d.version, bool(d.read_text('RECORD'))] for d in m.distributions()}));"
@@ -114,14 +114,14 @@ def _normal(name: str) -> str:
 
 
 def test_what_only_built_it_is_not_in_it(run: Callable[..., str]) -> None:
-    """No pip in its environment, no wheel, no source; the controller's tool and the licence are there."""
+    """No pip, wheel or source; the controller's tool and the licence are there."""
     assert run("sh", "-c", "ls -d /build /source /opt/ebbtide/bin/pip* 2>/dev/null || true") == ""
     assert run("ipmitool", "-V").startswith("ipmitool version")
     assert "Apache License" in run("cat", "/usr/share/licenses/ebbtide/LICENSE")
 
 
 def test_the_other_architecture_has_every_wheel(tmp_path: Path) -> None:
-    """Nothing is compiled there either: each package of the lock has a wheel for it, of a known hash."""
+    """Each locked package has a wheel with a known hash: nothing is compiled."""
     platforms = [f"manylinux{tag}_aarch64" for tag in ("2014", "_2_17", "_2_28")]
     options = ["--python-version", "3.13", "--implementation", "cp", "--only-binary", ":all:"]
     for option, values in (("--platform", platforms), ("--abi", ["cp313", "abi3", "none"])):

@@ -1,5 +1,5 @@
-"""The chart as Helm renders it. Its templates are what all manifests are made from: the kustomizations' own
-files of objects are kept from what it renders with these values.
+"""The chart, rendered by Helm. All manifests come from its templates: these values render the kustomizations'
+object files.
 
 python -m tests.deploy.chart      # writes them anew
 """
@@ -21,13 +21,13 @@ NAMESPACE = "ebbtide"
 SOURCE = re.compile(r"# Source: ebbtide/templates/(\S+)\n")
 HEADER = "# Made from {} by `python -m tests.deploy.chart`: change that.\n"
 
-#: A kustomization is told of changes by a rollout, and its image by `kustomize edit set image`.
+#: A kustomization changes by rollout, and its image by `kustomize edit set image`.
 KEPT: Object = {
     "image": {"repository": "ebbtide"},
     "node": {"restartOnChange": False},
     "outage": {"restartOnChange": False},
 }
-#: The kustomization's file, its template, and who it is for.
+#: The kustomization's file, its template, and its audience.
 FILES = {
     "rbac/service-account.yaml": ("node/service-account.yaml", "daemonset"),
     "rbac/role.yaml": ("node/role.yaml", "daemonset"),
@@ -43,12 +43,12 @@ FILES = {
 
 
 def values_of(name: str) -> Object:
-    """By which the chart is the kustomization ``name``; the outage's comes with its remediators."""
+    """The values of the kustomization ``name``; the outage's includes its remediators."""
     if name == "node-identity":
         return KEPT | {"node": KEPT["node"] | {"identity": "kubelet"}}
     if name != "outage":
         return KEPT
-    # That configuration is written by hand, with its comments: an example. The namespace is the release's.
+    # That configuration is a hand-written example with comments. The namespace is the release's.
     (made,) = yaml.safe_load_all((ROOT / "outage" / "configuration.yaml").read_text())
     config = yaml.safe_load(made["data"]["config.yaml"])
     assert config.pop("namespace") == NAMESPACE
@@ -57,7 +57,7 @@ def values_of(name: str) -> Object:
 
 
 def run(major: int, *words: object, code: int = 0) -> str:
-    """What that Helm says, with no settings of this machine; its complaint where ``code`` is not 0."""
+    """Helm's output, without this machine's settings; its error if ``code`` is not 0."""
     with tempfile.TemporaryDirectory() as home:
         environ = {"HOME": home, "PATH": "/usr/bin:/bin"}
         argv = [str(word) for word in (helm(major), *words)]

@@ -1,4 +1,4 @@
-"""The node of `tests.node`, also for what is deployed on it."""
+"""The node of `tests.node`, also for deployments."""
 
 from tests.node.conftest import _bed, bed
 

@@ -1,4 +1,4 @@
-"""Ebbtide's service account on the real API server: role and policy applied, and tokens of its own."""
+"""Ebbtide's service account on the real API server, with role, policy and tokens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ Probe = Callable[[Bed], Awaitable[None]]
 async def applied(
     bed: Bed, name: str = "rbac", without: Collection[str] = (), probe: Probe | None = None
 ) -> AsyncIterator[None]:
-    """The objects of a kustomization for the time of the block, but those of the kinds ``without``, and the
-    policy in force: ``probe`` waits for that.
-    """
+    """A kustomization's objects for the block, without kinds ``without``; ``probe`` waits for the policy."""
     objects = [each for each in rendered(name) if each["kind"] not in without]
     for each in objects:
         await bed.api.post(place(each), each)
@@ -45,12 +43,12 @@ def _among(names: list[str], found: Object) -> bool:
 
 
 def speaking(bed: Bed, token: str) -> Api:
-    """Whoever has that token."""
+    """A client with that token."""
     return Api(bed.server, bed.secrets.authority, token)
 
 
 async def token(bed: Bed, to: str = "", account: str = ACCOUNT) -> str:
-    """Of the service account. ``to``: the path of the Node or Pod to which it is bound; empty: to none."""
+    """A service account token. ``to``: the path of its bound Node or Pod; empty: unbound."""
     spec: dict[str, Any] = {"expirationSeconds": TOKEN_SECONDS}
     if to:
         found = await bed.api.get(to)
@@ -62,7 +60,7 @@ async def token(bed: Bed, to: str = "", account: str = ACCOUNT) -> str:
 
 
 async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
-    """Until the last of them denies what it is there to deny: the API server sees them in their order."""
+    """Wait until the last policy denies: the API server applies them in order."""
     nobodys = speaking(bed, await token(bed, account=account))
     await denied(
         "names no node", partial(nobodys.post, "/api/v1/namespaces/default/events?dryRun=All", NOBODYS_EVENT)
@@ -70,7 +68,7 @@ async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
 
 
 async def denied(said: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """Until it is, in these words: a policy counts once the API server has compiled it."""
+    """Wait for this denial: a policy works once it is compiled."""
 
     async def holds() -> bool:
         try:

@@ -1,7 +1,7 @@
-"""Stand-ins for a container runtime and an API server, for a machine that has neither: they only answer.
+"""Fake container runtime and API server for a machine without them.
 
-python neighbours.py SOCKET PORT. They show that the daemon's clients work in the unit's sandbox; what is said
-to real ones is the business of the tests on a real node.
+python neighbours.py SOCKET PORT. They prove that the clients work in the unit's sandbox; other tests use real
+ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ METHODS: dict[str, tuple[Any, Callable[[], Any]]] = {
 
 
 def runtime(socket: str) -> grpc.Server:
-    """It answers for as long as somebody holds it."""
+    """Serves while the returned object lives."""
     server = grpc.server(ThreadPoolExecutor(THREADS))
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(

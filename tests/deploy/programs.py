@@ -1,4 +1,4 @@
-"""What reads our manifests elsewhere: kustomize, and Helm in both major versions, of Go modules here.
+"""Readers of our manifests: kustomize and both major Helm versions, from Go modules.
 
 python -m tests.deploy.programs      # builds them ahead of time, and says where they are
 """
@@ -15,8 +15,8 @@ from tests.beds.golang import Module, built
 from tests.beds.rootfs import Unavailable
 
 HERE = Path(__file__).parent
-#: By major version: where Helm keeps which Kubernetes its client is of. One that was built without refuses a
-#: chart that names the versions for which it is made.
+#: By major version: Helm's variable for its client's Kubernetes version. Without it Helm refuses a chart that
+#: names its versions.
 HELMS = {
     3: ("pkg/chartutil", "pkg/lint/rules"),
     4: ("pkg/chart/common", "pkg/chart/v2/lint/rules", "internal/version"),
@@ -24,12 +24,12 @@ HELMS = {
 
 
 def kustomize() -> Path:
-    """Of the version that is inside the kubectl of the node's Kubernetes. Raises Unavailable."""
+    """kustomize as in the node's kubectl. Raises Unavailable."""
     return built(Module(HERE / "kustomize"), "kustomize", "sigs.k8s.io/kustomize/kustomize/v5")
 
 
 def helm(major: int) -> Path:
-    """Built as its own Makefile builds it, if it is not there. Raises Unavailable."""
+    """Built like its own Makefile, if missing. Raises Unavailable."""
     root = f"helm.sh/helm/v{major}"
     required = dict(re.findall(r"^\t(\S+) (v\S+)", (HERE / "helm" / "go.mod").read_text(), re.MULTILINE))
     said = {f"{root}/internal/version.version": required[root]}
@@ -41,14 +41,14 @@ def helm(major: int) -> Path:
     return built(Module(HERE / "helm", ("-ldflags", links)), f"helm-{major}", f"{root}/cmd/helm")
 
 
-#: The Prometheus operator's own definitions of its kinds are in its Go module, which is not built.
+#: The Prometheus operator's CRDs are in its Go module, which is not built.
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 OPERATOR_SUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 DEFINITIONS = "example/prometheus-operator-crd/monitoring.coreos.com_{}.yaml"
 
 
 def definition(plural: str) -> Path:
-    """The CustomResourceDefinition of the operator's kind with that plural. Raises Unavailable."""
+    """The operator's CustomResourceDefinition with that plural. Raises Unavailable."""
     with tempfile.TemporaryDirectory() as nowhere:
         argv = ["go", "mod", "download", "-json", OPERATOR]
         try:
@@ -64,7 +64,7 @@ def definition(plural: str) -> Path:
 
 
 def main() -> None:
-    """Build what is not there."""
+    """Build the missing programs."""
     print(kustomize(), flush=True)
     for major in HELMS:
         print(helm(major), flush=True)

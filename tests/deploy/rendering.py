@@ -1,7 +1,6 @@
-"""The manifests as ``kubectl apply -k`` would send them, as far as these kustomizations go.
+"""The manifests as ``kubectl apply -k`` sends them.
 
-Resources, and patches that are merged: nothing else is used in ``deploy/kubernetes``, and a test holds the
-result beside kustomize's own.
+Only resources and merge patches: ``deploy/kubernetes`` uses nothing more, and a test compares with kustomize.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import yaml
 Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
-#: What a person applies; the others are parts of these.
+#: Kustomizations for users; the others are parts of these.
 APPLIED = ("rbac", "daemonset", "node-identity", "outage", "outage/remediators", "view")
 USED = {"apiVersion", "kind", "resources", "patches"}
 
-#: Where objects of a kind are made, below a namespace or not.
+#: A kind's API path, below a namespace or not.
 PLACES = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
@@ -42,12 +41,12 @@ PLACES = {
 
 
 def rendered(name: str) -> list[Object]:
-    """The objects of one kustomization, in the order in which they are named."""
+    """One kustomization's objects in order."""
     return _folder(ROOT / name)
 
 
 def place(made: Object) -> str:
-    """The path of the API at which this object is made."""
+    """The object's API path."""
     return PLACES[made["kind"]].format(made["metadata"].get("namespace", ""))
 
 
@@ -73,7 +72,7 @@ def _is(one: Object, other: Object) -> bool:
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Mappings field by field, lists of named things name by name, new ones first, all else whole."""
+    """Merge mappings by field and named lists by name, new entries first; replace the rest."""
     if isinstance(old, dict) and isinstance(new, dict):
         return old | {key: merged(old[key], value) if key in old else value for key, value in new.items()}
     if _named(old) and _named(new):

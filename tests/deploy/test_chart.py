@@ -1,5 +1,5 @@
-"""The Helm chart, by both of Helm's major versions: it renders the kustomizations' objects, its schema holds
-its values, a real API server takes every object, and a release lives from install to uninstall.
+"""The Helm chart in both major Helm versions: objects like the kustomizations', a schema for its values,
+acceptance by a real API server, and a release from install to uninstall.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.waiting import until
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 PROJECT = ROOT.parents[1]
-#: No node has it: what is deployed starts nowhere, and a rollout of the DaemonSet is over at once.
+#: Matches no node: nothing starts, and a DaemonSet's rollout ends at once.
 NOWHERE = {"example.com/no": "node"}
 #: Come and go by themselves.
 VOLATILE = ("events", "leases")
 
-#: What switches the daemons off, whichever form their periods have. --reuse-values keeps what a null would
-#: take away, --set knows no empty list, and periods are wrong where the gate is off.
+#: Disables the daemons in either form of periods. --reuse-values ignores a null, --set has no empty list, and
+#: periods are invalid without the gate.
 OFF = (
     'node.config.shutdownGracePeriod="0s",node.config.shutdownGracePeriodCriticalPods="0s",'
     "node.config.shutdownGracePeriodByPodPriority=[]"
@@ -47,7 +47,7 @@ OFF = (
 
 of_each_helm = pytest.mark.parametrize("major", HELMS)
 
-#: Every value set to another than its default; one without a default here would not be tried.
+#: Every value differs from its default; otherwise it would be untested.
 ALL: Object = {
     "image": {
         "repository": "registry.example/ebbtide",
@@ -138,7 +138,7 @@ def at(values: Object, path: str) -> Any:
 
 
 def test_every_value_has_a_type_a_sentence_and_a_default() -> None:
-    """And is tried with another one: the controller alone is that of the kustomization."""
+    """Each is also tested with another value; the controller alone equals the kustomization."""
     for path, schema in leaves(SCHEMA):
         assert {"type", "enum"} & schema.keys(), path
         assert schema["description"].endswith((".", "`.")), path
@@ -147,7 +147,7 @@ def test_every_value_has_a_type_a_sentence_and_a_default() -> None:
 
 
 def test_nothing_has_a_default_that_the_schema_does_not_know() -> None:
-    """Each mapping of the chart's own refuses what it does not name."""
+    """Each of the chart's mappings rejects unknown names."""
 
     def closed(schema: Object) -> bool:
         inner = [each for each in schema["properties"].values() if "properties" in each]
@@ -162,7 +162,7 @@ def test_nothing_has_a_default_that_the_schema_does_not_know() -> None:
 
 
 def test_a_configuration_has_the_fields_that_there_are() -> None:
-    """Those of the types: a field that is added is one that the chart lets through."""
+    """The chart accepts each field of the configuration types."""
     head = ["apiVersion", "kind"]
     node, outage = (SCHEMA["properties"][part]["properties"]["config"] for part in ("node", "outage"))
     assert node["propertyNames"]["enum"] == [*head, *FIELDS]
@@ -179,7 +179,7 @@ def test_it_is_released_with_the_project() -> None:
 
 
 def test_the_table_of_values_is_current() -> None:
-    """The one of docs/deployment.md is what docs/tools/write_values.py makes of schema and defaults."""
+    """docs/tools/write_values.py makes the table of docs/deployment.md from schema and defaults."""
     argv = [sys.executable, "docs/tools/write_values.py", "--check"]
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -200,7 +200,7 @@ def _helm(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("name", ["daemonset", "node-identity", "outage"])
 @of_each_helm
 def test_the_kustomizations_are_what_the_chart_renders(name: str, major: int) -> None:
-    """Object by object, and the configurations setting by setting. The namespace is the release's own."""
+    """Object by object, and setting by setting. The namespace is the release's."""
     theirs = key_by_name(rendered(name))
     if name == "outage":
         theirs |= key_by_name(rendered("outage/remediators"))
@@ -252,14 +252,14 @@ BY_PRIORITY = {
         ({"node": {"enbaled": True}}, "enbaled"),
         ({"node": {"config": {"shutdownGracePeriode": "30s"}}}, "shutdownGracePeriode"),
         ({"node": {"config": {"kind": "KubeletConfiguration"}}}, "EbbtideConfiguration"),
-        # Without it the daemons would be off, and say nothing.
+        # Without it the daemons would silently be off.
         ({"node": {"config": None}}, "missing property 'config'"),
         ({"node": {"maxUnavailable": "0%"}}, "/node/maxUnavailable"),
         ({"node": {"criSocket": "/run/{a}, b/c.sock"}}, "/node/criSocket"),
-        # All of the node's sockets would be mounted; and a file in our own folder has no place in it.
+        # The first would mount all sockets of the node; a file does not belong in our folder.
         ({"node": {"criSocket": "/run/crio.sock"}}, "/node/criSocket"),
         ({"node": {"kubeletKubeconfig": "/etc/ebbtide/kubelet.conf"}}, "/node/kubeletKubeconfig"),
-        # The pod would be killed in the middle of an overtime.
+        # The pod would be killed during an overtime.
         (
             {"node": {"config": {"shutdownGracePeriod": "4m56s"}}},
             "is 300: the periods and the reserve need 301",
@@ -273,7 +273,7 @@ BY_PRIORITY = {
         ),
         ({"outage": {"config": {"namespace": "other"}}}, "namespace"),
         ({"podMonitor": {"enabled": True}}, "set node.config.metricsListen"),
-        # Nobody reaches the node's own loopback from elsewhere.
+        # Other machines cannot reach the node's loopback.
         (
             {"podMonitor": {"enabled": True}, "node": {"config": {"metricsListen": "127.0.0.1:9464"}}},
             "set node.config.metricsListen",
@@ -282,7 +282,7 @@ BY_PRIORITY = {
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, tmp_path: Path) -> None:
-    """By the schema, or in words of its own, before anything is sent."""
+    """The schema or the chart rejects it by name, before any request."""
     path = tmp_path / "values.yaml"
     path.write_text(yaml.safe_dump(KEPT | wrong))
     assert said in run(major, "template", "ebbtide", CHART, "-f", path, code=1)
@@ -290,7 +290,7 @@ def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, 
 
 @pytest.mark.node
 def test_everything_follows_its_namespace() -> None:
-    """Accounts, bindings, policies and the controller's journals: none stays behind in the usual one."""
+    """Accounts, bindings, policies and journals: none stays in the default namespace."""
     text = template(KEPT | {"outage": {"enabled": True, "remediators": True}}, "-n", "elsewhere")
     assert "namespace: ebbtide" not in text
     assert "serviceaccount:ebbtide:" not in text
@@ -301,7 +301,7 @@ def test_everything_follows_its_namespace() -> None:
 @pytest.mark.node
 @of_each_helm
 def test_a_server_without_the_policies_is_refused(major: int) -> None:
-    """There a stolen token would delete every pod of the cluster."""
+    """Without policies a stolen token could delete every pod of the cluster."""
     words = ("template", "ebbtide", CHART, "--set", "image.repository=ebbtide", "--kube-version")
     assert run(major, *words, "1.30.0")
     assert "kubeVersion" in run(major, *words, "1.29.9", code=1)
@@ -320,7 +320,7 @@ def checked(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess
 @of_each_helm
 @pytest.mark.parametrize("values", [KEPT, ALL, EXAMPLE], ids=["default", "all", "example"])
 def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path) -> None:
-    """By `ebbtide config check`, and by the controller's own reading."""
+    """By `ebbtide config check` and by the controller's reader."""
     enabled = values | {"outage": values["outage"] | {"enabled": True}}
     found = {
         each["metadata"]["name"]: each["data"]["config.yaml"]
@@ -336,7 +336,7 @@ def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path
 @pytest.mark.node
 @pytest.mark.parametrize("values", [KEPT, EXAMPLE], ids=["default", "example"])
 def test_what_switches_the_daemons_off_does(values: Object, tmp_path: Path) -> None:
-    """The values that the page and the notes say before an uninstall: whichever form the periods have."""
+    """The values of page and notes for an uninstall, with either form of periods."""
     page = (PROJECT / "docs" / "deployment.md").read_text()
     assert f"--set-json '{OFF}'\n" in page
     assert f"--set-json '{OFF}'\n" in (CHART / "templates" / "NOTES.txt").read_text()
@@ -351,7 +351,7 @@ def test_what_switches_the_daemons_off_does(values: Object, tmp_path: Path) -> N
 
 @pytest.mark.node
 def test_what_prometheus_operator_is_told_depends_on_the_cluster() -> None:
-    """By default its objects are made where the cluster has their kinds, and something listens."""
+    """By default the objects exist if the cluster has their kinds and a port is open."""
     kinds = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in ("PodMonitor", "PrometheusRule")]
     listening = KEPT | {"node": {"config": {"metricsListen": "[::]:9464"}}, "outage": {"enabled": True}}
 
@@ -389,7 +389,7 @@ async def monitored(bed: Bed) -> AsyncIterator[None]:
         await made(bed, each)
     for plural in plurals:
         await bed.api.until(f"/apis/monitoring.coreos.com/v1/{plural}", lambda found: "items" in found)
-    # What Helm asks, and what is among all that is in the cluster.
+    # Helm's own requests, and all kinds of the cluster.
     await bed.api.until("/apis", served)
     yield
     for each in wanted:
@@ -404,13 +404,13 @@ def served(found: Object) -> bool:
 
 @pytest.mark.node
 async def test_the_api_server_takes_every_object(bed: Bed, namespace: str, monitored: None) -> None:
-    """A strict dry run of what the chart renders with every value set, once with each identity."""
+    """A strict dry run of the objects with every value set, once per identity."""
     for changed in ({}, {"identity": "serviceAccount"}):
         values = ALL | {"node": ALL["node"] | changed}
         for each in objects(await trio.to_thread.run_sync(template, values)):
             taken = await bed.api.post(place(each) + CHECKED, each)
             assert taken["metadata"]["name"] == each["metadata"]["name"]
-    # It is strict: a field that is misspelt is an error.
+    # Strict: an unknown field is an error.
     with pytest.raises(Refused, match="unknown field"):
         await bed.api.post(place(each) + CHECKED, each | {"roles": []})
 
@@ -434,8 +434,8 @@ async def names(bed: Bed) -> set[tuple[str, str, str]]:
 @pytest.mark.node
 @of_each_helm
 async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_path: Path, major: int) -> None:
-    """Installed as the package of an earlier version, upgraded with a changed value and with the controller,
-    rolled back, and uninstalled: of all that is in the cluster nothing is left.
+    """Install as an earlier version, upgrade a value and the controller, roll back, uninstall: nothing
+    remains in the cluster.
     """
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(KEPT | {part: {"nodeSelector": NOWHERE} for part in ("node", "outage")}))
@@ -483,7 +483,7 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     history = json.loads(await ask("history", "ebbtide", "-o", "json", *to_cluster))
     assert [each["status"] for each in history] == ["superseded", "superseded", "deployed"]
 
-    # As the page says it, so that each daemon gives back what it holds; from the other form of the periods.
+    # As the page says, so that each daemon reverts its changes; from the other form of periods.
     values.write_text(yaml.safe_dump({"node": {"config": EXAMPLE["node"]["config"]}}))
     await ask("upgrade", "ebbtide", CHART, "--reuse-values", "-f", values, *to_cluster)
     assert len(await setting("shutdownGracePeriodByPodPriority")) == 2
@@ -495,5 +495,5 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     async def as_before() -> bool:
         return not await names(bed) - before
 
-    # A controller of the cluster removes what hung on an object that is gone.
+    # A cluster controller removes dependents of removed objects.
     await until(as_before, "something is left")

@@ -1,8 +1,7 @@
-"""The DaemonSet as a pod of a real node: by its own token, in its own sandbox, with the node's logind.
+"""The DaemonSet as a pod of a real node: its token, its sandbox, the node's logind.
 
-Of the manifests only that is changed which is elsewhere here: the image (busybox, with our own Python
-mounted), the bus, the runtime's socket and the kubelet's folder. The token is mounted by hand, as the API
-server has no admission for service accounts.
+Changed manifest parts: the image (busybox with our Python mounted), the bus, the runtime socket and the
+kubelet's folder. The token is mounted by hand: the API server has no service account admission.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def token() -> list[Object]:
-    """What the admission of service accounts adds to a pod."""
+    """The volume that service account admission would add."""
     return [
         {"serviceAccountToken": {"path": "token"}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -45,7 +44,7 @@ def token() -> list[Object]:
 
 
 def our_python() -> tuple[list[Object], list[Object]]:
-    """Volumes and mounts with which busybox has it, and this project."""
+    """Volumes and mounts of Python and this project for busybox."""
     pythons = {str(PROJECT), sys.prefix, os.path.realpath(sys.base_prefix), *LIBRARIES}
     paths = {f"python-{at}": path for at, path in enumerate(sorted(filter(os.path.isdir, pythons)))}
     return (
@@ -97,7 +96,7 @@ def the_args() -> list[str]:
 
 @pytest.fixture
 async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
-    """The DaemonSet beside a pod, ready; the kubelet has no graceful shutdown of its own."""
+    """The Ready DaemonSet beside a pod; the kubelet has no graceful shutdown."""
     member = next(iter(bed.members.values()))
     await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
     await running(bed, pod("web", member.name))
@@ -118,7 +117,7 @@ async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
 
 
 async def until_ready(bed: Bed, daemon: Daemon) -> None:
-    """With what the pod says of itself, where it does not come."""
+    """Fails with the pod's status."""
 
     async def ready() -> bool:
         return (
@@ -140,7 +139,7 @@ def is_ready(found: Object) -> bool:
 
 
 async def test_a_shutdown_from_a_pod(bed: Bed, deployed: Daemon) -> None:
-    """It holds the lock, ends the others' pods through the API by its own token, and is in no wave itself."""
+    """It holds the lock, ends the other pods through the API with its token, and is in no wave."""
     (held,) = await bed.logind.ours()
     assert (held.mode, held.uid) == ("delay", 0)
     await bed.api.until(PODS, lambda found: all(map(is_ready, found["items"])))

@@ -1,4 +1,4 @@
-"""The unit of the host by its account, and without an identity: a whole power-off."""
+"""The host unit with its account, and without an identity: whole power-offs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 @pytest.fixture
 async def beside(bed: Bed) -> AsyncIterator[Bed]:
-    """A kubelet without a graceful shutdown of its own, and the account with its role and its policy."""
+    """A kubelet without graceful shutdown; the account with role and policy."""
     await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
     async with applied(bed):
         yield bed
@@ -55,7 +55,7 @@ async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
 
 
 def outcomes(daemon: Daemon, *kinds: type[Any]) -> dict[str, set[str]]:
-    """By kind of order, how they ended in the shutdown."""
+    """The shutdown's outcomes by kind of order."""
     ended = {each.key: each.result for each in daemon.events(OrderEnded)}
     return {
         kind.__name__: {ended[order.key] for order in daemon.events(kind) if order.key in ended}
@@ -68,7 +68,7 @@ def means(daemon: Daemon) -> list[tuple[str, str]]:
 
 
 async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: Path) -> None:
-    """Whatever a kubelet writes of its node and its pods is within its policies, and so is taking it back."""
+    """The policies permit all writes to node and pods, and their restore."""
     client = Client(await token(beside, NODE), ACCOUNT)
     daemon = Daemon(beside, tmp_path / "state/journal", "cri", client=client)
     daemon.configure(shutdownGracePeriod="4s", node={"unready": "always", "leftPods": "delete"})
@@ -114,7 +114,7 @@ async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_
     """Mode cri asks nobody: pods end, and the node's status is in its own folder."""
     daemon = await shut_down(beside, Daemon(beside, tmp_path / "state/journal", "cri", server=""))
     assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
-    # The pod is gone before the kubelet is: nothing waits for its end.
+    # The pod ends before the kubelet, so no order waits for it.
     assert len(daemon.events(d.StopKubelet)) == 1
     assert outcomes(daemon, d.AnnounceNode, d.PostEvent) == {
         "AnnounceNode": {"done"},

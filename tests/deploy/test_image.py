@@ -1,4 +1,4 @@
-"""The image's build file: it copies what there is, and pins what a node needs. `built_image` builds it."""
+"""The image's build file copies existing files and pins its packages. `built_image` builds it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTAINERFILE = (ROOT / "deploy/Containerfile").read_text()
 
 
 def copied() -> list[str]:
-    """The sources of what is copied from the checkout."""
+    """Sources copied from the checkout."""
     lines = re.findall(r"^COPY (?!--from)(.+)$", CONTAINERFILE, re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 
@@ -25,7 +25,7 @@ def test_everything_that_is_copied_is_there() -> None:
 
 
 def test_nothing_is_fetched_but_by_its_hash() -> None:
-    """What runs and what builds: of the locks alone, each line with its hashes. Then our own wheel."""
+    """Runtime and build packages come from the hashed locks, plus our own wheel."""
     installs = re.findall(r"pip install (.*?)(?=&&|\n(?! )|\Z)", CONTAINERFILE, re.DOTALL)
     locked, own = installs[:-1], installs[-1]
     locks = [re.findall(r"-r (\S+)", each) for each in locked]
@@ -46,7 +46,7 @@ def test_the_base_is_pinned_by_its_digest() -> None:
 
 
 def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
-    """The one package of the distribution, checked by starting it; a build without it is possible."""
+    """The distribution's only package, checked by starting it; a build without it is possible."""
     (line,) = re.findall(r"^RUN (.*apt-get(?:.*\\\n)*.*)$", CONTAINERFILE, re.MULTILINE)
     assert re.findall(r"apt-get install (.*?) \\", line) == ["-y --no-install-recommends ipmitool"]
     assert line.startswith('test "$IPMITOOL" = no || {')
@@ -55,7 +55,7 @@ def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
 
 
 def test_the_locks_have_what_is_needed() -> None:
-    """A node's extras, node and ship, in the one; every requirement of ``build-system`` in the other."""
+    """One lock has the extras node and ship, the other the ``build-system`` requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     for lock, needed in (

@@ -1,4 +1,4 @@
-"""The dashboard of a lake: each query runs in DuckDB on a real lake, and answers as docs/fleet.md's does."""
+"""The lake dashboard: each query runs in DuckDB on a real lake and answers like docs/fleet.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ebbtide.fleet.lake import WRITTEN
 from tests.fleet.nodes import a_machine
 from tests.replay.sim.questions import FILE, questions
 
-# Loaded where it is used: at its end each process that has it prints a list of leaks.
+# Imported late: at exit a process that has it prints a list of leaks.
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
 
@@ -34,7 +34,7 @@ NODES = range(1, 21)
 
 
 def as_grafana(sql: str, nodes: str = "select node from shutdowns", times: tuple[str, str] = ALWAYS) -> str:
-    """With its variables and its macro in place, as Grafana and the plugin's SDK put them."""
+    """Substitute variables and macro like Grafana and the plugin SDK."""
     sql = sql.replace("${node:sqlstring}", nodes)
     return re.sub(r"\$__timeFilter\((\w+)\)", rf"\1 >= '{times[0]}' AND \1 <= '{times[1]}'", sql)
 
@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """DuckDB with the views that the data source makes, over the lake's tables as delta-rs reads them."""
+    """DuckDB with the data source's views over the lake's tables, read by delta-rs."""
     monkeypatch.chdir(made)
     import duckdb
 
@@ -66,7 +66,7 @@ def lake(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
 
 def look_at(connection: Connection, lake: Path) -> None:
     for name in WRITTEN:
-        # Of a table without a row there is no file.
+        # An empty table has no file.
         files = DeltaTable(lake / name).file_uris()
         empty = DeltaTable(lake / name).to_pyarrow_table()
         found = connection.read_parquet(files, union_by_name=True) if files else connection.from_arrow(empty)
@@ -82,7 +82,7 @@ def statements() -> list[str]:
 
 
 def views() -> list[str]:
-    """Its views, of tables that are here already: the extension that scans a lake is DuckDB's own matter."""
+    """Its views over local tables: the lake extension is DuckDB's."""
     made = [each for each in statements() if each.startswith("create view")]
     return [re.sub(r"delta_scan\('s3://lake/ebbtide/(\w+)'\)", r"lake_\1", each) for each in made]
 
@@ -93,7 +93,7 @@ def rows(connection: Connection, sql: str) -> list[dict[str, Any]]:
 
 
 def chosen(sql: str) -> str:
-    """The same of the dashboard's time, and of the nodes that are chosen in it."""
+    """Rows of the chosen time and nodes."""
     return re.sub(
         r"'(shutdowns|waves|pods|hooks|containers|notices)'",
         r"(select * from \1 where $__timeFilter(started) and node in (${node:sqlstring}))",
@@ -109,7 +109,7 @@ def test_it_asks_the_pages_questions() -> None:
 
 
 def test_the_data_source_has_every_table_that_is_asked() -> None:
-    """No panel names another, and each is scanned where the lake has it."""
+    """Panels use only existing tables, and each is scanned at its path."""
     made = [each.split()[5] for each in views()]
     asked = {name for sql in QUERIES.values() for name in re.findall(r"from (\w+)", sql)}
     assert asked <= set(made) <= set(WRITTEN)
@@ -119,8 +119,8 @@ def test_the_data_source_has_every_table_that_is_asked() -> None:
 
 
 def test_it_answers_as_the_page_does(lake: Connection, made: Path, tmp_path: Path) -> None:
-    """Every query runs, each of the ten questions has the rows that the tables give, and a choice counts. A
-    killed ingest has its ledger last.
+    """Each query runs, each of the ten questions returns the tables' rows, and a choice filters. A killed
+    ingest writes its ledger last.
     """
     for title, sql in QUERIES.items():
         assert bool(rows(lake, as_grafana(sql))) == (title != "Journals that are not whole"), title

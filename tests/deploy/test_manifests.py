@@ -1,4 +1,4 @@
-"""The manifests: what they say by themselves, and what a real API server says to them."""
+"""The manifests alone, and on a real API server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def key_by_name(objects: Any) -> dict[tuple[str, str, str], Object]:
 
 @pytest.mark.parametrize("name", ["daemonset", "node-identity"])
 def test_the_daemonset_can_do_its_work(name: str) -> None:
-    """It is on every node to the end, knows its own pod and its node, and the lock is kept for it."""
+    """It runs on every node until the end, knows pod and node, and its lock is kept."""
     spec = pod_spec(name)
     (container,) = spec["containers"]
     assert spec["tolerations"] == [{"operator": "Exists"}]
@@ -69,7 +69,7 @@ def test_the_daemonset_can_do_its_work(name: str) -> None:
     assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
 
 
-#: A control plane's keys: authorities, certificates, administrators' and components' kubeconfigs, etcd.
+#: A control plane's keys: authorities, certificates, kubeconfigs, etcd.
 SECRET_PATHS = (
     Path("/etc/kubernetes/pki"),
     Path("/etc/kubernetes/admin.conf"),
@@ -88,7 +88,7 @@ SECRET_PATHS = (
     ],
 )
 def test_a_control_planes_keys_stay_out(name: str, of_kubernetes: set[str]) -> None:
-    """Of Kubernetes' folder only what is read is mounted, read-only, where it is looked for."""
+    """Only the needed files of Kubernetes' folder are mounted, read-only."""
     spec = pod_spec(name)
     paths = {each["name"]: Path(each["hostPath"]["path"]) for each in spec["volumes"] if "hostPath" in each}
     (container,) = spec["containers"]
@@ -103,7 +103,7 @@ def test_a_control_planes_keys_stay_out(name: str, of_kubernetes: set[str]) -> N
 
 
 def test_its_grace_covers_the_shipped_configuration() -> None:
-    """Whoever ends the pod gives it the whole budget: periods and reserve."""
+    """The pod's grace covers the whole budget: periods and reserve."""
     text = the("ConfigMap")["data"]["config.yaml"]
     settings = parse([("config.yaml", text.encode())]).settings
     needed_seconds = settings.shutdown_grace_period_ns // 10**9 + settings.reserve_seconds
@@ -111,7 +111,7 @@ def test_its_grace_covers_the_shipped_configuration() -> None:
 
 
 def test_the_controller_is_two_and_starts_in_a_dry_run() -> None:
-    """Neither on the node of the other, nobody's root, and nothing is changed before somebody says so."""
+    """On different nodes, not as root, and without changes until enabled."""
     spec = the("Deployment", "outage")["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     (rule,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
@@ -130,7 +130,7 @@ def test_the_controller_is_two_and_starts_in_a_dry_run() -> None:
 
 
 def test_the_nodes_identity_brings_no_right_of_its_own() -> None:
-    """No role, no policy, no token: what the kubelet may do is all there is."""
+    """No role, policy or token: only the kubelet's rights."""
     assert {each["kind"] for each in rendered("node-identity")} == {
         "Namespace",
         "ServiceAccount",

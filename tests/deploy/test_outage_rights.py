@@ -1,4 +1,4 @@
-"""The controller's role and policy, by a real token: all that it asks for is granted, and nothing else."""
+"""The controller's role and policy with a real token: exactly its calls are permitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.node
 
 ACCOUNT = "/api/v1/namespaces/ebbtide/serviceaccounts/ebbtide-outage"
 DRY = "dryRun=All"
-#: Of nothing that is there, for a second.
+#: Matches no object; ends after a second.
 WATCH = "watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dnever"
 NODE = f"/api/v1/nodes/node-1?{DRY}"
 CONFIG_MAPS = "/api/v1/namespaces/ebbtide/configmaps"
@@ -85,7 +85,7 @@ ABUSES: dict[str, tuple[str, Asked]] = {
 }
 
 
-#: Where none of them is installed either: who may ask is told that nothing is there.
+#: No remediator is installed here: a permitted read gets 404.
 OF_REMEDIATORS: dict[str, Asked] = {
     **{name: ("GET", f"{path}?limit=1", None) for name, (path, _) in KINDS.items()},
     "machine": ("GET", f"{MACHINES}/namespaces/default/machines/machine-1", None),
@@ -117,9 +117,9 @@ async def refusals(api: Api, asked: dict[str, Asked]) -> dict[str, str]:
 
 
 async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted: Api) -> None:
-    """Each call of the controller; what a stolen token would be wanted for; what the policy adds to RBAC."""
+    """The controller's calls; a thief's calls; the policy's additions to RBAC."""
     refused = await refusals(granted, NEEDED)
-    # It is not there before somebody leads.
+    # It does not exist before a replica leads.
     assert refused.pop("may-lead").startswith("404")
     assert refused == {}
 
@@ -145,7 +145,7 @@ async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted:
 
 
 async def test_what_other_remediators_say_is_a_right_of_its_own(bed: Bed, granted: Api) -> None:
-    """Not without the kustomization beside it, and with it no more than that."""
+    """Only the extra kustomization permits it, and nothing more."""
 
     async def told() -> set[str]:
         said = await refusals(granted, OF_REMEDIATORS)

@@ -1,4 +1,4 @@
-"""What ships for Grafana and Prometheus speaks of metrics that there are, and every alert has its runbook."""
+"""Grafana and Prometheus files use existing metrics, and each alert has a runbook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "ebbtide.rules.yaml").r
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 
-#: Names in an expression that are ours; a histogram's parts belong to the histogram.
+#: Our metric names in an expression; a histogram's parts count as the histogram.
 NAMES = re.compile(r"\b(?:ebbtide|graceful_shutdown|sleep_action)_[a-z_]+")
 PARTS = re.compile(r"_(?:bucket|sum|count)$")
 KNOWN = {metric.name for metric in (*CATALOG, *OUTAGE_CATALOG)}
@@ -51,14 +51,13 @@ def names_in(expression: str) -> set[str]:
 
 
 def test_expressions_name_metrics_that_there_are() -> None:
-    """A metric that is renamed takes its panel and its alert along."""
+    """A renamed metric must change its panels and alerts."""
     for expression in (*SHOWN, *expressions(RULES)):
         assert names_in(expression), expression
         assert names_in(expression) <= KNOWN, expression
 
 
 def test_every_metric_is_shown_or_watched() -> None:
-    """A metric that nobody looks at has no user."""
     used = {name for text in (*SHOWN, *expressions(RULES)) for name in names_in(text)}
     # For dashboards of the kubelet's names.
     assert KNOWN - used <= {"graceful_shutdown_start_time_seconds", "graceful_shutdown_end_time_seconds"}
@@ -66,7 +65,7 @@ def test_every_metric_is_shown_or_watched() -> None:
 
 @pytest.mark.parametrize("name", ["ebbtide", "ebbtide-lake"])
 def test_panels_have_what_grafana_needs(name: str) -> None:
-    """Ids of their own, a place that overlaps with no other's, a sentence of description."""
+    """Unique IDs, places without overlap, a description."""
     panels = json.loads((ROOT / "deploy" / "grafana" / f"{name}.json").read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
@@ -82,7 +81,7 @@ def test_panels_have_what_grafana_needs(name: str) -> None:
 
 
 def test_every_alert_has_a_runbook() -> None:
-    """The link in the alert leads to a heading that is there, and the alert has a unit test."""
+    """The alert's link leads to an existing heading, and the alert has a unit test."""
     tests = (ROOT / "deploy" / "prometheus" / "ebbtide.rules.test.yaml").read_text()
     for alert in ALERTS:
         name = alert["alert"]
@@ -93,7 +92,7 @@ def test_every_alert_has_a_runbook() -> None:
 
 @pytest.mark.root
 def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
-    """Every panel's expression is PromQL: promtool reads it as a recording rule."""
+    """promtool accepts each panel's expression as a recording rule."""
     rules = [{"record": f"panel:{at}", "expr": text.replace("$node", ".*")} for at, text in enumerate(SHOWN)]
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
@@ -107,7 +106,7 @@ DEPLOY = ROOT / "deploy" / "prometheus"
 
 
 def promtool(*words: str, feed: str = "") -> str:
-    """What it says of its input; it fails by its exit code."""
+    """promtool's output; a non-zero exit code fails."""
     argv = ["promtool", *words]
     return subprocess.run(argv, input=feed, text=True, check=True, capture_output=True, cwd=DEPLOY).stdout
 
@@ -115,7 +114,7 @@ def promtool(*words: str, feed: str = "") -> str:
 @pytest.mark.root
 @pytest.mark.parametrize("prefix", ["", "kubelet_"])
 def test_the_linter_has_nothing_to_say(prefix: str) -> None:
-    """With every metric there is, neither an error nor a remark."""
+    """No error and no remark for any metric."""
     meters = Meters()
     fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     now_wall_ns = 1_700_000_100 * NS_PER_SECOND
@@ -126,6 +125,6 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
 
 @pytest.mark.root
 def test_each_alert_fires_when_it_should_and_only_then() -> None:
-    """Prometheus accepts the rules; their unit tests have a series in, alerts out."""
+    """Prometheus accepts the rules; their unit tests pass."""
     assert "SUCCESS" in promtool("check", "rules", "ebbtide.rules.yaml")
     assert "SUCCESS" in promtool("test", "rules", "ebbtide.rules.test.yaml")

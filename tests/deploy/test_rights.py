@@ -1,4 +1,4 @@
-"""The role and the policy, by real tokens: all that Ebbtide asks for is granted, and nothing else."""
+"""The role and the policy with real tokens: exactly Ebbtide's calls are permitted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.node
 DRY = "dryRun=All"
 NODE = "/api/v1/nodes/node-1"
 NODE_DRY, STATUS_DRY = f"{NODE}?{DRY}", f"{NODE}/status?{DRY}"
-#: A kubelet's own bounds for images and their names, and more than a node has of the rest.
+#: A kubelet's bounds for images and names, and more of the rest than a node has.
 IMAGES, NAMES, VOLUMES, CONTAINERS = 50, 5, 250, 100
 OWN = "/api/v1/namespaces/ebbtide/pods"
 OURS, THEIRS = f"{PODS}/ours", f"{PODS}/theirs"
@@ -89,7 +89,7 @@ ON_WORKLOAD = event_object(
 )
 
 
-#: What the edge asks for, one row a kind of call: the writers and the watch beside it.
+#: The edge's calls, one row per kind: the writers and the watch.
 NEEDED: dict[str, tuple[str, str, Any]] = {
     "list": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1", None),
     "watch": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&watch=1&timeoutSeconds=1", None),
@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[str, str, Any]] = {
 
 
 class Abuse(NamedTuple):
-    """What somebody else would be glad of; ``said``: our policies' words against it, empty for what reads."""
+    """A thief's calls; ``said``: our policy's refusal, empty for reads."""
 
     said: str
     method: str
@@ -237,14 +237,14 @@ ABUSES: dict[str, Abuse] = {
 }
 
 
-#: No policy is asked about reading, and RBAC knows no field selectors.
+#: Policies do not see reads, and RBAC has no field selectors.
 LEFT_TO_THE_ACCOUNT = {
     "list another node's pods",
     "list all pods",
     "read another node's pod",
     "read another node",
 }
-#: By NodeRestriction and the Node authorizer. All else its kubelet may, and nobody can tell us from it.
+#: By NodeRestriction and the Node authorizer. Other calls look like the kubelet's own.
 KEPT_FROM_THE_NODE = {
     *LEFT_TO_THE_ACCOUNT,
     "delete another node's pod",
@@ -261,14 +261,14 @@ KEPT_FROM_THE_NODE = {
 
 @pytest.fixture
 async def granted(bed: Bed) -> AsyncIterator[Api]:
-    """The account as it is on node-1, with a pod there and one elsewhere."""
+    """The account on node-1, with a pod there and one elsewhere."""
     async with applied(bed):
         await running(bed, pod("ours", "node-1"), pod("theirs", "node-2"))
         yield speaking(bed, await token(bed, NODE))
 
 
 async def refusals(api: Api, asked: dict[str, tuple[str, str, Any]]) -> dict[str, str]:
-    """What is refused, and in which words; every row is asked."""
+    """The refusals and their texts; each row is tried."""
     found = {}
     for name, (method, path, body) in asked.items():
         # A merge would replace a status' lists.
@@ -285,22 +285,22 @@ async def abused(api: Api) -> dict[str, str]:
 
 
 async def test_all_that_is_needed_is_granted(granted: Api) -> None:
-    """Each call of the edge, as a dry run where it would change something."""
-    # Others' taints are in a patch of them: a node that was busy has some.
+    """Each call of the edge; changes as dry runs."""
+    # A taint patch must keep other taints: a busy node has some.
     taints = (await granted.get(NODE))["spec"].get("taints", [])
     tainting = ("PATCH", f"/api/v1/nodes/node-1?{DRY}", {"spec": {"taints": [*taints, TAINT]}})
     assert await refusals(granted, {**NEEDED, "taint": tainting}) == {}
 
 
 async def test_nothing_else_is_granted(granted: Api) -> None:
-    """Neither secrets nor tokens, neither new pods nor ways into running ones, nor more rights."""
+    """No secrets, tokens, new pods, exec or more rights."""
     found = await refusals(granted, REFUSED)
     assert set(REFUSED) - set(found) == set()
     assert [name for name, said in found.items() if not said.startswith("403: ")] == []
 
 
 async def test_a_token_reaches_no_further_than_its_work(bed: Bed, granted: Api) -> None:
-    """The unit's and the DaemonSet's: the policies' own words, whatever the role allows. Reading is left."""
+    """The policies' refusals for unit and DaemonSet, whatever the role permits. Reads remain."""
     await bed.api.post(
         OWN, pod("own", "node-1", serviceAccountName="ebbtide", terminationGracePeriodSeconds=1)
     )
@@ -311,13 +311,15 @@ async def test_a_token_reaches_no_further_than_its_work(bed: Bed, granted: Api) 
 
 
 async def test_what_the_nodes_own_identity_is_kept_from(bed: Bed, granted: Api) -> None:
-    """By the API server itself: other nodes, their pods and secrets. What it may, its kubelet has to."""
+    """The API server's own refusals: other nodes, their pods and secrets. The rest is needed by its
+    kubelet.
+    """
     found = await abused(speaking(bed, kubelet("node-1").token))
     assert set(found) == KEPT_FROM_THE_NODE
 
 
 async def test_a_token_without_a_node_changes_nothing(bed: Bed, granted: Api) -> None:
-    """One that was made by hand for the account alone reads, and no more."""
+    """A hand-made token of the account only reads."""
     nobodys = speaking(bed, await token(bed))
     changes = {name: row for name, row in NEEDED.items() if row[0] != "GET" and "review" not in row[1]}
     found = await refusals(nobodys, changes)
@@ -326,7 +328,7 @@ async def test_a_token_without_a_node_changes_nothing(bed: Bed, granted: Api) ->
 
 
 async def test_a_crowded_node_is_within_what_a_policy_may_cost(bed: Bed, granted: Api) -> None:
-    """What is compared grows with the node and its pods; beyond a cost the server refuses every change."""
+    """Comparisons grow with node and pods; above a cost limit the server refuses every change."""
     await bed.api.post("/api/v1/nodes", {"metadata": {"name": "crowded"}})
     containers = [{"name": f"c{number}", "image": "none"} for number in range(CONTAINERS)]
     made = pod("crowded", "crowded", containers=containers)
@@ -347,7 +349,7 @@ async def test_a_crowded_node_is_within_what_a_policy_may_cost(bed: Bed, granted
         theirs = speaking(bed, await token(bed, "/api/v1/nodes/crowded"))
         assert shown is not None
         for path, body in ((f"{PODS}/crowded/status", ended), ("/api/v1/nodes/crowded/status", shown)):
-            # Controllers write there too, as nobody answers for this node.
+            # Controllers write too: this node has no kubelet.
             del body["metadata"]["resourceVersion"]
             await theirs.ask("PATCH", path, body, STRATEGIC)
         after = await bed.api.get(f"{PODS}/crowded")
@@ -359,7 +361,7 @@ async def test_a_crowded_node_is_within_what_a_policy_may_cost(bed: Bed, granted
 
 
 def crowded() -> Object:
-    """A Node's status with as many images as a kubelet reports (nodeStatusMaxImages), and many volumes."""
+    """A Node's status with a kubelet's maximum of images (nodeStatusMaxImages) and many volumes."""
     names = [f"registry.example.com/a/long/name/of/an/image-{number}" for number in range(NAMES)]
     volumes = [f"kubernetes.io/csi/disk.example.com^volume-{number}" for number in range(VOLUMES)]
     return {
@@ -373,6 +375,6 @@ def crowded() -> Object:
 
 
 async def test_the_policies_are_about_nobody_else(bed: Bed, granted: Api) -> None:
-    """An administrator still does whatever he likes; what no object can be is the API server's own word."""
+    """An administrator is unaffected; impossible objects get the API server's own refusal."""
     found = await abused(bed.api)
     assert [name for name, said in found.items() if "ebbtide-own" in said] == []

@@ -1,4 +1,4 @@
-"""The bill of materials says what the lock pins, and who needs it."""
+"""The bill of materials lists the lock's packages and their dependents."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def bill(lock: Path) -> subprocess.CompletedProcess[str]:
 
 
 def plain(requirement: str) -> str:
-    """The name in a requirement, as an index knows it."""
+    """A requirement's normalised name."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_it_has_what_the_lock_pins(lock: str) -> None:
-    """Each package in its version with all its hashes, and nothing else; made twice, the same bytes."""
+    """Each package with version and hashes, nothing else; reproducible to the byte."""
     done = bill(ROOT / lock)
     made, text = json.loads(done.stdout), (ROOT / lock).read_text()
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
@@ -47,7 +47,7 @@ def test_it_has_what_the_lock_pins(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_it_knows_who_needs_whom(lock: str) -> None:
-    """What the project asks for, and what the packages themselves say where they are installed here."""
+    """The project's requirements, and those of the installed packages."""
     made = json.loads(bill(ROOT / lock).stdout)
     names = {each["bom-ref"]: each["name"] for each in made["components"]}
     (root,) = (each for each in made["dependencies"] if each["ref"] not in names)
@@ -68,7 +68,7 @@ def test_it_knows_who_needs_whom(lock: str) -> None:
 
 
 def test_a_lock_without_a_hash_is_none(tmp_path: Path) -> None:
-    """One line that says so, and no bill of half of it."""
+    """One line, and no partial bill."""
     lock = tmp_path / "some.lock"
     lock.write_text("trio==1.0\n    # via x\n")
     done = bill(lock)

@@ -1,4 +1,4 @@
-"""The unit of the host as a Kubernetes node has it, on whole machines: in its sandbox everything works."""
+"""The host unit in its sandbox, on whole machines that look like Kubernetes nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ E = TypeVar("E", bound=Event)
 
 @pytest.fixture(params=SUITES)
 async def node(request: pytest.FixtureRequest) -> Any:
-    """A Kubernetes node as far as its unit can tell, not booted."""
+    """An off machine that looks like a Kubernetes node to the unit."""
     with or_skip():
         async with machine_bed(request.param) as machine:
             yield install(machine)
@@ -67,7 +67,7 @@ async def until(node: Node, kind: type[E], holds: Any) -> None:
 
 
 async def test_a_node_in_its_sandbox(node: Node) -> None:
-    """Both clients answer, and the kubelet's unit is stopped for a reboot."""
+    """Both clients work, and a reboot stops the kubelet's unit."""
     machine = node.machine
     await machine.boot()
     await until(node, d.Armed, bool)
@@ -85,7 +85,7 @@ async def test_a_node_in_its_sandbox(node: Node) -> None:
 
 
 async def limited(machine: Machine, limit: str) -> None:
-    """logind takes a drop-in up a moment after it has been told of it."""
+    """logind applies a drop-in a moment after its reload."""
 
     async def so() -> bool:
         return (await machine.run(*LIMIT, *PROPERTY)).stdout == limit

@@ -1,7 +1,7 @@
-"""``kubectl ebbtide`` on a real node: somebody who has the two roles of ``view`` and nothing else.
+"""``kubectl ebbtide`` on a real node, for a user with only the two roles of ``view``.
 
-The daemon is a program of the node, as a unit of the host is. Of the pod only the image is another (busybox
-with our own Python), and the folder in which this bed has the daemon's sockets.
+The daemon runs like a host unit. The pod differs in its image (busybox with our Python) and in the daemon's
+socket folder.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PROGRAMS = "/opt/programs"
 #: Without a graceful shutdown of its own.
 KUBELET = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
-#: A slow machine ends no wave: the first ends with its pod.
+#: Too long for a slow machine: the first wave ends with its pod.
 PERIOD_SECONDS = 600
-#: What somebody would be glad of who has this role.
+#: Calls that this role must not permit.
 REFUSED: dict[str, tuple[str, str, Any]] = {
     "exec elsewhere": ("POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=1", None),
     "read a pod elsewhere": ("GET", "/api/v1/namespaces/default/pods/web", None),
@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[str, str, Any]] = {
     "cordon": ("PATCH", "/api/v1/nodes/node-1?dryRun=All", {"spec": {"unschedulable": True}}),
     "the kubelet": ("GET", "/api/v1/nodes/node-1/proxy/pods", None),
 }
-#: A shell in the container: what it is, what it sees, and what the socket takes from it.
+#: A shell in the container: its rights, its view, and the socket's answers.
 SHELL = """
 grep CapEff /proc/self/status
 ls -A /run/ebbtide /var/run/secrets 2>&1
@@ -148,7 +148,7 @@ class Looking:
 
 @pytest.fixture
 async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
-    """A daemon, a pod that ends when the test says so, and the pod to ask in. No user has the roles yet."""
+    """A daemon, a pod that ends on request, and the pod to ask in. No user has the roles yet."""
     await bed.start_over(**KUBELET)
     daemon = Daemon(bed, tmp_path / "state/journal", "auto")
     daemon.configure(shutdownGracePeriod=f"{PERIOD_SECONDS}s", shutdownGracePeriodCriticalPods="4s")
@@ -171,14 +171,14 @@ async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
         finally:
             await bed.api.delete(f"{place(made)}/{made['metadata']['name']}")
             await daemon.stop()
-            # The kubelet sees to the end of what is left; after a shutdown it may be stopped.
+            # The kubelet cleans up; after a shutdown it may be stopped.
             await bed.start_over()
     for where, made in BINDINGS[1:]:
         await bed.api.delete(f"{where}/{made['metadata']['name']}")
 
 
 async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
-    """Nothing without the roles; with them all four answers, also in a shutdown, and nothing else."""
+    """Without the roles nothing works; with them the four verbs do, also during a shutdown."""
     ran = await looking("status")
     assert (ran.code, ran.out) == (2, "")
     assert 'User "tenant" cannot list resource "pods"' in ran.err
@@ -189,7 +189,7 @@ async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
     await _shell(looking)
     await _nobody_there(looking)
     await looking.daemon.start_ready()
-    # Last: it stops the kubelet for pods that no delete ends, and then no exec reaches the node.
+    # Last: mode cri stops the kubelet, and exec needs it.
     await _shutdown(bed, looking)
 
 
@@ -224,7 +224,7 @@ async def refused(api: Any) -> set[str]:
 
 
 async def _shell(looking: Looking) -> None:
-    """A command in there has no capability, no token, and one socket."""
+    """No capability, no token, one socket."""
     said = await looking.inside("sh", "-c", SHELL)
     assert "CapEff:\t0000000000000000\n" in said
     assert "/run/ebbtide:\nview\n" in said
@@ -233,7 +233,7 @@ async def _shell(looking: Looking) -> None:
 
 
 async def _shutdown(bed: Bed, looking: Looking) -> None:
-    """While it runs: how far it is and what has happened, but no judgement of a node that stays up."""
+    """During the shutdown: progress and events, but no verdict on a node that stays up."""
     seen: dict[str, Ran] = {}
 
     async def look() -> None:

@@ -1,4 +1,4 @@
-"""The verbs that look, run as commands in a real node."""
+"""Run the inspecting verbs as commands in a real node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
 
 def configured(bed: Bed, member: Member, client: Client | None, folder: Path, **node: Any) -> Path:
-    """A configuration of that node's parts; ``client`` None: without an API server."""
+    """A configuration with that node's parts; ``client`` None: without an API server."""
     parts = parts_of(member)
     if client is not None:
         name = f"doctor-{client.user.replace(':', '-')}"

@@ -1,4 +1,4 @@
-"""May we taint this node? The doctor's dry run, as the shutdown would ask for it."""
+"""The doctor's dry run: may we taint this node?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE = "/api/v1/nodes/node-1"
 
 
 def answered(taints: list[Object], patch: Answer) -> Scripted:
-    """A server with this Node; everything else is of no interest."""
+    """A server with this Node."""
     said: Mapping[str, Any] = {"spec": {"taints": taints}}
 
     def behave(asked: Any) -> tuple[float, Answer]:
@@ -35,7 +35,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
 
 @pytest.mark.parametrize("code, may", [(200, True), (403, False), (422, False), (404, None), (500, None)])
 async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
-    """A refusal of NodeRestriction and one of our own policy both are a no; what failed says nothing."""
+    """A refusal by NodeRestriction or by our policy is a no; a failure proves nothing."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
     api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may
@@ -46,14 +46,14 @@ async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
 
 @pytest.mark.parametrize("code, confined", [(200, False), (422, True), (403, None), (404, None), (500, None)])
 async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) -> None:
-    """A role that lacks the right hides whether one is."""
+    """A role without the right hides the policy."""
     server = answered([], Answer(code, b"{}"))
     api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
     assert api.confined is confined
 
 
 async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that cannot be loaded is what is wrong, with the cure."""
+    """The finding names the missing package and the fix."""
     monkeypatch.setattr(light, "PACKAGE", "no_such_package")
     config = {
         "current-context": "x",

@@ -1,4 +1,4 @@
-"""How the doctor reads what it looks at: command lines, kubelet settings, lists."""
+"""The doctor's input: command lines, kubelet settings, lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ebbtide.events.base import NS_PER_SECOND
     (["kubelet", "--config"], ""),
 ])  # fmt: skip
 def test_a_flag_of_a_command_line(words: list[str], value: str) -> None:
-    """As Go's flags are given; another one with a longer name is another one."""
+    """Go's flag syntax; a longer flag name does not match."""
     assert command_line_flag(words, "config") == value
 
 
@@ -39,7 +39,7 @@ def kubelet(**fields: object) -> str:
 
 
 def test_what_a_kubelet_asks_for(tmp_path: Path) -> None:
-    """Read as that process sees its files; drop-ins go over the file, and their sum is what counts."""
+    """Read with that process's file system; drop-ins override the file, and the sum counts."""
     file, folder = tmp_path / "k.yaml", tmp_path / "k.d"
     file.write_text(kubelet(shutdownGracePeriod="30s", shutdownGracePeriodCriticalPods="10s", port=10250))
     words = ["kubelet", f"--config={file}"]
@@ -53,7 +53,7 @@ def test_what_a_kubelet_asks_for(tmp_path: Path) -> None:
 
 
 def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name that it was given, else one that was given none; another node's is not ours."""
+    """The kubelet with the configured node name, else one without a name; another node's never."""
     running = [(1, ["/usr/bin/kubelet", "--hostname-override=node-2"]), (2, ["kubelet"]), (3, ["kubeletx"])]
     monkeypatch.setattr(machine, "commands", lambda: iter(running))
     assert machine.kubelet_process("node-2").pid == 1
@@ -66,8 +66,8 @@ def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_hooks_of_a_container_would_ask() -> None:
-    """By the pod's address and a port's name; a pod in the node's network by the node's address, and a hook
-    that is no request says why.
+    """The pod's address and a named port; on the host network the node's address. A hook without a request
+    has a reason.
     """
     pod = PodEntry("u-1", "shop", "web-0", "sandbox")
     get = HttpGetAction(port="web", path="/bye")
@@ -106,8 +106,8 @@ def test_a_list_that_is_none(body: bytes) -> None:
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubelet's folder with a runtime's socket, an identity, or the configuration's word make a node; a
-    runtime alone does not.
+    """A kubelet's folder with a runtime socket, an identity, or the configuration make a node; a runtime
+    alone does not.
     """
     for name in ("SOCKETS", "KUBECONFIGS"):
         monkeypatch.setattr(pods, name, ())

@@ -1,4 +1,4 @@
-"""``doctor`` and ``plan`` on a real node, with its logind, kubelet, containerd and API server."""
+"""``doctor`` and ``plan`` on a real node with logind, kubelet, containerd and API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.node, pytest.mark.root]
 NODE = kubelet("node-1")
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-#: All that is needed but the two that a test is about.
+#: All rights but the two under test.
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch"]},
@@ -40,7 +40,7 @@ def opened() -> Iterator[Bed]:
 
 @pytest.fixture
 async def node(opened: Bed) -> tuple[Bed, Member]:
-    """A node without pods, whose kubelet has no graceful shutdown of its own."""
+    """A node without pods; its kubelet has no graceful shutdown."""
     if not opened.times:
         await bring_up(opened, **OFF)
     await remove_all(opened)
@@ -55,7 +55,7 @@ async def doctor(bed: Bed, config: Path, mode: str = "auto") -> Said:
 
 
 def codes(said: Said, *levels: str) -> list[str]:
-    """Of what concerns the node: no daemon runs in most of these tests, and that is said as well."""
+    """Node findings only: most of these tests run no daemon, which is a finding too."""
     assert said.err in ("", "judged with the running daemon's configuration\n"), said.err
     wanted = levels or ("critical", "warning", "note")
     found = [each["code"] for each in said.json["findings"] if each["level"] in wanted]
@@ -63,7 +63,7 @@ def codes(said: Said, *levels: str) -> list[str]:
 
 
 async def account(bed: Bed, name: str, rules: list[Object]) -> Client:
-    """A real service account with a role of these rules, by its token."""
+    """A real service account with these rules; its token."""
     meta = {"metadata": {"name": name}}
     await bed.api.post(ACCOUNT, {"apiVersion": "v1", "kind": "ServiceAccount", **meta})
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
@@ -82,9 +82,7 @@ async def account(bed: Bed, name: str, rules: list[Object]) -> Client:
 async def test_a_good_node_has_nothing_that_stops_a_shutdown(
     node: tuple[Bed, Member], tmp_path: Path
 ) -> None:
-    """With the daemon running on the node's own identity: exit code 0, and no finding but what that form of
-    identity cannot do.
-    """
+    """With the daemon on the node's identity: exit code 0, and only that identity's known limits."""
     bed, member = node
     await running(bed, pod("web", "node-1", terminationGracePeriodSeconds=3))
     daemon = Daemon(bed, tmp_path / "journal", "auto", member, client=NODE)
@@ -102,13 +100,13 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
         assert "answers, may not taint this node" in status.out
     finally:
         await daemon.stop()
-        # Its limit is too small for what a kubelet of a later test asks for, and its name sorts last.
+        # Its limit is too small for later tests' kubelets, and its name sorts last.
         bed.place(Path(DROP_IN_FOLDER_DEFAULT, DROP_IN_NAME)).unlink()
         await bed.logind.hang_up()
 
 
 async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Each right that is lacking is named, and no other; with all of them the taint is possible."""
+    """Exactly the missing rights are named; with all of them the taint is possible."""
     bed, member = node
     short = await account(bed, "short", RULES)
     said = await doctor(bed, configured(bed, member, short, tmp_path), "api")
@@ -122,8 +120,8 @@ async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_p
 
 
 async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Without ``--pods``: the runtime's pods, with priorities and graces from the API server, and who would
-    end them. Without an API server a static pod's manifest still tells its wave.
+    """Without ``--pods``: the runtime's pods, with API priorities and graces, and the means. Without an
+    API server a static pod's manifest still gives its wave.
     """
     bed, member = node
     await running(bed, pod("web", "node-1", terminationGracePeriodSeconds=3))
@@ -150,8 +148,8 @@ async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
 
 
 async def test_measuring_a_node_ends_nothing(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Everything is measured against the real parts, a hook's target is connected to and its hook not run,
-    and every pod is there afterwards as it was, with no deletion begun.
+    """The doctor measures the real parts and connects to a hook's target, but runs no hook and deletes no
+    pod.
     """
     bed, member = node
     touch = {"preStop": {"exec": {"command": ["/bin/touch", "/tmp/hooked"]}}}

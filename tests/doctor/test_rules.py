@@ -1,4 +1,4 @@
-"""The doctor's rules on plain values: each has its ill, and each ill its cure."""
+"""The doctor's rules on plain values: each problem has its finding and its fix."""
 
 from __future__ import annotations
 
@@ -58,17 +58,16 @@ DEAF = SignalForecast(
 )
 
 
-#: Two syncs are six seconds, and the reserve is five.
+#: Two syncs take six seconds; the reserve is five.
 SLOW = Measured("journal sync", "/j", 20_000_000, (1_000_000, 3 * NS_PER_SECOND))
 CLOSED = Measured("httpGet target", "shop/web-0 web", 1, error="Connection refused")
 
 
 def test_a_machine_that_is_well_has_no_finding() -> None:
-    """Nothing is said where nothing is wrong."""
     assert examine(MACHINE) == []
 
 
-#: What is different from a node that is well; the level and code of the one finding; words of its cure.
+#: A change of the healthy node; the finding's level and code; words of its fix.
 ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
     ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
@@ -104,21 +103,21 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
 def test_each_ill_has_its_finding_and_its_cure(
     changes: dict[str, Any], level: str, code: str, cure: str
 ) -> None:
-    """One thing is wrong: exactly one finding says so, with what to do."""
+    """One problem gives exactly one finding with its fix."""
     (finding,) = examine(MACHINE._replace(**changes))
     assert (finding.level, finding.code) == (level, code)
     assert cure in finding.cure
 
 
 def test_every_warning_of_a_plan_has_a_cure() -> None:
-    """No warning of the policy's or of a manifest's is cured by looking at it."""
+    """Each warning of the policy or a manifest has a real fix."""
     sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
     codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
     assert codes - GRANT_WARNINGS == set(CURES)
 
 
 def test_the_budget_holds_while_the_calls_fit_beside_the_waves() -> None:
-    """Each wave pays for its syncs and its first call; a smaller grant leaves less, down to nothing."""
+    """Each wave pays for its syncs and first call; a smaller grant leaves less, down to zero."""
     sync = Measured("journal sync", "/j", 1, (10, 20))
     delete = Measured("API dry-run delete", "shop/web-0", 1, (3, 5))
     sight = WELL._replace(measured=(sync, delete, CLOSED))
@@ -134,13 +133,13 @@ def test_the_budget_holds_while_the_calls_fit_beside_the_waves() -> None:
 
 @pytest.mark.parametrize("mode, level", [("api", "critical"), ("auto", "warning")])
 def test_a_delete_that_is_refused_leaves_one_mode_without_a_way(mode: str, level: str) -> None:
-    """Where the runtime can end the pods as well it is a warning."""
+    """If the runtime can end the pods too, it is a warning."""
     refused = Measured("API dry-run delete", "shop/web-0", 1, error="403 admission webhook")
     assert (level, "call-failed") in grades(node(mode=mode)._replace(measured=(refused,)))
 
 
 def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
-    """Before the daemon's first start a small limit is nothing to cure."""
+    """Before the daemon's first start a small limit needs no fix."""
     findings = examine(
         MACHINE._replace(bus=SMALL._replace(our_lock=False), status=None, status_error="nobody")
     )
@@ -148,14 +147,14 @@ def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
 
 
 def test_a_machine_that_goes_down_already_is_a_note() -> None:
-    """No lock can be had then, and that is said."""
+    """No lock is possible then; a note reports it."""
     bus = BUS._replace(preparing=True, our_lock=False)
     status = {**STATUS, "armed": False, "phase": "running"}
     assert [finding.code for finding in examine(MACHINE._replace(bus=bus, status=status))] == ["going-down"]
 
 
 def test_the_gravest_comes_first() -> None:
-    """Critical findings stand before warnings, whatever the order of the rules."""
+    """Critical findings precede warnings."""
     snapshot = MACHINE._replace(
         store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore")
     )
@@ -166,7 +165,7 @@ def test_the_gravest_comes_first() -> None:
 
 
 def in_mode(mode: str, **changes: object) -> Snapshot:
-    """Mode observe is well with a kubelet that holds a lock."""
+    """Mode observe needs a kubelet with a lock."""
     made = node(mode=mode, **changes)
     return made._replace(bus=LOCKED) if mode == "observe" else made
 
@@ -180,22 +179,22 @@ BESIDE = KUBELET._replace(beside=("rke2-agent.service",))
 K3S_SOCKET = RUNTIME._replace(socket="/run/k3s/containerd/containerd.sock")
 DELETE = next(need.right for need in NEEDED_RIGHTS if need.right.text == "delete pods")
 
-#: The modes; what is different on the node; the level and code of each finding; words of the first.
+#: The modes; a change of the node; each finding's level and code; words of the first.
 ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("auto api cri observe", {}, [], ""),
-    # What is not known, or was not looked at, is no finding.
+    # Unknown or unexamined parts cause no finding.
     ("auto", {"kubelet": KubeletState()}, [], ""),
     ("auto", {"runtime": RuntimeState()}, [], ""),
     # It would take a lock at its next start.
     ("auto", {"kubelet": asking(30)}, ["warning kubelet-configured"], "config.yaml asks for 30 s"),
-    # The kubelet then starts again what is ended, unless none runs.
+    # A running kubelet restarts stopped containers.
     ("cri", {"kubelet": GONE}, ["critical kubelet-unit-missing"], "node.kubeletUnit"),
     ("auto api", {"kubelet": GONE}, ["warning kubelet-unit-missing"], "node.kubeletUnit"),
     ("cri", {"kubelet": GONE._replace(pid=0)}, ["warning kubelet-unit-missing"], ""),
-    # Nobody carries out a delete; for mode cri it is what is wanted.
+    # No kubelet carries out deletes; mode cri wants that.
     ("api", {"kubelet": DOWN}, ["warning kubelet-down"], ""),
     ("cri", {"kubelet": DOWN}, [], ""),
-    # Known by its unit, by another one that is active, or by where the socket is.
+    # Detected by its unit, another active unit, or the socket's path.
     ("cri", {"kubelet": K3S}, ["critical one-unit"], ""),
     ("auto api", {"kubelet": K3S}, ["warning one-unit"], ""),
     ("auto", {"kubelet": BESIDE}, ["warning one-unit"], ""),
@@ -207,7 +206,7 @@ ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("cri", {"api": ApiServerState()}, ["note kubeconfig-missing"], ""),
     ("auto", {"api": ApiServerState()}, ["warning kubeconfig-missing"], ""),
     ("auto", {"api": API._replace(known=False)}, ["critical node-unknown"], "no Node called node-1"),
-    # Where pods are deleted, those of DaemonSets then go over the runtime; a failed dry run says nothing.
+    # Where pods are deleted, DaemonSet pods then use the runtime; a failed dry run proves nothing.
     ("auto api", {"api": API._replace(taint=False)}, ["warning no-taint"], "NodeRestriction"),
     ("cri", {"api": API._replace(taint=False)}, [], ""),
     ("auto", {"api": API._replace(taint=None)}, [], ""),
@@ -218,12 +217,12 @@ ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("auto", {"api": API._replace(user="system:node:node-2")}, ["critical foreign-identity"], "node-2"),
 ]
 
-#: The same with what is different on the machine.
+#: The same, with a change of the machine too.
 ON_MACHINE: list[tuple[str, dict[str, Any], dict[str, Any], list[str], str]] = [
-    # Two modes do not arm beside it, one steps back; each says how to switch it off.
+    # Two modes do not arm beside it, one steps back; each finding tells how to disable it.
     ("api cri", {}, {"bus": LOCKED}, ["critical kubelet-too"], "shutdownGracePeriod: 0s"),
     ("auto", {}, {"bus": LOCKED}, ["note kubelet-too"], "shutdownGracePeriod: 0s"),
-    # Nobody would end the pods: the reason, as far as it is known.
+    # No component would end the pods; with the reason, if available.
     ("observe", {"kubelet": asking(0)}, {"bus": BUS}, ["critical kubelet-not-armed"], "is off"),
     ("observe", {"kubelet": asking(41)}, {"bus": BUS}, ["critical kubelet-not-armed"], "40 s of the 41 s"),
     ("observe", {"kubelet": asking(30)}, {"bus": BUS}, ["critical kubelet-not-armed"], "never tries again"),
@@ -250,7 +249,7 @@ def test_a_kubelet_that_shuts_down_beside_local_processes() -> None:
 
 @pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning")])
 def test_packages_that_are_missing(mode: str, level: str) -> None:
-    """Said once and with the command; what could not be looked at for want of them is not said as well."""
+    """One finding with the command; dependent checks add none."""
     sight = WELL._replace(node=NodeSnapshot(mode, "node-1", missing=("grpc", "kubernetes")))
     (finding,) = examine(sight)
     assert (finding.level, finding.code) == (level, "packages-missing")
@@ -273,7 +272,7 @@ ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
 
 @pytest.mark.parametrize("need, mode", CASES, ids=IDS)
 def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
-    """As grave as the table has it for the mode, with what is lost; a mode that does without says nothing."""
+    """As grave as the mode's table says, with the effect; a mode without need for it reports nothing."""
     sight = node(mode=mode, api=API._replace(denied=(need.right,)))
     said = [each for each in examine(sight) if each.code.startswith("rbac-")]
     level = need.levels.get(mode)
@@ -284,7 +283,7 @@ def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
 
 @pytest.mark.parametrize("confined, found", [(False, [("warning", "identity-unconfined")]), (None, [])])
 def test_an_account_that_no_policy_holds(confined: bool | None, found: list[tuple[str, str]]) -> None:
-    """Said where it was tried; a node's own identity is NodeRestriction's affair."""
+    """Reported after a try; a node identity is limited by NodeRestriction instead."""
     said = examine(node(api=API._replace(user=ACCOUNT, confined=confined)))
     assert [(each.level, each.code) for each in said] == found
     assert examine(node(api=API._replace(confined=False))) == []

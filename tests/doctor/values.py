@@ -1,4 +1,4 @@
-"""A Kubernetes node that is well, as the doctor sees it, and ways to make it ill."""
+"""A healthy Kubernetes node for the doctor, and changes to it."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ WELL = snapshot.Snapshot(
 )
 
 
-#: A machine that is no node of a cluster, and well.
+#: A healthy machine outside any cluster.
 MACHINE = WELL._replace(node=None, plan=plan())
 OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
 
 
 def node(**changes: Any) -> snapshot.Snapshot:
-    """The well one, with these of its node's fields changed."""
+    """The healthy one with these node fields changed."""
     assert WELL.node is not None
     return WELL._replace(node=WELL.node._replace(**changes))
 

@@ -1,10 +1,10 @@
-"""The least that ends a node's pods in their order: bare calls to the runtime, and nothing else.
+"""The fastest possible shutdown: bare runtime calls that end a node's pods in order.
 
-What a daemon takes over this is what its journal, its plan and its care cost. The kubelet has to be stopped,
-else it starts again what ends here. Outside: `Bare`, which ends pods on request. Inside: one asyncio program.
+A daemon's extra time over this pays for its journal, plan and care. Stop the kubelet first, or it restarts
+the containers. Outside: `Bare`, which ends pods on request. Inside: one asyncio program.
 
-Beside it, the same with the pods' final statuses: the very patches that Ebbtide sends, each as soon as its
-containers have ended, and no wave waits for them.
+A second variant also sends Ebbtide's final status patches, each when its pod's containers have ended. No wave
+waits for them.
 
 python -m tests.node.bare SOCKET wipe     # no container, no sandbox is left, also none that has ended
 python -m tests.node.bare SOCKET count    # how many containers run
@@ -42,21 +42,21 @@ GRACE_SECONDS = 10
 OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024), ("grpc.enable_http_proxy", 0))
 NAME_LABEL = "io.kubernetes.pod.name"
 RUNNING = api.ContainerState.CONTAINER_RUNNING
-#: Removed side by side: the network plugins take the processors.
+#: Removed in parallel: the network plugins limit this.
 WIPED_AT_ONCE = 8
-#: As many as Ebbtide opens to a server that answers at once: each costs more than a call.
+#: Ebbtide's number for a fast server: a connection costs more than a call.
 CONNECTIONS = 8
 STATUS = ("Succeeded", "Terminated", "ended by a bare client")
 
 
 class Bare:
-    """A started program that waits for the word to stop these pods, wave by wave."""
+    """A started program that stops these pods, wave by wave, on request."""
 
     def __init__(self, process: trio.Process) -> None:
         self.process = process
 
     async def stop(self) -> None:
-        """All of them, in their order; returns when the last container has ended."""
+        """Stop all in order; returns when the last container has ended."""
         assert self.process.stdin is not None
         await self.process.stdin.send_all(b"go\n")
         await self._line()
@@ -74,14 +74,14 @@ class Bare:
 async def bare(
     bed: Bed, member: Member, waves: Sequence[Sequence[str]], *, told: bool = False
 ) -> AsyncIterator[Bare]:
-    """Connected, with the containers of these pods (by name) looked up; ended with the block.
+    """Connect and look up the containers of these pods (by name).
 
-    ``told``: it writes their final statuses as well.
+    ``told``: also write their final statuses.
     """
     server = [API, str(bed.secrets.authority), EBBTIDE.token] if told else None
     words = map(json.dumps, (waves, server))
     inner = [sys.executable, "-m", "tests.node.bare", str(member.socket), "stop", *words]
-    # In the node's network, and not in its processes': the program then is the one that is ended here.
+    # In the node's network but the machine's processes, so the test can end the program itself.
     argv = ["nsenter", "-t", str(bed.pid), "-n", "--", *inner] if told else inner
     pipe = subprocess.PIPE
     process = await trio.lowlevel.open_process(argv, stdin=pipe, stdout=pipe, cwd=PROJECT)
@@ -163,7 +163,7 @@ class Client:
 
 
 class Teller:
-    """Inside: the statuses. ``pods`` by name, as they were before anything was stopped."""
+    """Inside: the statuses. ``pods`` by name, as before the stop."""
 
     def __init__(self, session: aiohttp.ClientSession, pods: dict[str, ApiPod]) -> None:
         self.session, self.pods = session, pods
@@ -171,7 +171,7 @@ class Teller:
     async def tell(self, name: str) -> None:
         pod = self.pods[name]
         body = final_status(pod, *STATUS)
-        # Nobody else writes to it: the kubelet is stopped. So it need not be read again either.
+        # The kubelet is stopped, so no other client writes: no new read is needed.
         del body["metadata"]["resourceVersion"]
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{name}/status"
         kind = {"Content-Type": STRATEGIC_PATCH}

@@ -1,8 +1,8 @@
-"""A whole real Kubernetes node: etcd, control plane, containerd, kubelet, kube-proxy, beside a real logind.
+"""A whole Kubernetes node: etcd, control plane, containerd, kubelet, kube-proxy, beside a real logind.
 
-All of it runs in namespaces of its own (`tests.node.inside`), with sockets, logs and configurations in one
-folder outside. The API server is reached on the machine's loopback, CRI and the bus on their sockets; what
-needs the nodes' network or files enters them (`Bed.enter`, `Bed.network`).
+It runs in its own namespaces (`tests.node.inside`); sockets, logs and configuration are in one folder
+outside. The machine's loopback reaches the API server; sockets reach CRI and the bus. Use `Bed.enter` and
+`Bed.network` for the nodes' files and network.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.node.parts import Member, Part
 from tests.waiting import WATCHDOG_SECONDS, until
 
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
-#: What kubelets said of it, where one has none.
+#: Log lines about the lock, if a kubelet has none.
 LOCK_LINES = 20
 CLONE_NEWNET = 0x40000000
 
 
 class Bed:
-    """The parts, each to be started and stopped. ``api`` asks as the administrator; ``times`` has
-    what was over how many seconds after the start.
+    """The parts, each to start and stop. ``api`` is the administrator; ``times`` has the seconds of each step
+    since the start.
 
-    Nothing is made before `open`; `close` ends and removes all of it, whatever came before.
+    `open` creates everything; `close` removes everything, whatever happened.
     """
 
     def __init__(self, folder: Path, bus: LogindBed, listening: socket.socket, names: Sequence[str]) -> None:
@@ -52,13 +52,13 @@ class Bed:
         self.api = Api(self.server, self.secrets.authority, ADMIN.token)
         self.group = folder.name
         self.times: dict[str, float] = {}
-        #: What a kubelet is started in, by its node: `tests.node.machines`.
+        #: By node: wraps the kubelet's start (`tests.node.machines`).
         self.around: dict[str, Callable[[Part], Part]] = {}
         self._listening = listening
         self._inside: Inside | None = None
 
     def open(self) -> None:
-        """The namespaces. They begin with the files that logind has, so it has to be up."""
+        """Create the namespaces. They inherit logind's files, so logind must run."""
         descriptor = self._listening.fileno()
         self._inside = Inside(
             "tests.node.inside",
@@ -72,7 +72,7 @@ class Bed:
         self._listening.close()
 
     async def name_units(self) -> None:
-        """The kubelets are units of the service manager: `Member.unit`."""
+        """Register the kubelets as units of the service manager: `Member.unit`."""
         units = {member.unit: f"kubelet-{member.name}" for member in self.members.values()}
         await self.logind.do("units", control=str(self.folder / CONTROL), units=units)
 
@@ -98,18 +98,18 @@ class Bed:
         return Path(f"/proc/{self.pid}/root")
 
     def place(self, path: Path) -> Path:
-        """A path of the node, seen from the machine."""
+        """A node's path, seen from the machine."""
         return self.root / path.relative_to("/")
 
     @property
     def enter(self) -> list[str]:
-        """Put before a command, it runs in the node."""
+        """A command prefix that enters the node."""
         return ["nsenter", "-t", str(self.pid), "-m", "-n", "-p", "--"]
 
     @contextlib.contextmanager
     def network(self) -> Iterator[None]:
-        """Sockets made in the block are in the node's network, for good. Nothing may wait inside: threads
-        that begin there stay there.
+        """Sockets created in the block stay in the node's network. Never wait inside: new threads would
+        stay there.
         """
         with open("/proc/thread-self/ns/net") as ours, open(f"/proc/{self.pid}/ns/net") as theirs:
             _enter_network(theirs.fileno())
@@ -119,7 +119,7 @@ class Bed:
                 _enter_network(ours.fileno())
 
     async def connect(self, address: str, port: int) -> trio.SocketStream:
-        """To a pod, a service, or a part of the node."""
+        """Connect to a pod, a service, or a part of the node."""
         with self.network():
             made = trio.socket.socket()
         try:
@@ -140,11 +140,11 @@ class Bed:
         return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
 
     async def run(self, *argv: str) -> str:
-        """What a command says that runs in the node and ends by itself. Raises RuntimeError."""
+        """Run a short command in the node; returns its output. Raises RuntimeError."""
         return str(await self.inside.do("run", argv=list(argv)))
 
     def mount_over(self, file: Path, place: Path) -> None:
-        """From now on the node sees one of its files there. Raises CalledProcessError."""
+        """Mount a file over the node's path. Raises CalledProcessError."""
         enter = ["nsenter", "-t", str(self.pid), "-m", "--"]
         subprocess.run([*enter, "mount", "--bind", str(file), str(place)], check=True, capture_output=True)
 
@@ -152,11 +152,11 @@ class Bed:
         await self.inside.do("start", name=part.name, argv=part.argv, environ=part.environ)
 
     async def stop(self, name: str, **how: int) -> None:
-        """SIGKILL, or another ``signal_number``; waits until it has gone."""
+        """Send SIGKILL, or ``signal_number``, and wait for the end."""
         await self.inside.do("stop", name=name, **how)
 
     async def start_api(self) -> None:
-        """The API server, and wait until it is ready."""
+        """Start the API server and wait until it is ready."""
         program = self.programs["kube-apiserver"]
         await self.start(parts.api_server(program, self.secrets, self.folder / "state"))
         await self.ready("kube-apiserver", self._api_answers)
@@ -171,12 +171,12 @@ class Bed:
         await self.ready(part.name, lambda: self._said("ctr", "-a", str(member.socket), "version"))
 
     async def start_kubelet(self, member: Member, **changes: Any) -> None:
-        """With these settings changed. It takes its lock before the node is Ready."""
+        """Start with changed settings. The kubelet takes its lock before the node is Ready."""
         self.place(member.state / parts.MANIFESTS).mkdir(parents=True, exist_ok=True)
         await self.inside.do("group", name=f"{self.group}/{member.name}")
         program = self.programs["kubelet"]
         part = parts.kubelet_part(program, self.secrets, member, self.group, self.logind.address, changes)
-        # Where kubeadm has it, and whoever looks for the kubelet's settings.
+        # kubeadm's place, where other programs read the kubelet's settings.
         settings = self.place(member.state / "kubelet" / "config.yaml")
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_bytes((member.folder / f"kubelet-{member.number}.json").read_bytes())
@@ -204,9 +204,9 @@ class Bed:
         await until(held, why)
 
     async def start_over(self, **changes: Any) -> None:
-        """As after a reboot: logind has forgotten the shutdown, and the kubelets begin anew and are Ready.
+        """Restart as after a reboot: logind without the shutdown, fresh kubelets, all Ready.
 
-        A kubelet that meets a logind that still prepares never gets its lock.
+        A kubelet never gets its lock while logind still prepares.
         """
         for member in self.members.values():
             await self.stop(f"kubelet-{member.name}")
@@ -217,16 +217,16 @@ class Bed:
             await self.node_ready(member)
 
     async def load_image(self, member: Member) -> None:
-        # Each its own: they come up side by side, and half of one is no archive.
+        # One file each: they start in parallel, and a partial archive is invalid.
         archive = self.folder / f"image-{member.name}.tar"
         if not archive.exists():
             await trio.to_thread.run_sync(image.pack, archive)
         await self.run("ctr", "-a", str(member.socket), "-n", "k8s.io", "images", "import", str(archive))
 
     async def runs_nothing(self, member: Member) -> None:
-        """Wait until its runtime has no process left. Raises AssertionError.
+        """Wait until its runtime has no process. Raises AssertionError.
 
-        The object of a pod that is removed by force is gone before the pod is.
+        A forced delete removes a pod's object before its processes.
         """
 
         async def idle() -> bool:
@@ -235,7 +235,7 @@ class Bed:
         await until(idle, f"the runtime of {member.name} still runs something")
 
     async def ready(self, name: str, answers: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until a part answers. Raises Unready with the end of its log."""
+        """Wait until a part answers. Raises Unready with its log's end."""
         with trio.move_on_after(WATCHDOG_SECONDS):
             while await self.inside.do("exited", name=name) is None:
                 if await answers():
@@ -260,7 +260,7 @@ class Bed:
 
 
 class Unready(Exception):
-    """A part of the node did not get ready; says which, and what it logged last."""
+    """A part did not become ready; has its last log lines."""
 
 
 def _enter_network(descriptor: int) -> None:

@@ -1,6 +1,6 @@
-"""How a node comes up, part by part, and goes without leaving anything.
+"""Bring up a node part by part, and remove it without leftovers.
 
-The bed and its bringing up are apart, so that one node can serve many tests, each with its own run of Trio.
+Separate from the bed: one node serves many tests, each with its own Trio run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.node.parts import Member, Part
 
 
 def need() -> None:
-    """Raises Unavailable: why no node can be had here."""
+    """Raises Unavailable with the reason if no node can run here."""
     if reason := logind.missing():
         raise Unavailable(reason)
     programs.need_packages()
@@ -34,7 +34,7 @@ def need() -> None:
 
 @contextlib.contextmanager
 def made_bed(names: Sequence[str] = ("node-1",)) -> Iterator[Bed]:
-    """A bed in which nothing runs yet. Leaving ends and removes all of it. Raises Unavailable."""
+    """An empty bed, removed at the end. Raises Unavailable."""
     need()
     remains.sweep()
     with _folder() as beside, _folder() as folder:
@@ -60,7 +60,7 @@ def _folder() -> Iterator[Path]:
 
 
 async def bring_up(bed: Bed, **kubelet: Any) -> None:
-    """All parts, each as soon as what it needs is there; ``kubelet`` changes its settings. Raises Unready."""
+    """Start each part as soon as its dependencies run; ``kubelet`` changes its settings. Raises Unready."""
     began = time.monotonic()
 
     def over(step: str) -> None:
@@ -84,7 +84,7 @@ async def bring_up(bed: Bed, **kubelet: Any) -> None:
 
 
 async def bring_api_up(bed: Bed) -> None:
-    """The API server alone, with what it stores in. Raises Unready."""
+    """Start only the API server and its store. Raises Unready."""
     await _open(bed)
     await bed.start(parts.etcd(bed.folder / "state"))
     await bed.start_api()
@@ -104,7 +104,7 @@ async def _open(bed: Bed) -> None:
     await bed.logind.start_logind()
     bed.open()
     if bed.around:
-        # What kubelets mount in namespaces of their own is the runtime's as well.
+        # The runtime must see the mounts of kubelets in their own namespaces.
         await bed.run("mount", "--make-shared", str(bed.folder / "state"))
     await bed.name_units()
     await _lay_network(bed)
@@ -114,7 +114,7 @@ async def _lay_network(bed: Bed) -> None:
     await bed.run("ip", "link", "set", "lo", "up")
     for member in bed.members.values():
         await bed.run("ip", "address", "add", f"{member.address}/32", "dev", "lo")
-    # A service's address leads nowhere by itself; a packet to it is rewritten only where it has a route.
+    # kube-proxy only rewrites packets that have a route.
     await bed.run("ip", "route", "add", parts.SERVICES, "dev", "lo", "src", parts.FIRST_ADDRESS)
 
 
@@ -138,8 +138,8 @@ def _control_plane(bed: Bed) -> tuple[Part, ...]:
 
 
 async def mend(bed: Bed, **kubelet: Any) -> None:
-    """Start again what a test that failed left stopped, and end the shutdown that it left behind; ``kubelet``
-    are the settings that those of this bed have changed.
+    """Restart stopped parts and end the shutdown of a failed test; ``kubelet``: the bed's changed
+    settings.
     """
     await mend_infrastructure(bed)
     alive = await bed.inside.do("alive")
@@ -162,7 +162,7 @@ async def mend_infrastructure(bed: Bed) -> None:
 
 @contextlib.asynccontextmanager
 async def node_bed(names: Sequence[str] = ("node-1",), **kubelet: Any) -> AsyncIterator[Bed]:
-    """A node (or several) that is Ready, for the time of the block. Raises Unavailable, Unready."""
+    """Ready nodes for the block. Raises Unavailable, Unready."""
     await trio.to_thread.run_sync(need)
     with made_bed(names) as bed:
         await bring_up(bed, **kubelet)

@@ -1,6 +1,6 @@
-"""The tests' own view of the API server: plain JSON over HTTPS as one of the node's identities.
+"""The tests' own API client: JSON over HTTPS with one of the node's identities.
 
-It knows nothing of what is tested, so it is a witness of it.
+It shares no code with the daemon, so its view is independent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 
 class Refused(Exception):
-    """The API server answered with an error; ``code`` is HTTP's."""
+    """The API server's error; ``code`` is the HTTP status."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -34,9 +34,9 @@ class Refused(Exception):
 
 
 class Api:
-    """Raises Refused for what the server refuses, and OSError while it is not there.
+    """Raises Refused on an error answer, and OSError without a server.
 
-    ``network`` is entered by the thread that asks: `Bed.network` for a client in the node.
+    The calling thread enters ``network``: `Bed.network` for a client in the node.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Api:
         kind: str = "",
         seconds: float = WATCHDOG_SECONDS,
     ) -> Any:
-        """The answer's JSON, or its text. ``kind``: of the body, where it is not the method's usual one."""
+        """The JSON or text of the answer. ``kind``: the body's content type if not the default."""
         text = await trio.to_thread.run_sync(self._ask, method, path, body, kind, seconds)
         return json.loads(text) if text.startswith("{") else text
 
@@ -89,7 +89,7 @@ class Api:
                 raise Refused(error.code, error.read().decode(errors="replace")[:500]) from None
 
     async def watch(self, path: str, seconds: int) -> list[Object]:
-        """What a watch tells within that time: each event's ``type`` and ``object``."""
+        """The events of a watch within that time: ``type`` and ``object``."""
         asked = f"{path}?watch=1&timeoutSeconds={seconds}"
         text = await trio.to_thread.run_sync(self._ask, "GET", asked, None)
         return [json.loads(line) for line in text.splitlines()]
@@ -113,7 +113,7 @@ class Api:
         seconds: float = WATCHDOG_SECONDS,
         pause: float = POLL_SECONDS,
     ) -> Any:
-        """What ``path`` gives once ``holds``. Raises AssertionError with what it last gave."""
+        """Poll ``path`` until ``holds``. Raises AssertionError with the last answer."""
         last: Any = None
         with trio.move_on_after(seconds):
             while True:
@@ -129,6 +129,6 @@ class Api:
 
 
 def condition(thing: Object, kind: str) -> str:
-    """The status of a condition of a node or a pod; empty where there is none."""
+    """A condition's status of a node or a pod; empty if missing."""
     found = [each for each in thing.get("status", {}).get("conditions", []) if each["type"] == kind]
     return str(found[0]["status"]) if found else ""

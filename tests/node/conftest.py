@@ -1,4 +1,4 @@
-"""One node for all tests of this folder; skipped where it cannot be had."""
+"""One node for all tests of this folder; skipped if unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("node-1", "node-2")
 
 @pytest.fixture(autouse=True)
 def _wide_bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test of the gate tests no bound of the daemon: a slow machine reaches none."""
+    """Widen the daemon's bounds: gate tests must not reach them on a slow machine."""
     if request.node.get_closest_marker("gate"):
         monkeypatch.setattr(Daemon, "bounds_factor", 10)
 
@@ -31,7 +31,7 @@ def _bed() -> Iterator[Bed]:
 
 @pytest.fixture
 async def bed(_bed: Bed) -> Bed:
-    """The node, without a pod, whatever the tests before it did."""
+    """The node without pods, whatever earlier tests did."""
     await mend(_bed)
     await remove_all(_bed)
     return _bed

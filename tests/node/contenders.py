@@ -1,8 +1,7 @@
-"""Who ends the pods when a node goes down, each behind the same face: the kubelet itself, Ebbtide in its
-modes, and bare calls to the runtime.
+"""Ways to end pods at a shutdown behind one interface: the kubelet, Ebbtide's modes, and bare runtime calls.
 
-The node, its pods and its logind are the same; a contender says how the kubelet is set, and holds the node's
-lock for a block.
+All use the same node, pods and logind. A contender sets the kubelet's configuration and holds the lock for a
+block.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ SIGNALS_KEPT = 16
 
 
 class Setting(NamedTuple):
-    """What a shutdown is given: the kubelet's settings of its waves, and a folder for what is written.
+    """A shutdown's settings: the kubelet's waves, and a folder for output.
 
-    ``limit``: logind's own limit of the delay, which nobody can raise. ``keep_lock``: Ebbtide has a parent
-    that holds its lock, as a service manager would.
+    ``limit``: logind's delay limit, fixed. ``keep_lock``: a parent holds Ebbtide's lock, like a service
+    manager.
     """
 
     waves: dict[str, Any]
@@ -53,7 +52,7 @@ Holds = Callable[[Bed, Setting], AbstractAsyncContextManager[Daemon | None]]
 
 
 class Contender(NamedTuple):
-    """``holds`` is a block in which the node is protected; it gives the daemon where there is one."""
+    """``holds`` protects the node for a block and yields the daemon, if any."""
 
     name: str
     label: str
@@ -73,7 +72,7 @@ async def _kubelet(bed: Bed, setting: Setting) -> AsyncIterator[None]:
 def _ebbtide(mode: str) -> Holds:
     @contextlib.asynccontextmanager
     async def hold(bed: Bed, setting: Setting) -> AsyncIterator[Daemon]:
-        # Where hundreds of pods end at once a disk may hang, and the journal then goes on in memory.
+        # When hundreds of pods end the disk may hang; the journal then continues in memory.
         with tempfile.TemporaryDirectory(prefix="ebbtide-run.", dir=MEMORY) as second:
             daemon = Daemon(bed, setting.folder / "journal", mode)
             daemon.locations = (daemon.journal, Path(second))
@@ -91,13 +90,13 @@ def _ebbtide(mode: str) -> Holds:
 
 
 def periods(settings: dict[str, Any]) -> list[dict[str, int]]:
-    """The waves of the kubelet's settings, as both configurations name them."""
+    """The kubelet's waves in both configurations' form."""
     found: list[dict[str, int]] = settings["shutdownGracePeriodByPodPriority"]
     return found
 
 
 def _bare(*, told: bool) -> Holds:
-    """A lock, and on the signal the calls; ``told``: with the final statuses beside them."""
+    """A lock, and the stop calls on the signal; ``told``: with final statuses."""
 
     @contextlib.asynccontextmanager
     async def hold(bed: Bed, setting: Setting) -> AsyncIterator[None]:
@@ -149,8 +148,8 @@ ALL = {each.name: each for each in (KUBELET, CRI, API, AUTO, BARE, TOLD)}
 
 
 async def fresh(bed: Bed, contender: Contender, setting: Setting) -> None:
-    """As after a reboot, for this contender on the first node: no pod, no container, no shutdown, and the
-    kubelets Ready. The others' have no graceful shutdown: there is one logind for all.
+    """Reset as after a reboot: no pod, container or shutdown; kubelets Ready. Only the first node's
+    kubelet may shut down gracefully: one logind serves all.
     """
     await remove_all(bed)
     for member in bed.members.values():
@@ -167,7 +166,7 @@ async def fresh(bed: Bed, contender: Contender, setting: Setting) -> None:
 
 
 async def restore(bed: Bed) -> None:
-    """What a shutdown changed on the nodes: a daemon of the next boot would take it back."""
+    """Revert a shutdown's changes on the nodes, as the next boot's daemon does."""
     for member in bed.members.values():
         path = f"/api/v1/nodes/{member.name}"
         node = await bed.api.get(path)
@@ -178,7 +177,7 @@ async def restore(bed: Bed) -> None:
 
 
 async def set_limit(bed: Bed, limit: str) -> None:
-    """Of the delay, by a file that no other one overrides; empty: no such file."""
+    """Set the delay limit in the last drop-in; empty removes it."""
     place = bed.logind.root / LIMIT.lstrip("/")
     place.unlink(missing_ok=True)
     if limit:

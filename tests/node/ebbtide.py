@@ -1,7 +1,6 @@
-"""Ebbtide's daemon as a program of the node: a child of its first process, its files in the bed's folder.
+"""Ebbtide's daemon as a child of the node's PID 1, with its files in the bed's folder.
 
-Its journal lies outside and is read while it runs; what it says of a shutdown is a witness's beside the API
-server's.
+Tests read its journal from outside during the run.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ E = TypeVar("E", bound=Event)
 
 
 def parts_of(member: Member) -> dict[str, Any]:
-    """The configuration's names for them; the API server is not among them."""
+    """The configuration's part names, without the API server."""
     return {
         "nodeName": member.name,
         "criSocket": str(member.socket),
@@ -46,13 +45,13 @@ def parts_of(member: Member) -> dict[str, Any]:
 
 
 class Daemon:
-    """``journal`` is read from outside, also while it runs. The modes of a node are for ``member``'s.
+    """``journal`` is read from outside, also during the run. A node's modes act on ``member``.
 
-    ``server``: where it reaches the API server, as ``client``; empty: it knows of none. ``program``: the
-    command that stands for ``ebbtide``.
+    ``server``: its API server address, as ``client``; empty: none. ``program``: replaces the ``ebbtide``
+    command.
     """
 
-    #: How much wider than usual its bounds are (`events.bounds`).
+    #: Widens its bounds by this factor (`events.bounds`).
     bounds_factor = 1
 
     def __init__(
@@ -73,7 +72,7 @@ class Daemon:
         self.pods = self.folder / "pods"
         self.pods.mkdir(parents=True, exist_ok=True)
         self.keep_lock = False
-        #: Where its journal is read, all of it: further locations, and paths that only the node has.
+        #: All locations of the journal, including paths that only the node has.
         self.locations: tuple[Path, ...] = (journal,)
         #: More of its environment.
         self.environ: dict[str, str] = {}
@@ -85,7 +84,7 @@ class Daemon:
         return self.mode in NODE_MODES
 
     def configure(self, **fields: Any) -> None:
-        """By the configuration's own names; the node's parts come by themselves."""
+        """Configuration by option names; the node's parts are added."""
         kind = {"apiVersion": "ebbtide/v1alpha1", "kind": "EbbtideConfiguration"}
         parts = {"node": self.node() | fields.pop("node", {})} if self.is_of_node else {}
         file = self.bed.place(self.config)
@@ -121,7 +120,7 @@ class Daemon:
         return [*self.program, "run", f"--mode={self.mode}", *words]
 
     async def until(self, holds: Callable[[], Any], otherwise: str) -> None:
-        """Wait until ``holds``, which may be asynchronous. Raises AssertionError with its log."""
+        """Wait for ``holds`` (sync or async). Raises AssertionError with the daemon's log."""
 
         async def holds_or_exited() -> Any:
             answer = holds()
@@ -132,7 +131,7 @@ class Daemon:
 
         def why() -> str:
             log = self.bed.log(NAME)
-            # With hundreds of pods the end of the log does not show where the journal has gone.
+            # With hundreds of pods the log's end does not show the journal's location.
             about = "\n".join(line for line in log.splitlines() if "journal" in line)
             return f"{otherwise}: {about[:1000]}\n{log[-3000:]}"
 
@@ -142,15 +141,15 @@ class Daemon:
         return bool(await self.bed.logind.ours())
 
     async def start_ready(self, granted: bool = True) -> None:
-        """Returns when it is as it is after some minutes on a quiet node: granted what it asked for (unless
-        nobody may be), and with the parts that its mode uses in reach.
+        """Start and wait for a quiet state: the grant (unless logind cannot give it), and the mode's parts
+        in reach.
         """
         earlier = len(self.records())
         await self.start()
         await self.until(lambda: self.is_ready(granted, earlier), "it does not get ready")
 
     def is_ready(self, granted: bool = True, earlier: int = 0) -> bool:
-        """By the journal's records without the first ``earlier`` ones, which another start wrote."""
+        """By the journal, without the first ``earlier`` records of a previous start."""
         needed: dict[type[Event], Callable[[Any], bool]] = {
             GrantAssessed: lambda each: each.sufficient or not granted
         }
@@ -163,7 +162,7 @@ class Daemon:
         return all(kind in last and holds(last[kind]) for kind, holds in needed.items())
 
     def records(self) -> list[Record]:
-        """All that its journal has, also while it is written."""
+        """All records, also during writing."""
         found = [DirectorySource(each) for each in self.locations if each.is_dir()]
         return list(History(found).records()) if found else []
 
@@ -171,16 +170,16 @@ class Daemon:
         return [record.event for record in self.records() if isinstance(record.event, kind)]
 
     async def exited(self) -> int | None:
-        """Its exit code when it has gone, else None."""
+        """The exit code, or None while it runs."""
         code: int | None = await self.bed.inside.do("exited", name=NAME)
         return code
 
     async def stop(self) -> None:
-        """At once. A parent that keeps the lock is told, so that it takes the daemon with it."""
+        """Kill it. A lock-keeping parent gets the order, so that it ends the daemon too."""
         await self.bed.stop(NAME, **({"signal_number": signal.SIGTERM} if self.keep_lock else {}))
 
     async def verify(self) -> dict[str, Any]:
-        """What the command says that re-executes the journal. Raises AssertionError if it differs."""
+        """The output of ``verify``. Raises AssertionError on a difference."""
         journals = [f"--journal={each}" for each in self.locations if each.is_dir()]
         argv = [*COMMAND, "replay", "verify", *journals, "-o", "json"]
         done = await trio.to_thread.run_sync(

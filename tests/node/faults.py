@@ -1,7 +1,6 @@
-"""What goes wrong with a part of the node: killed, hung for a while or for good, slow.
+"""Faults of a node's parts: killed, hung (for a while or for good), slow.
 
-A fault is a block: it holds from its beginning to its end, and afterwards the part is there again, or the
-node's next boot starts it.
+A fault lasts for its block. Afterwards the part runs again, or the next boot starts it.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ from tests.node.parts import API_PORT, Member
 KILLED, HUNG_5_S, HUNG, SLOW = "killed", "hung-5s", "hung", "slow"
 WAYS = (KILLED, HUNG_5_S, HUNG, SLOW)
 HUNG_SECONDS = 5.0
-#: One that is slow gets a tenth of the time, in slices too short for anybody's deadline.
+#: A slow part runs a tenth of the time, in slices shorter than any deadline.
 STOPPED_SECONDS, RUNNING_SECONDS = 0.18, 0.02
-#: Until the service manager starts it again: RestartSec of the units that the packages bring (containerd's, a
-#: kubelet's by kubeadm, logind's).
+#: RestartSec of the packaged units (containerd, the kubelet by kubeadm, logind).
 CONTAINERD_SECONDS, KUBELET_SECONDS, LOGIND_SECONDS = 5.0, 10.0, 0.1
 DISK_BYTES = 24 << 20
 DISK_SECONDS_MAX = 10
 ONE_OF_PACKETS = "3"
 
-#: In the node's mounts, outside of its processes, so that it thaws also when whoever asked for it is killed:
-#: its input ends then. FIFREEZE and FITHAW are the kernel's; a frozen file system takes no write.
+#: In the node's mounts but outside its processes. It thaws when its input ends, so also after a killed test.
+#: A frozen file system accepts no write.
 FREEZER = """
 import fcntl, os, select, sys
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
@@ -51,7 +49,7 @@ while True:
     if ended or select.select([0], [], [], thawed)[0]:
         break
 """
-#: EXT4_IOC_SHUTDOWN without writing anything back: whatever is asked of it from now on is an error.
+#: EXT4_IOC_SHUTDOWN without write-back: every later call fails.
 BREAKER = """
 import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))
@@ -59,8 +57,8 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))
 
 
 class Target(NamedTuple):
-    """The node that it happens to. ``disk``: where the journal's file system is mounted, as the node sees it;
-    ``daemon``: None where the kubelet shuts down by itself.
+    """The affected node. ``disk``: the mount of the journal's file system in the node; ``daemon``: None if
+    the kubelet shuts down alone.
     """
 
     bed: Bed
@@ -80,7 +78,7 @@ Fault = Callable[[Target], AbstractAsyncContextManager[None]]
 
 @contextlib.contextmanager
 def mounted(bed: Bed) -> Iterator[Callable[[], None]]:
-    """A file system of its own for a journal, at `disk_of`; the block is given what mounts it anew.
+    """A separate file system for a journal at `disk_of`; yields a function that remounts it.
 
     Raises Unavailable.
     """
@@ -112,7 +110,7 @@ def disk_of(bed: Bed) -> Path:
 
 
 def _in_node(bed: Bed, *argv: str) -> None:
-    """In the node. Raises OSError with what it said."""
+    """Run in the node. Raises OSError with the command's output."""
     done = subprocess.run([*bed.enter, *argv], capture_output=True, text=True, timeout=DISK_SECONDS_MAX)
     if done.returncode:
         raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
@@ -122,7 +120,7 @@ def _in_node(bed: Bed, *argv: str) -> None:
 
 
 async def pids_of(target: Target, part: str) -> list[int]:
-    """As the machine counts; the daemon itself, where a parent keeps its lock."""
+    """The machine's PIDs; for a daemon with a lock-keeping parent, the daemon itself."""
     if part in ("logind", "bus"):
         return [await target.bed.logind.pid(part)]
     inner = (await target.bed.inside.do("pids")).get(target.named(part))
@@ -134,7 +132,7 @@ async def pids_of(target: Target, part: str) -> list[int]:
 
 
 def outer_pid(bed: Bed, inner: int) -> int:
-    """Of a process of the node, whose own count is ``inner``. Raises ProcessLookupError."""
+    """The machine's PID of the node's process ``inner``. Raises ProcessLookupError."""
     space = os.readlink(f"/proc/{bed.pid}/ns/pid")
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -152,7 +150,7 @@ def _send(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def hung(part: str, seconds: float = 0) -> Fault:
-    """Stopped: its connections stay, and it answers nothing. For so long; 0: to the end of the block."""
+    """SIGSTOP: connections stay, no answers come. 0 seconds: until the block's end."""
 
     @contextlib.asynccontextmanager
     async def fault(target: Target) -> AsyncIterator[None]:
@@ -201,7 +199,7 @@ async def _slices(pids: Sequence[int]) -> None:
 
 
 def killed(part: str, again_seconds: float = 0) -> Fault:
-    """SIGKILL, and started again after so long as its unit is; 0: by nobody."""
+    """SIGKILL, then restart after the unit's delay; 0: no restart."""
 
     @contextlib.asynccontextmanager
     async def fault(target: Target) -> AsyncIterator[None]:
@@ -219,14 +217,14 @@ def killed(part: str, again_seconds: float = 0) -> Fault:
 async def _again(target: Target, name: str, seconds: float, jobs: int) -> None:
     await trio.sleep(seconds)
     asked = (await target.bed.logind.do("asked"))[jobs:]
-    # A unit that somebody stops while it waits to be started again stays stopped.
+    # A unit that is stopped while it waits for its restart stays stopped.
     if not (name.startswith("kubelet") and ["StopUnit", target.member.unit] in asked):
         await target.bed.inside.do("again", name=name)
 
 
 @contextlib.asynccontextmanager
 async def daemon_killed(target: Target) -> AsyncIterator[None]:
-    """Its parent holds the lock and starts it again, as a service manager would."""
+    """Its parent holds the lock and restarts it, like a service manager."""
     _send(await pids_of(target, "daemon"), signal.SIGKILL)
     yield
 
@@ -241,7 +239,7 @@ async def logind_killed(target: Target) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def bus_killed(target: Target) -> AsyncIterator[None]:
-    """logind goes with it: it leaves when it loses the bus."""
+    """logind exits when it loses the bus."""
     await target.bed.logind.restart_bus()
     yield
 
@@ -250,7 +248,7 @@ async def bus_killed(target: Target) -> AsyncIterator[None]:
 
 
 def network(*what: str, seconds: float = 0) -> Fault:
-    """What iptables does with all that goes to the API server's port, also over connections that are open."""
+    """iptables rules for the API server's port, also for open connections."""
     rule = ["OUTPUT", "-p", "tcp", "--dport", str(API_PORT), *what]
 
     @contextlib.asynccontextmanager
@@ -285,7 +283,7 @@ def network(*what: str, seconds: float = 0) -> Fault:
 
 
 def frozen(seconds: float = 0, thawed_seconds: float = 0) -> Fault:
-    """No write comes back for so long, then for so long it does, in turn; 0 and 0: never in the block."""
+    """Writes block and resume in turn; 0 and 0: block until the end."""
 
     @contextlib.asynccontextmanager
     async def fault(target: Target) -> AsyncIterator[None]:
@@ -315,22 +313,22 @@ async def disk_dead(target: Target) -> AsyncIterator[None]:
     yield
 
 
-#: Longer than any shutdown: thawed once, after the time that the first freeze takes.
+#: Longer than any shutdown: one thaw after the first freeze.
 FOR_GOOD_SECONDS = 3600.0
 
 #: Each part's ways, and what they stand for.
 FAULTS: dict[str, dict[str, Fault]] = {
-    # Gone and back, by its unit; the shims and the containers live on.
+    # The unit restarts it; shims and containers survive.
     "containerd": {KILLED: killed("containerd", CONTAINERD_SECONDS)},
     "kubelet": {KILLED: killed("kubelet", KUBELET_SECONDS)},
-    # Somebody else's machine, or a static pod that nobody starts again in a shutdown: gone for good.
+    # On another machine, or a static pod: no component restarts it during a shutdown.
     "api-server": {KILLED: killed("api-server")},
     "etcd": {KILLED: killed("etcd")},
     "logind": {KILLED: logind_killed},
     "bus": {KILLED: bus_killed},
     "daemon": {KILLED: daemon_killed},
-    # The way to the API server alone: pods, runtime and kubelet share no wire on a node. Refused; taken
-    # and not answered; one packet of three lost, so that answers wait until they are sent again.
+    # Only the path to the API server: pods, runtime and kubelet share no wire. Reject, drop, or lose one
+    # packet of three.
     "network": {
         KILLED: network("-j", "REJECT", "--reject-with", "tcp-reset"),
         HUNG_5_S: network("-j", "DROP", seconds=HUNG_SECONDS),
@@ -339,7 +337,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
             *("-m", "statistic", "--mode", "nth", "--every", ONE_OF_PACKETS, "--packet", "0", "-j", "DROP")
         ),
     },
-    # The journal's own file system: each call an error; or frozen, all of the time or nine tenths of it.
+    # The journal's file system: each call fails, or it is frozen always or nine tenths of the time.
     "disk": {
         KILLED: disk_dead,
         HUNG_5_S: frozen(HUNG_SECONDS, FOR_GOOD_SECONDS),

@@ -1,7 +1,7 @@
-"""A node that goes down under Ebbtide, with witnesses for pods: what every scenario is made of.
+"""A node that shuts down under Ebbtide, with recording pods: the base of every scenario.
 
-Three tell what happened, none of them asks another: what the pods noted, what the API server shows, and the
-journal. Whatever a scenario does to the node, its journal has to replay to the byte.
+Three independent sources report: the pods' notes, the API server and the journal. The journal must replay to
+the byte.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.node.weather import Weather
 from tests.node.witness import TICK_NS, Witness
 from tests.waiting import until
 
-#: Class to priority: what the waves of a scenario are made of.
+#: Class to priority, for the scenarios' waves.
 PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000, "higher": 4000, "highest": 5000}
 
 
 class Going:
-    """``mode`` is who ends the pods; ``daemon`` runs between `arm` and `end`."""
+    """``mode``: the means; ``daemon`` runs between `arm` and `end`."""
 
     def __init__(self, bed: Bed, mode: str, folder: Path) -> None:
         self.bed, self.mode = bed, mode
@@ -40,14 +40,14 @@ class Going:
         self.weather: Weather | None = None
 
     async def under_weather(self) -> Weather:
-        """Before `arm`: the daemon reaches the API server through it; nobody else does."""
+        """Before `arm`: put the fault proxy between the daemon and the API server."""
         self.weather = Weather(self.bed)
         await self.weather.start()
         self.daemon.server = self.weather.server
         return self.weather
 
     async def arm(self, *periods: tuple[int, int], **fields: Any) -> None:
-        """With waves of (priority, seconds); returns when all is as on a quiet node."""
+        """Start with waves of (priority, seconds); returns in the quiet state."""
         waves = [{"priority": each, "shutdownGracePeriodSeconds": seconds} for each, seconds in periods]
         settings = {"shutdownGracePeriodByPodPriority": waves} if waves else {}
         self.daemon.configure(reserve="2s", **settings, **fields)
@@ -57,7 +57,7 @@ class Going:
         await fill(self.bed, list(pods))
 
     async def down(self, kind: str = "poweroff") -> tuple[int, int]:
-        """Asked for and let go, in monotonic nanoseconds; the release is on record when it returns."""
+        """The monotonic times of request and release; the release is recorded."""
         times = await power_off(self.bed, kind=kind)
         await self.released()
         return times
@@ -72,7 +72,7 @@ class Going:
         )
 
     async def kubelet_runs(self) -> None:
-        """Wait until it does, and the node is Ready."""
+        """Wait for the kubelet and a Ready node."""
         name = f"kubelet-{self.member.name}"
 
         async def runs() -> bool:
@@ -82,7 +82,7 @@ class Going:
         await self.bed.node_ready(self.member)
 
     async def end(self) -> None:
-        """Whatever came before: the daemon goes, and what it wrote replays."""
+        """Stop the daemon and replay its journal."""
         if self.weather is not None:
             self.weather.becomes()
         await self.daemon.stop()
@@ -91,7 +91,7 @@ class Going:
         await self.daemon.verify()
 
     def outcomes(self) -> dict[str, str]:
-        """Each pod's fate by its name, as the journal has it."""
+        """Each pod's outcome by name, from the journal."""
         names = {each.pod.uid: each.pod.name for each in self.daemon.events(PodPlanned)}
         return {names[each.uid]: each.outcome for each in self.daemon.events(PodEnded)}
 
@@ -99,12 +99,12 @@ class Going:
         return str(self.daemon.events(MeansChosen)[-1].means)
 
     def daemon_sees_api(self) -> bool:
-        """Does it answer, as far as the daemon has said?"""
+        """Does the daemon record the API server as reachable?"""
         reads = self.daemon.events(ApiRead)
         return bool(reads) and reads[-1].reachable
 
     def in_order(self, *names: str) -> None:
-        """Each was signalled once, and not before the one before it had ended."""
+        """Each got one signal, after the previous pod's end."""
         for name in names:
             times = self.witness.times(name, "signal")
             assert len(times) == 1, f"{name}: {times}; the journal: {self.daemon.events(SendSignal)}"
@@ -114,7 +114,7 @@ class Going:
             assert ended[0] <= begun[0] + TICK_NS, f"{second} was signalled before {first} had ended"
 
     async def object(self, name: str) -> Object | None:
-        """The pod's object, or None when there is none any more."""
+        """The pod's object or None."""
         try:
             found: Object = await self.bed.api.get(f"{PODS}/{name}")
         except Refused as error:
@@ -124,7 +124,7 @@ class Going:
         return found
 
     async def final(self, *names: str) -> None:
-        """The API server shows each as the mode should have left it: final, or gone."""
+        """The API server shows each pod final or gone, as the mode requires."""
         for name in names:
             found = await self.object(name)
             assert found is None or found["status"]["phase"] in ("Succeeded", "Failed"), found
@@ -145,7 +145,7 @@ async def make_classes(bed: Bed) -> None:
 
 
 async def calm(bed: Bed) -> None:
-    """As after a boot: nothing runs but the node's parts, nobody has a lock, nothing is left of others."""
+    """As after a boot: only the node's parts run, no locks, no leftovers."""
     await remove_all(bed)
     await set_limit(bed, "")
     await bed.logind.reset()
@@ -161,7 +161,7 @@ async def calm(bed: Bed) -> None:
 
 @contextlib.asynccontextmanager
 async def going(bed: Bed, mode: str, folder: Path) -> AsyncIterator[Going]:
-    """A calm node for the block; what was written in it replays."""
+    """A calm node; at the end its journal replays."""
     await calm(bed)
     made = Going(bed, mode, folder)
     try:

@@ -1,7 +1,7 @@
-"""Journals of whole shutdowns of a real node, kept in ``tests/golden/node-v1``: made once, replayed for ever.
+"""Journals of whole shutdowns of a real node in ``tests/golden/node-v1``: recorded once, replayed ever since.
 
-One power-off in mode api and one reboot in mode cri, of a few pods that between them do what pods do. Names
-and paths are chosen, so that nothing of the machine where it was made is in them.
+One power-off in mode api and one reboot in mode cri, with pods of all kinds. Chosen names and paths keep the
+machine's own out.
 
 python -m tests.node.golden        # makes them anew: when the logic changed, and no release has the old ones
 """
@@ -23,11 +23,11 @@ from tests.node.pods import static
 
 FOLDER = Path(__file__).parents[1] / "golden" / "node-v1"
 NODE = "worker-1"
-#: Mode to the kind of shutdown that it is for.
+#: Mode to shutdown kind.
 KINDS = {"api": "poweroff", "cri": "reboot"}
 #: Each pod and what becomes of it.
 FATES = {"web": "graceful", "mesh": "graceful", "deaf": "killed", f"agent-{NODE}": "graceful"}
-#: As the daemon finds it on a node, and so as the journal names it.
+#: The daemon's default path, so that the journal names it.
 CONFIG = Path("/etc/ebbtide/config.yaml")
 MACHINE_ID = Path("/etc/machine-id")
 A_MACHINE = "0123456789abcdef0123456789abcdef\n"

@@ -1,9 +1,7 @@
-"""What a daemon holds, and what of it grows: memory, descriptors, threads, tasks, files, and what is its own
-in the API server.
+"""Measure a daemon's growth: memory, descriptors, threads, tasks, files, and its API objects.
 
-Counts go up and down with what is just under way, so a look is the lowest of some, taken while nothing
-happens; growth is the median of the slopes between all pairs of looks (Theil and Sen), which a few odd ones
-do not move.
+Counts fluctuate with current work. A look is the lowest of several idle samples. Growth is the median slope
+between all pairs of looks (Theil and Sen), which ignores outliers.
 """
 
 from __future__ import annotations
@@ -31,21 +29,21 @@ from tests.node.ebbtide import Daemon
 from tests.node.shutdowns import MIB
 from tests.proc import each_process
 
-#: Of ours in the API server all names and sources have this in them.
+#: All names and sources of our API objects contain this.
 OURS = "ebbtide"
 LOOKS = 8
 BETWEEN_SECONDS = 0.4
 TOLD_SECONDS_MAX = 5
 POLL_SECONDS = 0.02
 
-#: Connections to the API server are kept for a minute, as many as calls were under way at once: by name what
-#: a daemon has of them. They go up and down, and are counted apart.
+#: Kept API connections by name. The client keeps one per concurrent call for a minute, so they are counted
+#: apart.
 KEPT_DESCRIPTOR, KEPT_TASK = "socket: tcp", "task _io_task"
 
 NUMBER = re.compile(r"\d+")
 
-#: Stands for ``ebbtide`` and is it, apart from a handler: on SIGUSR2 it writes what only the process itself
-#: can know. Nothing is allocated for this before, and no thread or task runs for it.
+#: Runs ``ebbtide`` with a SIGUSR2 handler that writes in-process figures. It allocates nothing before, and
+#: needs no thread or task.
 TELLING = """
 import collections, ctypes, gc, json, os, signal, sys, trio
 FILE = {file!r}
@@ -74,12 +72,12 @@ sys.exit(cli.main())
 
 
 class Look(NamedTuple):
-    """``after`` so many shutdowns. ``heap_mib`` is what the C library has given out, ``free_mib`` what it
-    holds and nobody uses. ``connections`` are those to the API server; ``descriptors`` and ``tasks`` (Trio's)
-    all others. ``blocks`` are Python's of memory; ``frozen`` are objects that its collector leaves out.
-    ``groups``: control groups of the node; ``files``: in the daemon's folders, without the journal's
-    segments, which are ``segments``. ``events``, ``leases``: objects of ours in the API server; ``marks``:
-    taint, conditions and annotations of ours on the Node.
+    """``after`` this many shutdowns. ``heap_mib``: allocated from the C library; ``free_mib``: its free
+    memory. ``connections``: to the API server; ``descriptors`` and ``tasks`` (Trio's): all others.
+    ``blocks``: Python's memory blocks; ``frozen``: objects outside the collector. ``groups``: the
+    node's control groups; ``files``: in the daemon's folders without ``segments``, the journal's.
+    ``events``, ``leases``: our API objects; ``marks``: our taint, conditions and annotations on the
+    Node.
     """
 
     after: int
@@ -102,14 +100,14 @@ class Look(NamedTuple):
 
 
 class Observer:
-    """Of one daemon, which it has to be told of before the start. ``more``: Python that runs in it first."""
+    """Watches one daemon; create it before the start. ``more``: Python code that runs in it first."""
 
     def __init__(self, bed: Bed, daemon: Daemon, more: str = "") -> None:
         self.bed, self.daemon = bed, daemon
         self.file = bed.folder / "told.json"
         daemon.program = (sys.executable, "-c", TELLING.format(file=str(self.file), more=more))
         self._pid = 0
-        #: What the last look saw by name, the lowest of each: descriptors and tasks.
+        #: The last look's descriptors and tasks by name, the lowest of each.
         self.named: Counter[str] = Counter()
 
     @property
@@ -122,7 +120,7 @@ class Observer:
         return Path(f"/proc/{self._pid}")
 
     async def look(self, after: int, looks: int = LOOKS) -> Look:
-        """The lowest of each count, of so many looks."""
+        """The lowest of each count over several samples."""
         taken = []
         for at in range(looks):
             if at:
@@ -194,7 +192,7 @@ def _outside(pid: int, namespace: str) -> int:
 
 
 def _descriptors(proc: Path) -> Counter[str]:
-    """How many lead to what, without numbers of their own: a socket to its family, logind's locks as one."""
+    """Descriptor counts by target, without numbers: sockets by family, logind's locks as one."""
     families = {}
     for family, column in (("tcp", 9), ("tcp6", 9), ("unix", 6)):
         for line in (proc / "net" / family).read_text().splitlines()[1:]:
@@ -209,7 +207,7 @@ def _descriptors(proc: Path) -> Counter[str]:
 
 
 def growth(looks: Sequence[Look], field: str, over: int) -> float:
-    """By how much it grew over so many shutdowns."""
+    """The growth over this many shutdowns."""
     points = [(each.after, getattr(each, field)) for each in looks]
     slopes: list[float] = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in itertools.combinations(points, 2)]
     return statistics.median(slopes) * over

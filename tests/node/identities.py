@@ -1,6 +1,6 @@
-"""Who is who on the node: a certificate authority, the API server's certificate, and a token for each client.
+"""Identities: a certificate authority, the API server's certificate, and a token for each client.
 
-A client is one row: its token, its user and its groups, as in the API server's file of tokens.
+A client is one row of the API server's token file: token, user, groups.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import trustme
 
-#: Names and addresses under which the API server is reached: in the node, through the relay, and by pods.
+#: The API server's names and addresses: in the node, through the relay, and from pods.
 SERVER_NAMES = ("localhost", "kubernetes.default.svc", "127.0.0.1", "10.77.0.1", "10.96.0.1")
 
 
@@ -27,23 +27,23 @@ ADMIN = Client("token-of-the-admin", "admin", ("system:masters",))
 CONTROLLERS = Client("token-of-the-controllers", "system:kube-controller-manager", ("system:masters",))
 SCHEDULER = Client("token-of-the-scheduler", "system:kube-scheduler")
 PROXY = Client("token-of-the-proxy", "system:kube-proxy")
-#: As a service account of Ebbtide's own: what it may do is a matter of roles, see `tests.node.roles`.
+#: Ebbtide's service account; `tests.node.roles` grants its rights.
 EBBTIDE = Client(
     "token-of-ebbtide",
     "system:serviceaccount:ebbtide:ebbtide",
     ("system:serviceaccounts", "system:serviceaccounts:ebbtide", "system:masters"),
 )
-#: Somebody of whom the cluster knows nothing but the roles that a test gives them.
+#: A user with only the roles that a test grants.
 TENANT = Client("token-of-a-tenant", "tenant")
 
 
 def kubelet(node: str) -> Client:
-    """The node's own identity, as the Node authorizer knows it."""
+    """The node's identity for the Node authorizer."""
     return Client(f"token-of-{node}", f"system:node:{node}", ("system:nodes",))
 
 
 class Secrets:
-    """The files in ``folder``, for the API server and for its clients."""
+    """The files in ``folder``, for the API server and its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = folder / "ca.crt"
@@ -53,7 +53,7 @@ class Secrets:
         self.folder = folder
 
     def write(self, nodes: tuple[str, ...], addresses: Sequence[str] = ()) -> None:
-        """``addresses``: under which the API server is reached as well."""
+        """``addresses``: extra addresses of the API server."""
         authority = self._authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
         authority.cert_pem.write_to_path(str(self.authority))
         server = authority.issue_cert(
@@ -68,7 +68,7 @@ class Secrets:
         self.tokens.write_text("".join(map(_row, clients)))
 
     def pair(self, client: Client) -> tuple[bytes, bytes]:
-        """A new certificate by which the API server knows that client, and its key, as PEM."""
+        """A new client certificate and key as PEM."""
         made = self._authority.issue_cert(
             "client",
             common_name=client.user,
@@ -78,7 +78,6 @@ class Secrets:
         return b"".join(piece.bytes() for piece in made.cert_chain_pems), made.private_key_pem.bytes()
 
     def kubeconfig(self, client: Client, server: str, name: str) -> Path:
-        """A kubeconfig of that client, for the server at that URL."""
         path = self.folder / f"{name}.kubeconfig"
         authority = base64.b64encode(self.authority.read_bytes()).decode()
         document = {

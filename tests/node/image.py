@@ -1,6 +1,6 @@
-"""The one image of the node: a single layer with static busybox and its names, which is also the sandbox's.
+"""The node's only image, also the sandbox's: one layer with static busybox.
 
-Packed as ``docker save`` packs, since containerd imports that and there is no registry to pull from.
+Packed like ``docker save``: containerd imports that, and there is no registry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 FOLDERS = ("bin", "tmp", "etc", "dev", "proc", "sys", "var", "www")
 PASSWD = b"root:x:0:0:root:/:/bin/sh\n"
 ENVIRONMENT = ["PATH=/bin"]
-#: A sandbox runs what the image says; it ends at once when it is told to.
+#: The sandbox runs this; it ends at once on SIGTERM.
 COMMAND = ["/bin/sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done"]
 
 

@@ -1,8 +1,7 @@
-"""What else was promised beside the kubelet: a Service's requests, a DaemonSet's newcomers, a grant that is
-too small, a daemon that is killed in the middle, a container runtime that is killed or hangs, and how soon a
-start protects the node.
+"""Further comparisons with the kubelet: lost Service requests, new DaemonSet pods, a small grant, a killed
+daemon, a killed or hung runtime, and the time to protection.
 
-Each is one run of one contender on a node as after its boot; the kubelet's figure is made by the same means.
+Each is one run of one contender on a fresh node; the kubelet is measured the same way.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ LIMIT_SECONDS = 10
 KILLED_AFTER_SECONDS = 2.0
 SLOW_SECONDS = 6
 OVER_SECONDS_MAX = 60
-#: Pods of the scenarios with a runtime that fails, all priorities in turn.
+#: Pods of the runtime scenarios, priorities in turn.
 WITNESSES = 42
 WITNESS_SECONDS = 0.5
 RUNTIME_KILLS = 3
-#: A runtime that is killed stays away for so long, and then works for so long.
+#: The killed runtime's time away, and its time up.
 RUNTIME_AWAY_SECONDS, RUNTIME_BACK_SECONDS = 0.5, 1.0
 AGAIN_SECONDS = 8.0
 
@@ -53,7 +52,7 @@ class Incident(NamedTuple):
 
 
 async def lost_requests(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """Of 1 250 through a Service to four pods on two nodes, one of which goes down."""
+    """Lost of 1 250 requests through a Service to four pods on two nodes, one going down."""
     setting = Setting(ONE_WAVE, folder)
     await fresh(bed, contender, setting)
     address = await requests.serve(bed)
@@ -75,8 +74,8 @@ def daemonset(name: str, **spec: Any) -> Object:
 
 
 async def newcomers(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """Pods that DaemonSets make on the node while it goes down, in 30 s, and those that it rejects. One
-    of the two tolerates everything, as a network's agent does.
+    """New DaemonSet pods in 30 s of shutdown, and the rejected ones. One of two tolerates everything, like
+    a network agent.
     """
     setting = Setting(waves(), folder)
     await fresh(bed, contender, setting)
@@ -106,7 +105,7 @@ async def _look(bed: Bed, seen: dict[str, Object]) -> None:
 
 
 async def small_grant(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """30 s are asked for and 10 granted: who was signalled before logind went on, and in their order?"""
+    """30 s requested, 10 granted: which pods got a signal before logind went on, and in what order?"""
     setting = Setting(waves(), folder, limit=str(LIMIT_SECONDS))
     await fresh(bed, contender, setting)
     witness = Witness(bed)
@@ -125,8 +124,8 @@ async def small_grant(bed: Bed, contender: Contender, folder: Path) -> Incident:
 
 
 async def killed(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """Killed in the first wave and started again: who still ran when logind went on, what started anew, and
-    whose hook ran twice?
+    """The daemon is killed in the first wave: which pods survived, which started anew, which hooks ran
+    twice?
     """
     setting = Setting(waves(), folder, keep_lock=True)
     await fresh(bed, contender, setting)
@@ -161,7 +160,7 @@ async def _kill_in_the_middle(bed: Bed, daemon: Daemon | None) -> None:
 
 
 async def runtime_killed(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """The container runtime is killed and started three times from the signal on."""
+    """The runtime is killed and restarted three times from the signal on."""
 
     async def kill(name: str, witness: Witness, names: list[str]) -> None:
         for _ in range(RUNTIME_KILLS):
@@ -174,7 +173,7 @@ async def runtime_killed(bed: Bed, contender: Contender, folder: Path) -> Incide
 
 
 async def runtime_hung(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """It is stopped in the first wave, as soon as one pod has its stop signal, and stays so."""
+    """The runtime stops after the first stop signal and stays stopped."""
 
     async def hang(name: str, witness: Witness, names: list[str]) -> None:
         while not any(witness.times(each, "signal") for each in names):
@@ -190,7 +189,7 @@ async def _without_runtime(
     folder: Path,
     hurt: Callable[[str, Witness, list[str]], Awaitable[None]],
 ) -> Incident:
-    """Who gets no stop signal though it obeys one, who gets two, and how long does it all take?"""
+    """Obedient pods without a signal, pods with two, and the total time."""
     setting = Setting(waves(), folder)
     await fresh(bed, contender, setting)
     witness = Witness(bed)
@@ -220,7 +219,7 @@ async def _without_runtime(
 
 
 async def armed(bed: Bed, contender: Contender, folder: Path) -> Incident:
-    """From the start of the process until logind lists its lock."""
+    """From the process's start until logind lists its lock."""
     setting = Setting(waves(), folder)
     await fresh(bed, contender, setting)
     daemon = Daemon(bed, folder / "journal", contender.name)

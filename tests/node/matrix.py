@@ -1,11 +1,10 @@
-"""Every part of the node, in every way that it can fail, at every time of a shutdown, in every mode; each
-cell judged alike, and the kubelet's own graceful shutdown beside it.
+"""Every fault of every part at every time of a shutdown in every mode, judged alike, beside the kubelet's own
+shutdown.
 
-A cell is a whole life: pods that note what happens to them, the failure, the power-off, and the next boot.
-What cannot be is in `LEFT_OUT`, with the reason; what cannot be asked of a cell is in `FORGIVEN`.
+A cell is a whole life: recording pods, the fault, the power-off, and the next boot. `LEFT_OUT` lists
+impossible cells, `FORGIVEN` impossible demands, each with its reason.
 
-The exit code is 0 where all cells asked for were made and hold, 1 where one is broken or was not made,
-2 where no node can be had, 3 where the time was over before the last one.
+Exit codes: 0 all requested cells hold, 1 a cell is broken or missing, 2 no node available, 3 out of time.
 
 python -m tests.node.matrix                            # all that the results do not have yet; hours
 python -m tests.node.matrix --only '*:containerd:*' --means cri --seconds 600
@@ -57,10 +56,10 @@ MEANS = (*MODES, KUBELET)
 PARTS = tuple(FAULTS)
 BEFORE, AT, WAVE_1, WAVE_2, BETWEEN = "before", "at", "wave-1", "wave-2", "between"
 TIMES = (WAVE_1, AT, BEFORE, WAVE_2, BETWEEN)
-#: `auto` chooses by the kind of the shutdown: a power-off would be `api` again, so it has the reboots.
+#: For a power-off `auto` would equal `api`, so it gets the reboots.
 KINDS = dict.fromkeys(MEANS, "poweroff") | {"auto": "reboot"}
 SILENT = "nobody can ask for a shutdown"
-#: The parts without which the API server can be told nothing.
+#: Without one of these the API server is unreachable.
 TO_API = ("api-server", "etcd", "network")
 NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
 PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
@@ -77,15 +76,15 @@ SENT = (
 UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
 OF_WHICH_KIND = "nobody can ask whether it is a reboot, after which pods come back and get no last word"
 UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
-#: (means, part, way, time), `*` for any: why there is no such cell.
+#: (means, part, way, time), `*` for any: why this cell cannot exist.
 LEFT_OUT = {
     ("*", "logind", HUNG, BEFORE): SILENT,
     ("*", "bus", HUNG, BEFORE): SILENT,
     (KUBELET, "daemon", "*", "*"): "it is the kubelet itself: the row of that part",
     (KUBELET, "disk", "*", "*"): "it has no journal",
 }
-#: (rule, means, part, way, time), `*` for any: why nobody could do it, or know it. It holds for the pods of
-#: `reached`; a hook that was being begun, for those of the wave that begins then.
+#: (rule, means, part, way, time), `*` for any: why the rule cannot hold or be checked. Applies to the pods of
+#: `reached`; for an interrupted hook, to the pods of that wave.
 FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
     ("known", "api", "daemon", KILLED, "*"): UNSEEN,
     ("known", "api", "daemon", HUNG, "*"): UNSEEN,
@@ -107,7 +106,7 @@ FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
 
 
 class Cell(NamedTuple):
-    """``means``: who ends the pods, a mode of ours or the kubelet."""
+    """``means``: one of our modes, or the kubelet."""
 
     means: str
     part: str
@@ -120,7 +119,7 @@ class Cell(NamedTuple):
 
 
 def all_cells() -> list[Cell]:
-    """The most telling first: in the middle of it, by the modes that end pods; `auto` has their rows anew."""
+    """The most informative first: mid-shutdown faults in the modes that end pods; `auto` has its own rows."""
     every = [
         Cell(means, part, way, time)
         for several in (("api", "cri", KUBELET), ("auto",))
@@ -145,7 +144,7 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
 
 
 class Planned(NamedTuple):
-    """``ends_after``: seconds from its stop signal; 0: only SIGKILL ends it."""
+    """``ends_after``: seconds after its stop signal; 0: only SIGKILL ends it."""
 
     priority: str
     ends_after: float
@@ -153,11 +152,11 @@ class Planned(NamedTuple):
     hook: bool = False
 
 
-#: Class to priority, in the order of the waves, each with so many seconds.
+#: Class to priority in wave order, with seconds each.
 WAVES = {"low": 1000, "middle": 2000, "high": 3000}
 WAVE_SECONDS = 5
 RESERVE_SECONDS = 2
-#: The first wave lasts long enough for what goes wrong in it; the second is one in which somebody is killed.
+#: The first wave outlasts the fault; the second has a pod that needs SIGKILL.
 POD_SET = {
     "low-hook": Planned("low", 0.2, 4, hook=True),
     "low-slow": Planned("low", 2.0, 4),
@@ -175,8 +174,8 @@ def wave(name: str) -> list[str]:
 
 
 def reached(time: str) -> list[str]:
-    """The pods of which the end was not known to all when a fault of this time came: `between` and the second
-    wave come at once with the last one's own note of it.
+    """Pods whose end may be unrecorded at a fault of this time: `between` and the second wave follow the
+    last pod's own note at once.
     """
     first = [planned.ends_after for planned in POD_SET.values() if planned.priority == "low"]
     return [
@@ -211,12 +210,12 @@ Notes = dict[str, dict[str, list[int]]]
 
 
 class Seen(NamedTuple):
-    """One cell's evidence, in monotonic nanoseconds. ``asked_ns``: the request that was followed;
-    ``began_ns``: when logind's time began; ``released_ns``: the last copy of the lock was closed;
-    ``over_ns``: logind went on; None: neither was seen. ``alive``: pods that had a process at the release.
+    """A cell's evidence in monotonic nanoseconds. ``asked_ns``: the final request; ``began_ns``: the start of
+    logind's timer; ``released_ns``: the last lock copy closed; ``over_ns``: logind went on (None: unseen).
+    ``alive``: pods with a process at the release.
 
-    ``after``: each pod in the API once the next boot has settled, or did not: ``gone``, its phase, or
-    ``Running, no process``. ``replay``: empty where it was identical.
+    ``after``: each pod in the API after the next boot settled: ``gone``, its phase, or ``Running, no
+    process``. ``replay``: empty if identical.
     """
 
     cell: Cell
@@ -236,11 +235,11 @@ class Seen(NamedTuple):
         return [each.event for each in self.records if isinstance(each.event, kind)]
 
 
-#: Between two looks at the lock, and until logind has heard of a closed one.
+#: Between two looks at the lock, and logind's delay in noticing a closed one.
 LOOK_SECONDS, HEARD_NS = 0.02, NS // 4
-#: A shell that has to wait for a processor notes its signal so much later than it got it, at most.
+#: The longest delay of a shell's note after its signal on a busy machine.
 LATE_NOTE_NS = NS // 2
-#: What a pod has after its stop signal in any case, as the kubelet grants it.
+#: A pod's minimal time after its stop signal, as in the kubelet.
 FLOOR_NS = 2 * NS
 
 
@@ -248,12 +247,12 @@ Row = dict[str, Any]
 
 
 def breaches(seen: Seen) -> list[str]:
-    """What did not hold, each in one line. Of the kubelet's own shutdown nothing is asked."""
+    """Broken rules, one line each. The kubelet's own shutdown has no rules."""
     return row(seen, 0)["broken"]
 
 
 def judge(made: Row) -> list[str]:
-    """Of a stored row: by the rules of its fields, as far as it has them, anew; the rest as it was found."""
+    """Judge a stored row again where it has the fields; keep the other verdicts."""
     if made["means"] == KUBELET or "not_made" in made:
         return []
     rules = [rule for rule, fields in BY_ROW.items() if all(each in made for each in fields)]
@@ -263,14 +262,14 @@ def judge(made: Row) -> list[str]:
 
 
 def not_judged(made: Row) -> list[str]:
-    """The rules for which a row was stored without what they need."""
+    """Rules whose fields the stored row lacks."""
     if made["means"] == KUBELET or "not_made" in made or "raised" in made:
         return []
     return [rule.__name__ for rule, fields in BY_ROW.items() if not all(each in made for each in fields)]
 
 
 def _asked(rule: str, made: Row) -> list[str]:
-    """The pods of which this rule is asked there."""
+    """The pods that the rule covers there."""
     names = (rule, *(made[each] for each in Cell._fields))
     reasons = [reason for pattern, reason in FORGIVEN.items() if _fits(pattern, names)]
     excused = reached(made["time"])
@@ -280,14 +279,14 @@ def _asked(rule: str, made: Row) -> list[str]:
 
 
 def signal(made: Row) -> Iterator[str]:
-    """Each pod gets its stop signal before the machine goes on."""
+    """Each pod gets its stop signal before logind goes on."""
     for name in _asked("signal", made):
         if name in made["without_sigterm"]:
             yield f"{name} got no stop signal"
 
 
 def hook(made: Row) -> Iterator[str]:
-    """Each pod that has a preStop hook runs it."""
+    """Each pod's preStop hook runs."""
     for name in _asked("hook", made):
         if name in made["without_hook"]:
             yield f"{name} did not run its hook"
@@ -301,14 +300,14 @@ def known(made: Row) -> Iterator[str]:
 
 
 def cut_off(made: Row) -> Iterator[str]:
-    """No pod has a process when the lock is released: in each of these shutdowns there is time for all."""
+    """No pod has a process at the release: each shutdown has enough time."""
     for name in made["cut_off"]:
         yield f"{name} still ran at the release"
 
 
 def after_boot(made: Row) -> Iterator[str]:
-    """What the API server says once the next boot has settled is true, and what is on record for the pod: one
-    that a power-off has ended is gone or final, one that a reboot has ended runs again.
+    """After the next boot the API is true and matches the record: a power-off leaves pods gone or final, a
+    reboot leaves them Running.
     """
     after, told, asked = made["after"], made["fates"], _asked("after_boot", made)
     if not after:
@@ -323,10 +322,10 @@ def after_boot(made: Row) -> Iterator[str]:
                 yield f"{name} is {told[name][-1]} on record, and Running in the API"
 
 
-#: What may be said of a pod for good; the fates of one that has ended.
+#: A pod's possible final states, and the outcomes of ended pods.
 SETTLED = ("gone", *FINAL, "Running")
 ENDED = ("graceful", "killed")
-#: Rules that need no more than these fields of a row.
+#: Rules that need only these fields of a row.
 BY_ROW: dict[Callable[[Row], Iterator[str]], tuple[str, ...]] = {
     signal: ("without_sigterm",),
     hook: ("without_hook",),
@@ -337,7 +336,7 @@ BY_ROW: dict[Callable[[Row], Iterator[str]], tuple[str, ...]] = {
 
 
 def lock(seen: Seen) -> Iterator[str]:
-    """Held until the last pod has gone, and released before logind's own timer."""
+    """Held until the last pod has gone, and released before logind's timer."""
     if seen.released_ns is None:
         yield "it was never released"
         return
@@ -353,7 +352,7 @@ def lock(seen: Seen) -> Iterator[str]:
 
 
 def order(seen: Seen) -> Iterator[str]:
-    """No wave begins before the pods of the one before have gone, or its time is over."""
+    """A wave starts after the previous wave's pods have gone, or its time is over."""
     started = {
         each.event.priority: each.mono_ns + each.event.period_ns
         for each in seen.records
@@ -372,14 +371,14 @@ def order(seen: Seen) -> Iterator[str]:
 
 
 def _told(seen: Seen, priority: str) -> list[int]:
-    """When its pods heard of it, in the shutdown that was followed."""
+    """The signal times of its pods in the final shutdown."""
     found = [at for name in wave(priority) for what in ("hook", "signal") for at in seen.notes[name][what]]
     return [at for at in found if at >= seen.asked_ns]
 
 
 def _end(seen: Seen, name: str) -> int | None:
-    """By its own word, or the soonest that SIGKILL may have come. Of what its kubelet has started again the
-    first: that joins the wave which runs by then.
+    """By its own note, or the earliest SIGKILL. For a restarted pod its first life: a restart joins the
+    running wave.
     """
     notes = seen.notes[name]
     again = min((at for at in notes["began"] if at >= seen.asked_ns), default=None)
@@ -394,9 +393,8 @@ def _end(seen: Seen, name: str) -> int | None:
 
 
 def once(seen: Seen) -> Iterator[str]:
-    """To each life of a pod at most one stop signal and one hook. One that is taken from the kubelet may have
-    got the signal of both, since nobody can see whether it got the first; a stop of which nobody knows,
-    because its daemon has died, is given again.
+    """At most one stop signal and one hook per life of a pod. A pod taken from the kubelet may get both
+    signals, because the first is unobservable; a dead daemon's unrecorded stop is repeated.
     """
     names = planned(seen)
     lost = Counter(
@@ -414,7 +412,7 @@ def once(seen: Seen) -> Iterator[str]:
 
 
 def fates(seen: Seen) -> Iterator[str]:
-    """What is on record is what the pods noted; `unknown` is no untruth, and asked for apart (`known`)."""
+    """The records match the pods' notes; `unknown` is no contradiction and has its own rule (`known`)."""
     names = planned(seen)
     for uid in sorted({each.uid for each in seen.events(d.PodEnded)} - names.keys()):
         yield f"a fate is on record of {uid}, which no plan has"
@@ -439,7 +437,7 @@ def replay(seen: Seen) -> Iterator[str]:
 
 
 def outcomes_of(seen: Seen) -> dict[str, list[str]]:
-    """Each pod's fates, in the order in which they came."""
+    """Each pod's outcomes in order."""
     names = planned(seen)
     found: dict[str, list[str]] = {}
     for each in seen.events(d.PodEnded):
@@ -449,18 +447,18 @@ def outcomes_of(seen: Seen) -> dict[str, list[str]]:
 
 
 def planned(seen: Seen) -> dict[str, str]:
-    """The names of the pods that were planned, by uid."""
+    """The planned pods' names by UID."""
     return {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
 
 
 def unsignalled(seen: Seen) -> list[str]:
-    """Pods that no stop signal reached before the machine went on."""
+    """Pods without a stop signal before logind went on."""
     until = seen.over_ns or seen.released_ns or 0
     return [name for name in NAMES if not any(at <= until + TICK_NS for at in seen.notes[name]["signal"])]
 
 
 def row(seen: Seen, seconds: float) -> Row:
-    """The line of the results: the verdict, and what it was found by. Seconds count from the request."""
+    """The results line: verdict and evidence. Seconds count from the request."""
     released_ns = seen.released_ns or seen.over_ns
     told = outcomes_of(seen)
     extra = [
@@ -505,13 +503,13 @@ def row(seen: Seen, seconds: float) -> Row:
 
 
 def raised(cell: Cell, error: Exception, seconds: float) -> Row:
-    """Of a cell in which the daemon itself failed, so that there is nothing to judge: broken."""
+    """The daemon failed in this cell: broken."""
     lines = [f"daemon: {type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)]
     return _empty(cell, seconds) | {"broken": lines, "raised": True}
 
 
 def not_made(cell: Cell, error: Exception, seconds: float) -> Row:
-    """Of a cell that the bed could not make."""
+    """The bed could not run this cell."""
     return _empty(cell, seconds) | {
         "not_made": "; ".join(
             f"{type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)
@@ -532,12 +530,12 @@ def _leaves(error: Exception) -> list[Exception]:
 
 # --- one cell ---------------------------------------------------------------------------------------
 
-#: What is asked before is there so long before the request.
+#: Preparations end this long before the request.
 BEFORE_SECONDS = 2.0
 MOMENT_SECONDS_MAX = 20.0
-#: After logind's limit: its own timer, and what a busy machine takes.
+#: After logind's limit: its timer and a busy machine's delay.
 OVER_SECONDS_MAX = LIMIT_NS / NS + 8
-#: From the end of the fault until logind, its locks gone, goes on.
+#: From the fault's end until logind, without locks, goes on.
 GO_ON_SECONDS_MAX = 4.0
 SETTLED_SECONDS_MAX = 40.0
 ARMED_AGAIN_SECONDS_MAX = 15.0
@@ -551,10 +549,10 @@ GRACEFUL = {
 
 
 class Missed(Exception):
-    """The cell could not be made: it says nothing about anybody."""
+    """The bed failed; the cell says nothing about the contender."""
 
 
-#: What a bed raises; the last two come from its helper processes. All else is the daemon's failure.
+#: Errors of the bed; the last two come from its helper processes. Any other error is the daemon's.
 OF_BED = (Missed, Unavailable, Unready, Refused, RuntimeError, trio.TooSlowError)
 MESSAGE_CHARACTERS = 2000
 
@@ -565,7 +563,7 @@ def is_of_bed(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def bed_only() -> Iterator[None]:
-    """A block in which the daemon has no part. Raises Missed, whatever went wrong in it."""
+    """A block without the daemon. Any error raises Missed."""
     try:
         yield
     except Exception as error:
@@ -593,7 +591,7 @@ class Run:
         return GRACEFUL if self.cell.means == KUBELET else OFF
 
     async def run(self) -> Seen:
-        """Raises one of OF_BED; anything else is the daemon's failure."""
+        """Raises one of OF_BED; any other error is the daemon's failure."""
         with self._stack:
             await self.prepare()
             try:
@@ -632,7 +630,7 @@ class Run:
         await self.daemon.start_ready()
 
     async def down(self) -> Seen:
-        """The fault and the shutdown, until the fault is over and logind went on."""
+        """Run fault and shutdown until the fault is over and logind went on."""
         before = len(await self.bed.logind.starts())
         target = Target(self.bed, self.member, self.daemon, disk_of(self.bed))
         fault = FAULTS[self.cell.part][self.cell.way](target)
@@ -660,15 +658,15 @@ class Run:
         )  # fmt: skip
 
     async def ask(self) -> None:
-        """For the shutdown; logind's time begins when it has taken the request."""
+        """Request the shutdown; logind's timer starts with its acceptance."""
         with bed_only(), trio.fail_after(MOMENT_SECONDS_MAX):
             self.asked_ns = await self.bed.logind.power_off(KINDS[self.cell.means])
         silent = self.cell.time == BEFORE and self.cell.part in ("logind", "bus")
         self.began_ns = time.monotonic_ns() if silent else self.asked_ns
 
     async def moment(self) -> None:
-        """Until it is time for the fault. A calm node's shutdown gets there: raises AssertionError, of the
-        kubelet's own, of which nothing is asked, Missed.
+        """Wait for the fault's time. A calm shutdown reaches it: otherwise raises AssertionError, or
+        Missed for the kubelet.
         """
         holds: dict[str, Callable[[], bool]] = {
             AT: lambda: True,
@@ -686,8 +684,8 @@ class Run:
         return any(self.witness.times(name, what) for name in wave(priority) for what in ("hook", "signal"))
 
     async def over(self, before: int) -> int | None:
-        """Until the lock is closed or logind has gone on; when that was. A shutdown that was called off, as
-        by a logind that starts anew, is asked for again as soon as the node is protected again.
+        """Wait for the closed lock or for logind; returns when. A shutdown that a restarted logind forgot
+        is requested again once the node is protected.
         """
         pids = await self.holders()
         restarts = self.cell.way == KILLED and self.cell.part in ("logind", "bus")
@@ -696,7 +694,7 @@ class Run:
                 if self.cell.part == "daemon":
                     # Another one may be there by now.
                     pids = await self.holders()
-                # In this order: a lock that is still held was so when logind went on.
+                # In this order: a lock that is still held was held when logind went on.
                 starts = await self.bed.logind.starts()
                 held = any(map(holds_lock, pids))
                 if restarts and not self.called_off and self.is_called_off():
@@ -731,7 +729,7 @@ class Run:
         await self.ask()
 
     async def holders(self) -> list[int]:
-        """Who may have a copy of the lock: the daemon and the parent that keeps it, or the kubelet."""
+        """Possible holders of the lock: the daemon and its parent, or the kubelet."""
         name = f"kubelet-{self.member.name}" if self.daemon is None else DAEMON
         inner = (await self.bed.inside.do("pids")).get(name)
         if inner is None:
@@ -741,7 +739,7 @@ class Run:
         return [here, *map(int, children)]
 
     async def boot(self, seen: Seen) -> Seen:
-        """The machine goes down and comes up: what its disk and the API server know is all that is left."""
+        """Power off and on: only the disk and the API server remember."""
         bed, member = self.bed, self.member
         if self.daemon is not None:
             await self.daemon.stop()
@@ -763,7 +761,7 @@ class Run:
         problem, records = "", list[Record]()
         if self.daemon is not None:
             await self.daemon.stop()
-            # Also what only the next boot can say of the last one.
+            # Including the next boot's records about the last one.
             records = self.daemon.records()
             try:
                 await self.daemon.verify()
@@ -774,7 +772,7 @@ class Run:
         return seen._replace(records=records, after=after, replay=problem)
 
     async def settled(self) -> dict[str, str]:
-        """Each pod's state once it is true, or when it never gets so."""
+        """Each pod's state once it is true, or after the deadline."""
         found: dict[str, str] = {}
         with trio.move_on_after(SETTLED_SECONDS_MAX):
             while True:
@@ -798,7 +796,7 @@ def state_of(made: Object, runs: frozenset[str]) -> str:
 
 
 def holds_lock(pid: int) -> bool:
-    """Does the process have a copy of one of logind's locks?"""
+    """Does the process hold a copy of a logind lock?"""
     place = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for each in os.listdir(place):
@@ -809,7 +807,7 @@ def holds_lock(pid: int) -> bool:
 
 
 def running_pods(bed: Bed) -> frozenset[str]:
-    """Those of which a process is there, by what it was started with."""
+    """Pods with a process, by its command line."""
     found = set()
     for words in each_process("cmdline", bed.place(Path("/proc"))).values():
         found |= {name for name in NAMES if f"/notes/{name}.began".encode() in words}
@@ -817,7 +815,7 @@ def running_pods(bed: Bed) -> frozenset[str]:
 
 
 def new_boot(bed: Bed) -> None:
-    """Another name for this boot, for all that runs in the node from now on."""
+    """Set a new boot ID for the whole node."""
     file = bed.place(bed.folder / "state" / "boot-id")
     if not file.exists():
         file.write_text("")
@@ -832,7 +830,7 @@ TRIES = 2
 
 
 class Results:
-    """One JSON line a cell; the last one that was made holds. Journals of broken cells lie beside."""
+    """One JSON line per cell; the last one counts. Broken cells' journals are beside it."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -863,7 +861,7 @@ class Results:
             file.write(json.dumps(made) + "\n")
 
     def keep(self, cell: Cell, locations: Iterable[Path]) -> str:
-        """Its journal, and what it was made of; the folder."""
+        """Store the journal and its evidence; returns the folder."""
         folder = self.kept / cell.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -877,7 +875,7 @@ def command(cell: Cell) -> str:
 
 
 async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> Row:
-    """Its row; a broken one's journal is kept where there are results. Raises one of OF_BED."""
+    """Run a cell; keep a broken one's journal. Raises one of OF_BED."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ebbtide-cell.") as folder:
         run = Run(bed, cell, Path(folder))
@@ -894,7 +892,7 @@ async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> Row:
 
 
 class Tally(NamedTuple):
-    """Of one command's cells. ``left``: the time was over before."""
+    """One command's cells. ``left``: skipped for lack of time."""
 
     broken: int = 0
     not_made: int = 0
@@ -906,9 +904,7 @@ class Tally(NamedTuple):
 
 
 async def run_all(cells: Sequence[Cell], results: Results, seconds: float) -> Tally:
-    """A node that is in no state for the next cell is brought up anew; what its bed did not make is tried
-    once more.
-    """
+    """A node unfit for the next cell is rebuilt; cells that the bed failed are retried once."""
     until = time.monotonic() + seconds
     left, tally, tries = list(cells), Tally(), Counter[str]()
     began, done = time.monotonic(), 0
@@ -965,8 +961,8 @@ HEADS = (
 
 
 def table(results: Results) -> str:
-    """By part and way, over all times: cells run of those that there are, broken by today's rules, not made,
-    and pods without SIGTERM beside the kubelet's. Below it the broken ones, and what could not be judged.
+    """By part and way over all times: cells run of possible ones, broken by today's rules, not made, and
+    pods without SIGTERM beside the kubelet's. Then the broken and unjudged ones.
     """
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
     every, broken = all_cells(), results.broken()
@@ -992,13 +988,13 @@ def table(results: Results) -> str:
 
 
 def _share(rows: Sequence[Row], field: str = "without_sigterm") -> str:
-    """Of the pods of those that ran to their end."""
+    """The share of pods that ran to their end."""
     ran = [each for each in rows if field in each]
     return f"{sum(len(each[field]) for each in ran)} of {len(ran) * len(NAMES)}" if ran else "–"
 
 
 def _cut_off(rows: Sequence[Row]) -> str:
-    """Pods that still had a process when logind went on."""
+    """Pods with a process when logind went on."""
     return _share(rows, "cut_off")
 
 

@@ -1,6 +1,6 @@
-"""What the node consists of: for each part its command line, its settings and where it listens.
+"""The node's parts: command lines, settings and ports.
 
-Everything is in a network of its own, so ports and addresses are the usual ones.
+They run in their own network, so ports and addresses are the usual ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ state = "{state}/state"
 
 
 class Part(NamedTuple):
-    """``name`` is also that of its log."""
+    """``name`` also names its log."""
 
     name: str
     argv: list[str]
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A node of the bed. ``number`` counts from 1 and tells their addresses and ports apart."""
+    """A node of the bed. ``number`` (from 1) determines its addresses and ports."""
 
     name: str
     number: int
@@ -60,7 +60,7 @@ class Member(NamedTuple):
 
     @property
     def api(self) -> str:
-        """The API server as this node reaches it: by its own address, so that it can be cut off alone."""
+        """This node's own API server address, so that it can be cut off alone."""
         return f"https://{self.address}:{API_PORT}"
 
     @property
@@ -112,7 +112,7 @@ def api_server(program: Path, secrets: Secrets, state: Path) -> Part:
         "service-account-issuer": "https://kubernetes.default.svc",
         "authorization-mode": "Node,RBAC",
         "enable-admission-plugins": "NodeRestriction",
-        # A pod that wants a token says so; all others start without waiting for one.
+        # Pods start without a token unless they request one.
         "disable-admission-plugins": "ServiceAccount",
         "allow-privileged": "true",
         "kubelet-preferred-address-types": "InternalIP",
@@ -138,7 +138,7 @@ def scheduler(program: Path, secrets: Secrets) -> Part:
 
 
 def proxy(program: Path, secrets: Secrets, member: Member) -> Part:
-    """One for the whole network, in which all nodes are. What it may not set there it leaves alone."""
+    """One for the network of all nodes. It skips settings that it may not change."""
     flags = {
         "kubeconfig": secrets.kubeconfig(PROXY, API, "proxy"),
         "hostname-override": member.name,
@@ -159,7 +159,7 @@ def containerd(member: Member) -> Part:
 
 
 def network(member: Member) -> str:
-    """The conflist: a pair of interfaces for each pod, addresses from the node's own range."""
+    """The conflist: a veth pair per pod, addresses from the node's range."""
     ranges = [[{"subnet": member.pods}]]
     ipam = {
         "type": "host-local",
@@ -174,7 +174,7 @@ def network(member: Member) -> str:
 def kubelet_part(
     program: Path, secrets: Secrets, member: Member, group: str, bus: str, changes: dict[str, Any]
 ) -> Part:
-    """``changes`` go over the settings; ``bus`` is the address of the private bus."""
+    """``changes`` override the settings; ``bus``: the private bus."""
     config = member.folder / f"kubelet-{member.number}.json"
     config.write_text(json.dumps(kubelet_settings(member, group) | changes))
     flags = {
@@ -190,7 +190,7 @@ def kubelet_part(
 
 
 def kubelet_settings(member: Member, group: str) -> dict[str, Any]:
-    """What a machine like this one needs, and its own graceful node shutdown: 30 s, the last 10 critical."""
+    """Settings for this machine, and graceful node shutdown: 30 s, the last 10 critical."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

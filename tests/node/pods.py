@@ -1,4 +1,4 @@
-"""Pods for the node: manifests in one line, and waiting for what becomes of them."""
+"""Pod manifests in one line, and waiting for pods."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.node.image import IMAGE
 from tests.node.parts import MANIFESTS, Member
 
 PODS = "/api/v1/namespaces/default/pods"
-#: What the tests make, by the path of its kind.
+#: Created kinds, by API path.
 KINDS = (
     "/apis/apps/v1/namespaces/default/deployments",
     "/apis/apps/v1/namespaces/default/daemonsets",
     "/apis/batch/v1/namespaces/default/jobs",
     PODS,
 )
-#: Ends at once when it is told to.
+#: Ends at once on SIGTERM.
 OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 #: Only SIGKILL ends it.
 STUBBORN = "trap '' TERM; while :; do sleep 1; done"
@@ -31,7 +31,7 @@ def container(script: str = OBEDIENT, name: str = "main", **fields: Any) -> Obje
 
 
 def pod(name: str, node: str = "", script: str = OBEDIENT, **spec: Any) -> Object:
-    """On that node, past the scheduler; on any where none is named. ``spec`` goes over the rest."""
+    """A pod on that node without the scheduler; empty: any node. ``spec`` overrides."""
     placed = {"nodeName": node} if node else {}
     fields = {"containers": [container(script)], "terminationGracePeriodSeconds": 30, **placed, **spec}
     return {
@@ -43,7 +43,7 @@ def pod(name: str, node: str = "", script: str = OBEDIENT, **spec: Any) -> Objec
 
 
 async def running(bed: Bed, *made: Object) -> list[Object]:
-    """Make pods and wait until each is Ready; what they are then."""
+    """Create pods and wait until each is Ready; returns their objects."""
     for each in made:
         await bed.api.post(PODS, each)
     names = [each["metadata"]["name"] for each in made]
@@ -52,7 +52,7 @@ async def running(bed: Bed, *made: Object) -> list[Object]:
 
 @contextlib.asynccontextmanager
 async def static(bed: Bed, member: Member, made: Object) -> AsyncIterator[str]:
-    """A static pod for the time of the block, on that node and Ready; the path of its mirror."""
+    """A Ready static pod for the block; yields its mirror's path."""
     name = made["metadata"]["name"]
     file = bed.place(member.state / MANIFESTS / f"{name}.json")
     file.write_text(json.dumps(made))
@@ -69,7 +69,7 @@ def is_ready(made: Object) -> bool:
 
 
 async def remove_all(bed: Bed) -> None:
-    """Everything of those kinds, at once, and wait until it is gone."""
+    """Delete all objects of those kinds and wait."""
     now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     for path in KINDS:
         await bed.api.ask("DELETE", path, now)

@@ -1,6 +1,6 @@
-"""The node's programs: Kubernetes' own, built from one Go module, and those that Debian packages.
+"""The node's programs: Kubernetes' own, built from one Go module, and Debian's.
 
-All Kubernetes programs come from the version that ``kubernetes/go.mod`` names, and say so.
+``kubernetes/go.mod`` sets the version.
 
 python -m tests.node.programs      # builds them ahead of time, and says where they are
 """
@@ -27,7 +27,7 @@ PACKAGED = {
     "iptables": "iptables",
     "unshare": "util-linux",
     "nsenter": "util-linux",
-    # Of any version: it calls our plugin, and asks nothing itself.
+    # Any version: it only calls our plugin.
     "kubectl": "kubernetes-client",
 }
 CNI = Path("/usr/lib/cni")
@@ -42,7 +42,7 @@ def version() -> str:
 
 
 def kubernetes(name: str) -> Path:
-    """One of Kubernetes' programs, built if it is not there. Raises Unavailable."""
+    """A Kubernetes program, built if missing. Raises Unavailable."""
     major, minor, _ = version().removeprefix("v").split(".", 2)
     said = {"gitVersion": version(), "gitMajor": major, "gitMinor": minor}
     links = " ".join(f"-X k8s.io/component-base/version.{field}={value}" for field, value in said.items())
@@ -55,7 +55,7 @@ def all_kubernetes() -> dict[str, Path]:
 
 
 def need_packages() -> None:
-    """Raises Unavailable with the packages that are not there."""
+    """Raises Unavailable with the missing packages."""
     absent = [package for name, package in PACKAGED.items() if shutil.which(name) is None]
     if not (CNI / "ptp").exists():
         absent.append(CNI_PACKAGE)
@@ -64,7 +64,7 @@ def need_packages() -> None:
 
 
 def main() -> None:
-    """Build what is not there: a run that needs a node later may begin with it."""
+    """Build the missing programs ahead of time."""
     for name in NAMES:
         print(kubernetes(name), flush=True)
 

@@ -1,7 +1,6 @@
-"""What of a node is not in its namespaces: control groups, made in every tree, and folders.
+"""A node's leftovers outside its namespaces: control groups and folders.
 
-Both have one name, with the process id of their owner in it, so that what a killed run could not remove is
-found and removed by the next one.
+Their shared name has the owner's PID, so the next run removes a killed run's leftovers.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from tests.waiting import until_sync
 
 CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "ebbtide-node"
-#: Not under a folder that the node has a layer over, and short: a socket's path has 108 bytes.
+#: Outside the node's overlays, and short: a socket path has 108 bytes.
 BASE = Path("/tmp")
-#: A new group of this tree has neither, and takes no process before it has both.
+#: A new group needs both before it accepts processes.
 CPUSET = ("cpuset.cpus", "cpuset.mems")
 
 
 def new_folder() -> Path:
-    """A folder of this process for a bed. Its name is also that of the bed's groups."""
+    """A bed's folder, owned by this process. Its name is also the groups' name."""
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-", dir=BASE))
 
 
 def trees() -> list[Path]:
-    """Every tree of version 1 (and the one of version 2 beside them), or the only one of version 2."""
+    """All version 1 trees with their version 2 tree, or the single version 2 tree."""
     if (CGROUPS / "cgroup.procs").exists():
         return [CGROUPS]
     return sorted(tree for tree in CGROUPS.iterdir() if (tree / "cgroup.procs").exists())
 
 
 def make(name: str) -> None:
-    """The group (``a/b`` makes both) in every tree, ready to take processes."""
+    """Create the group (``a/b``: both) in every tree, ready for processes."""
     for tree in trees():
         group = tree
         for part in Path(name).parts:
@@ -50,7 +49,7 @@ def left(name: str) -> list[Path]:
 
 
 def remove(name: str) -> None:
-    """In every tree. The kernel empties a group a moment after its last process has gone."""
+    """Remove it from every tree. The kernel empties a group a moment after its last process."""
 
     def removed() -> bool:
         for group in left(name):
@@ -67,7 +66,7 @@ def _remove_below(group: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove what the beds left whose owner was killed together with them."""
+    """Remove leftovers of killed owners."""
     places = [path for tree in (BASE, *trees()) for path in tree.glob(f"{PREFIX}-*")]
     for name in dict.fromkeys(path.name for path in places):
         owner = name.removeprefix(f"{PREFIX}-").split("-")[0]

@@ -1,7 +1,7 @@
-"""Requests through a Service while one of its two nodes goes down: how many are lost.
+"""Lost Service requests while one of two nodes goes down.
 
-Inside: a client that asks at a steady pace, each time on a connection of its own, and says what it got.
-Outside: a Deployment with four pods on two nodes, and the count.
+Inside: a client at a steady rate, one connection per request. Outside: a Deployment of four pods on two
+nodes, and the count.
 
 python -m tests.node.requests URL-ADDRESS PORT A_SECOND SECONDS
 """
@@ -26,7 +26,7 @@ REPLICAS = 4
 A_SECOND, SECONDS = 50, 25
 HOOK_SECONDS = 5
 ANSWER_SECONDS_MAX = 2.0
-#: From the first request until the node is asked to go down.
+#: From the first request to the shutdown request.
 BEFORE_SECONDS = 3.0
 UP_SECONDS_MAX = 60
 SERVICES = "/api/v1/namespaces/default/services"
@@ -35,14 +35,14 @@ WEB = "echo ok > /www/index.html; httpd -f -p 8080 -h /www & trap 'exit 0' TERM;
 
 
 def deployment(name: str = "web") -> Object:
-    """Half of its pods on each node, each with a hook that sleeps until the Service knows."""
+    """Half of the pods on each node, with a sleeping hook for the endpoints to update."""
     labels = {"app": name}
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": labels},
-        # A node that is going down still counts, else all the new pods would have to wait for it.
+        # The node going down still counts, otherwise all new pods would wait for it.
         "nodeTaintsPolicy": "Honor",
     }
     ready = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
@@ -57,7 +57,7 @@ def deployment(name: str = "web") -> Object:
 
 
 async def serve(bed: Bed, name: str = "web") -> str:
-    """The Service's address, once all pods are Ready and its address answers."""
+    """The Service's address, once all pods are Ready and it answers."""
     service = {
         "metadata": {"name": name},
         "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
@@ -82,14 +82,14 @@ async def _answers(bed: Bed, address: str) -> bool:
 
 
 async def start_client(bed: Bed, address: str) -> None:
-    """It begins at once, and leaves by itself when its time is over."""
+    """Starts at once and ends by itself."""
     (bed.folder / "log" / f"{CLIENT}.log").write_text("")
     words = [address, "80", str(A_SECOND), str(SECONDS)]
     await bed.start(Part(CLIENT, [sys.executable, "-m", "tests.node.requests", *words], {}))
 
 
 async def lost(bed: Bed) -> list[dict[str, Any]]:
-    """Of all its requests those without an answer, once the client has left: when, and why."""
+    """All requests without an answer, after the client's end: time and reason."""
     with trio.fail_after(SECONDS + UP_SECONDS_MAX):
         while await bed.inside.do("exited", name=CLIENT) is None:
             await trio.sleep(POLL_SECONDS)
@@ -100,7 +100,7 @@ async def lost(bed: Bed) -> list[dict[str, Any]]:
 
 
 class Client:
-    """Inside: open loop, so that a slow answer does not make the next question late."""
+    """Inside: open loop, so a slow answer does not delay the next request."""
 
     def __init__(self, address: str, port: int) -> None:
         self.address, self.port = address, port

@@ -16,7 +16,7 @@ from tests.node.bringing_up import made_bed
 def served(
     begin: Callable[[Bed], Awaitable[object]] | None = None, names: Sequence[str] = ("node-1",)
 ) -> Iterator[Bed]:
-    """After ``begin``; without it nothing runs yet. Who asks is skipped where no node can be had."""
+    """Serve after ``begin``. Tests are skipped if no node is available."""
     with or_skip(), made_bed(names) as bed:
         if begin is not None:
             trio.run(begin, bed)

@@ -1,7 +1,6 @@
-"""What a shutdown of the node comes to, seen from outside: by logind and by the API server.
+"""Measure a node shutdown from outside: logind and the API server.
 
-It knows nothing of who holds the lock, so that the kubelet's own graceful node shutdown and ours are
-measured by the same means, on the same pods.
+Independent of the lock's holder, so the kubelet's own shutdown and ours compare on the same pods.
 
 python -m tests.node.shutdowns --pods 105 --runs 5     # the kubelet's, pods that end at once
 python -m tests.node.shutdowns --pods 20 --stubborn    # one in each wave ignores the stop signal
@@ -29,10 +28,9 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000}
 WAVE_SECONDS = 10
 UP_SECONDS_MAX = 1200
-#: Hundreds that start at once starve one another, until the kubelet's two minutes for a start are over and
-#: each is begun anew.
+#: Hundreds of parallel starts exceed the kubelet's two minutes, and each starts again.
 FILL_AT_ONCE = 50
-#: A list of hundreds of pods is work for the server that starts them.
+#: Listing hundreds of pods burdens the server that starts them.
 UP_POLL_SECONDS = 1.0
 OVER_SECONDS_MAX = 120
 FINAL = ("Succeeded", "Failed")
@@ -41,8 +39,8 @@ NS = 1_000_000_000
 
 
 class Shutdown(NamedTuple):
-    """``seconds`` from the request until logind went on; ``told`` pods were final in the API by then, and all
-    of them ``all_told_seconds`` after the request. ``memory_mib`` is the kubelet's before it.
+    """``seconds`` from request until logind went on; ``told``: pods final in the API by then; all were
+    after ``all_told_seconds``. ``memory_mib``: the kubelet's before.
     """
 
     seconds: float
@@ -52,7 +50,7 @@ class Shutdown(NamedTuple):
 
 
 def waves(seconds: int = WAVE_SECONDS) -> dict[str, Any]:
-    """The kubelet's settings for a wave for each priority."""
+    """The kubelet's settings: one wave per priority."""
     groups = [{"priority": each, "shutdownGracePeriodSeconds": seconds} for each in PRIORITIES.values()]
     return {
         "shutdownGracePeriod": "0s",
@@ -68,7 +66,7 @@ async def make_priorities(bed: Bed) -> None:
 
 
 def many(count: int, stubborn: bool) -> list[Object]:
-    """Pods of all priorities in turn; the first of each priority ignores the stop signal if ``stubborn``."""
+    """Pods of all priorities in turn; ``stubborn``: the first of each ignores SIGTERM."""
     names = tuple(PRIORITIES)
     return [
         pod(
@@ -82,7 +80,7 @@ def many(count: int, stubborn: bool) -> list[Object]:
 
 
 async def fill(bed: Bed, pods: list[Object]) -> None:
-    """All of them, and wait until all are Ready."""
+    """Create all and wait until each is Ready."""
     for begin in range(0, len(pods), FILL_AT_ONCE):
         async with trio.open_nursery() as nursery:
             for each in pods[begin : begin + FILL_AT_ONCE]:
@@ -93,7 +91,7 @@ async def fill(bed: Bed, pods: list[Object]) -> None:
 
 
 async def shut_down(bed: Bed) -> Shutdown:
-    """Ask logind to power off, and see what becomes of the pods that are there."""
+    """Request a power-off and observe the pods."""
     memory_mib = memory_of(bed, "kubelet")
     asked_ns, over_ns = await power_off(bed)
     told = sum(map(_is_final, (await bed.api.get(PODS))["items"]))
@@ -103,7 +101,7 @@ async def shut_down(bed: Bed) -> Shutdown:
 
 
 async def power_off(bed: Bed, kind: str = "poweroff") -> tuple[int, int]:
-    """When it was asked for and when logind went on, in monotonic nanoseconds."""
+    """The monotonic times of the request and of logind's continuation."""
     before = len(await bed.logind.starts())
     asked_ns = await bed.logind.power_off(kind)
 
@@ -120,7 +118,7 @@ def _is_final(made: Object) -> bool:
 
 
 def memory_of(bed: Bed, name: str) -> float:
-    """The resident memory of the node's process of that name, in MiB; of the largest where there are more."""
+    """Resident MiB of the node's process of that name; the largest one."""
     found = [0]
     for status in each_process("status", bed.place(Path("/proc"))).values():
         fields = dict(line.split(":", 1) for line in status.decode().splitlines())
@@ -130,7 +128,7 @@ def memory_of(bed: Bed, name: str) -> float:
 
 
 async def measure(pods: int, runs: int, stubborn: bool) -> list[Shutdown]:
-    """The kubelet's shutdown, so many times over on one node."""
+    """Repeated kubelet shutdowns on one node."""
     done = []
     async with node_bed(**waves()) as bed:
         await make_priorities(bed)

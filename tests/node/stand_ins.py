@@ -1,8 +1,7 @@
-"""Commands that stand for ``ebbtide``: one whose installation can be removed while it runs, and one whose
-wall clock can be set without the machine's.
+"""Replacements for ``ebbtide``: an installation that can be removed at runtime, and a settable wall clock.
 
-There is no namespace for the wall clock and no other machine here, so the second one is given a clock of its
-own (``clock.c``), by which Python and every library in that process go; all others keep the machine's time.
+No namespace isolates the wall clock. The second one preloads its own clock (``clock.c``) for Python and every
+library of the process.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from tests.beds.inside import PROJECT
 from tests.beds.rootfs import Unavailable
 from tests.node.ebbtide import COMMAND
 
-#: Isolated, without site-packages: what is not in the copy cannot be imported.
+#: Isolated without site-packages: only the copy can be imported.
 COPIED = "import sys; sys.path.insert(0, {folder!r}); import ebbtide.cli as cli; sys.exit(cli.main())"
 STEP = struct.Struct("=q")
 SOURCE = Path(__file__).with_name("clock.c")
 
 
 class Installation:
-    """A copy of everything that is installed here, in ``folder``; links where the disk is the same."""
+    """A copy of the installation in ``folder``; hard links on the same disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(sysconfig.get_paths()["purelib"], folder, copy_function=_copy, symlinks=True)
-        # An editable install brings copies of the linked folders with it, as old as the install.
+        # An editable install holds outdated copies of the linked folders.
         shutil.rmtree(folder / "ebbtide", ignore_errors=True)
         shutil.copytree(PROJECT / "ebbtide", folder / "ebbtide")
 
@@ -52,7 +51,7 @@ def _copy(source: str, target: str) -> str:
 
 
 class Clock:
-    """The wall clock of one program. Raises Unavailable: no C compiler."""
+    """One program's wall clock. Raises Unavailable without a C compiler."""
 
     def __init__(self, folder: Path) -> None:
         compiler = shutil.which("cc")
@@ -68,6 +67,6 @@ class Clock:
         return ["env", f"LD_PRELOAD={self.library}", f"EBBTIDE_TEST_STEP={self.file}", *COMMAND]
 
     def step(self, by_ns: int) -> None:
-        """From now on that much later than the machine's; before it where negative."""
+        """Shift the clock against the machine's; negative: earlier."""
         with self.file.open("r+b") as file:
             file.write(STEP.pack(by_ns))

@@ -1,5 +1,3 @@
-"""Ebbtide on the node: beside a kubelet that has its own graceful shutdown."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,7 +13,7 @@ pytestmark = [pytest.mark.node]
 
 @pytest.mark.parametrize("mode", ["auto", "cri"])
 async def test_a_configured_kubeconfig_that_is_none(bed: Bed, tmp_path: Path, mode: str) -> None:
-    """It keeps no node unarmed: it is said in one line, and taken as soon as somebody has put it right."""
+    """The node is armed anyway: one message, and the repaired file is used."""
     daemon = Daemon(bed, tmp_path / "journal", mode)
     await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
     daemon.configure(shutdownGracePeriod="5s")

@@ -1,4 +1,4 @@
-"""The journals of a real node's shutdowns: they replay to the byte on any machine, and are a trace."""
+"""Journals of real shutdowns: they replay to the byte on any machine and export as a trace."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ def records(mode: str) -> list[Record]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_replays(mode: str) -> None:
-    """Every event of it is what its facts lead to, to the byte."""
     said = run("replay", "verify", "--journal", str(FOLDER / mode), "-o", "json")
     assert (said["identical"], said["episodes"]) == (True, 1)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tells_what_happened(mode: str) -> None:
-    """Who ended the pods, and what became of each, is on record before the release."""
+    """Means and each pod's outcome are recorded before the release."""
     events = [record.event for record in records(mode)]
     release = next(at for at, event in enumerate(events) if isinstance(event, ReleaseLock))
     (means,) = [event.means for event in events if isinstance(event, MeansChosen)]
@@ -50,7 +49,7 @@ def test_tells_what_happened(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_is_a_trace(mode: str) -> None:
-    """Exported, it is one trace: a root, and a span for each pod, on this node."""
+    """One trace: a root, and a span for each pod, on this node."""
     said = run("export", "otlp-json", "--journal", str(FOLDER / mode))
     (resource,) = said["resourceSpans"]
     spans = [span for scope in resource["scopeSpans"] for span in scope["spans"]]
@@ -66,7 +65,7 @@ def test_is_a_trace(mode: str) -> None:
 
 
 def test_nothing_of_the_machine() -> None:
-    """Names and paths in them are the chosen ones."""
+    """Only chosen names and paths."""
     here = Path("/etc/machine-id")
     own = here.read_text().strip() if here.exists() else ""
     for file in FOLDER.rglob("*.ebj"):

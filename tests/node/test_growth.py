@@ -1,4 +1,4 @@
-"""What grows is told from what goes up and down."""
+"""Growth is distinguished from fluctuation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZERO = Look(*[0] * len(Look._fields))
 
 
 def looks(**each: float) -> list[Look]:
-    """After 0, 10, ... 200 shutdowns; each field grows by so much in one, and a few looks are odd."""
+    """After 0, 10, ... 200 shutdowns; each field has a slope, and a few looks are outliers."""
     made = []
     for number in range(21):
         odd = 5 if number % 6 == 1 else 0
@@ -36,6 +36,6 @@ def looks(**each: float) -> list[Look]:
     ],
 )
 def test_what_is_missed(field: str, by: float, missed: bool) -> None:
-    """Counts may not grow by one in two hundred shutdowns, memory by so much."""
+    """The detection limits: one count in two hundred shutdowns, and some memory."""
     assert COUNT_MAX < 1
     assert any(row.verdict == "missed" for row in figures(looks(**{field: by}))) is missed

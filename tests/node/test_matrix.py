@@ -1,4 +1,4 @@
-"""The matrix is whole, and its judgement tells what holds from what does not. No node comes up here."""
+"""The matrix is complete, and its rules detect violations. No node runs here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.node.shutdowns import NS
 pytestmark = pytest.mark.proof
 
 CELL = Cell("cri", "kubelet", HUNG, "wave-1")
-#: When each wave begins, and how long a pod lives on after its signal, in the shutdown that holds.
+#: Each wave's start, and a pod's life after its signal, in the correct shutdown.
 BEGINS_NS = {name: (1 + 3 * at) * NS for at, name in enumerate(WAVES)}
 LIVES_NS = 2 * NS
 
@@ -55,7 +55,7 @@ def ended(name: str, outcome: d.PodOutcome) -> Record:
 
 
 def whole() -> Seen:
-    """A shutdown in which all is as it should be: the deaf pod is killed, the others end by themselves."""
+    """A correct shutdown: the deaf pod is killed, the others end by themselves."""
     deaf = [name for name, planned in POD_SET.items() if not planned.ends_after]
     notes = {
         name: {
@@ -107,7 +107,7 @@ def with_fate(seen: Seen, name: str, outcome: d.PodOutcome) -> Seen:
 
 
 def without_plan(seen: Seen, name: str) -> Seen:
-    """A fate of a pod that the plan does not have."""
+    """An outcome of an unplanned pod."""
     kept = [
         each
         for each in seen.records
@@ -117,7 +117,7 @@ def without_plan(seen: Seen, name: str) -> Seen:
 
 
 def given_up(seen: Seen, name: str) -> Seen:
-    """It ran on at the release, as the record says."""
+    """Alive at the release, and recorded so."""
     told = at(9 * NS, d.PodsEnded(unfinished=(f"uid-{name}",)))
     found = with_fate(seen, name, "unknown")
     return found._replace(alive=frozenset({name}), records=[*found.records, told])
@@ -169,7 +169,7 @@ def test_a_breach_is_found(what: str) -> None:
 
 
 def test_nothing_done_is_broken_by_every_rule_that_it_concerns() -> None:
-    """Nobody signalled, no hook run, every fate unknown, all Running after the boot."""
+    """No signals, no hooks, unknown outcomes, all Running after the boot."""
     notes = {name: {"began": [0], "hook": [], "signal": [], "ended": []} for name in NAMES}
     seen = whole()._replace(notes=notes, after=dict.fromkeys(NAMES, "Running"))
     for name in NAMES:
@@ -184,7 +184,7 @@ def test_a_shutdown_that_planned_nothing_is_broken() -> None:
 
 
 def test_what_is_forgiven_is_so_in_its_cells_alone() -> None:
-    """And there to the pods alone whose wave had not ended."""
+    """Only for the pods whose wave had not ended."""
     for rule, *pattern in FORGIVEN:
         cells = [
             each
@@ -217,9 +217,7 @@ Matrix = Callable[..., tuple[int, Results]]
 
 @pytest.fixture
 def of_two_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Matrix:
-    """The command for two cells on a node that is not there: each try comes to the next outcome. The exit
-    code, and the results.
-    """
+    """Two cells on a missing node: each try gives the next outcome. Returns exit code and results."""
 
     @contextlib.asynccontextmanager
     async def no_bed(**_: object) -> AsyncIterator[NoBed]:
@@ -267,7 +265,7 @@ def test_a_daemon_that_fails_breaks_the_cell(of_two_cells: Matrix) -> None:
 
 
 def test_what_a_bed_never_made_counts(of_two_cells: Matrix) -> None:
-    """It is tried once more; then it counts in the exit code, and the next run tries it anew."""
+    """One retry; then it affects the exit code, and the next run retries."""
     assert of_two_cells(seconds=0)[0] == 3
     gone = ExceptionGroup("in the fault's nursery", [RuntimeError("the inside of the bed has gone")])
     code, results = of_two_cells(Missed("no pods"), whole(), gone)

@@ -1,7 +1,7 @@
-"""Between a client and the API server: refusals, errors, delays and silence, when a test wants them.
+"""A fault proxy before the API server: refusals, errors, delays, silence.
 
-A program of the node. It ends TLS as the API server does, looks at each request, and passes it on or not, as
-a file says at that moment. One line of its log for each request, so it is also a witness of what was asked.
+A program of the node. It terminates TLS and decides for each request by a file. Its log has one line per
+request, so it also records the requests.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REASONS = {429: "Too Many Requests", 500: "Internal Server Error", 503: "Service
 
 
 class Sky(NamedTuple):
-    """``answer``: this code instead of the server's answer. ``delay_seconds``: before anything else.
+    """``answer``: replaces the server's code. ``delay_seconds``: before everything.
 
-    ``methods``: what it is about; all where none is named. ``retry_after``: seconds, said with the answer.
+    ``methods``: affected ones; empty: all. ``retry_after``: seconds in the answer.
     """
 
     answer: int = 0
@@ -40,7 +40,7 @@ class Sky(NamedTuple):
 
 
 class Weather:
-    """Outside: clear until `becomes` says otherwise. ``server`` is for clients in the node."""
+    """Outside: no faults until `becomes`. ``server`` is for clients in the node."""
 
     server = f"https://127.0.0.1:{PORT}"
 
@@ -67,23 +67,23 @@ class Weather:
         return False
 
     def becomes(self, **sky: object) -> None:
-        """The fields of `Sky`; clear without any. In force from the next request on."""
+        """Set the fields of `Sky` from the next request on; none: no faults."""
         written = self.file.with_suffix(".new")
         written.write_text(json.dumps(sky))
         written.rename(self.file)
 
     def kubeconfig(self, client: Client) -> Path:
-        """For a client that is to stand in it."""
+        """A kubeconfig through the proxy."""
         return self.bed.secrets.kubeconfig(client, self.server, f"{client.user.replace(':', '-')}-{NAME}")
 
     def requests(self) -> list[tuple[str, str, int]]:
-        """Method, path, and the code that the weather gave; 0 for what went on to the server."""
+        """Method, path, and the proxy's code; 0 for forwarded requests."""
         rows = [line.split() for line in self.bed.log(NAME).splitlines()]
         return [(method, path, int(code)) for method, path, code in rows]
 
 
 class Relay:
-    """Inside: one request for each connection, which is closed after its answer."""
+    """Inside: one request per connection."""
 
     def __init__(self, file: Path, trusted: ssl.SSLContext) -> None:
         self.file, self.trusted = file, trusted
@@ -134,7 +134,7 @@ def refusal(code: int, retry_after: int) -> bytes:
 
 
 async def _request(stream: trio.abc.ReceiveStream) -> tuple[bytes, bytes]:
-    """The request's line and fields, and its body; empty when none came."""
+    """The request's head and body."""
     head, body, length = b"", b"", None
     while length is None or len(body) < length:
         piece = await stream.receive_some()

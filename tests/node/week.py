@@ -1,13 +1,11 @@
-"""A week in a day: one daemon on one node through many shutdowns that do not come off, with pods coming and
-going.
+"""A week in a day: one daemon through many failed shutdowns, with changing pods.
 
-A shutdown that the daemon outlives is one after which the machine stays up. There are three on a real logind,
-and each is drawn: logind forgets it in the middle (it is restarted without what it had stored), it fails when
-the last lock is gone (the job of its unit does), or it hangs after that and is forgotten then. Power-offs and
-reboots take turns, so that mode ``auto`` ends the pods through the API server and over the runtime.
-Between two shutdowns what ended is replaced, and so are pods that run.
+After a failed shutdown the machine stays up. Each is drawn from three on a real logind: logind restarts
+without state in the middle, the shutdown job fails after the last lock, or it hangs then and logind forgets
+it. Power-offs and reboots alternate, so mode ``auto`` uses both means. Between two shutdowns ended pods, and
+some running ones, are replaced.
 
-After each the lock is held again, the taint is gone, and all pods run. At the end the journal replays.
+After each the lock is held, the taint is gone, and all pods run. The journal replays at the end.
 
 python -m tests.node.week --shutdowns 200             # about half an hour
 python -m tests.node.week --shutdowns 8 --every 2 --seed 5
@@ -45,13 +43,13 @@ from tests.node.pods import OBEDIENT, PODS, STUBBORN, container, is_ready, pod
 from tests.node.shutdowns import FINAL
 
 OVER = 200
-#: After so many what is kept up to a bound has reached it: 128 URLs (a pod's never comes again; five or six a
-#: shutdown), and Trio's timeouts that were not needed, of which it clears away above a thousand.
+#: Bounded caches are full by then: 128 URLs (five or six new ones per shutdown), and Trio's unused timeouts,
+#: which it removes above a thousand.
 WARM_UP = 25
 #: Of a shorter run.
 WARM_UP_SHARE = 0.25
 MEMORY_MIB_MAX = 2.0
-#: A slope is no whole number; a count that grows by one in two hundred shutdowns is found.
+#: Finds a count that grows by one in two hundred shutdowns.
 COUNT_MAX = 0.5
 COUNTED = ("descriptors", "threads", "tasks", "groups", "files", "marks", "leases")
 #: The daemon's default.
@@ -60,13 +58,13 @@ JOURNAL_BYTES_MAX = 64 * 1024 * 1024
 WAVES = ((1000, 5), (2000, 5), (3000, 5))
 CLASSES = ("low", "middle", "high")
 PODS_AT_ONCE = 9
-#: Calls at once: one for each pod; the watch, the node's own calls, and whether the server is there.
+#: Concurrent calls: one per pod, the watch, the node's own, and the health probe.
 CONNECTIONS_MAX = PODS_AT_ONCE + 4
-#: Who is not back in time may be so at the next; after so many the rest says nothing.
+#: A late recovery may come with the next one; after so many breaks the rest proves nothing.
 BROKEN_MAX = 5
-#: None of these is on record of a daemon that has no bug on a machine that has no fault.
+#: Never recorded by a correct daemon on a healthy machine.
 WRONG = (decisions.ActorFailed, EffectPanicked, decisions.FallbackEngaged, StorageFailed)
-#: Until they are through, waves of these pods take 2 to 4 s.
+#: Waves of these pods take 2 to 4 s.
 EARLY_SECONDS_MAX = 4.0
 HUNG_SECONDS_MAX = 1.5
 RELEASED_SECONDS_MAX = 30
@@ -76,8 +74,8 @@ HOOK = {"preStop": {"exec": {"command": ["/bin/sh", "-c", "sleep 0.2"]}}}
 
 
 class Drawn(NamedTuple):
-    """``end``: ``early`` (forgotten after ``seconds``), ``failed`` (when the lock has gone), ``hung``
-    (forgotten ``seconds`` after that). ``replaced`` running pods go afterwards.
+    """``end``: ``early`` (forgotten after ``seconds``), ``failed`` (after the lock), ``hung`` (forgotten
+    ``seconds`` later). ``replaced``: running pods removed afterwards.
     """
 
     kind: str
@@ -95,7 +93,7 @@ def draws(seed: int) -> Iterator[Drawn]:
 
 
 class Week:
-    """On a node of one daemon, which has been told of the observer."""
+    """A node's daemon with its observer."""
 
     def __init__(self, node: Going, observer: Observer, seed: int, pods_at_once: int) -> None:
         self.node, self.bed, self.observer = node, node.bed, observer
@@ -105,7 +103,7 @@ class Week:
         self.made = itertools.count()
         self.done = 0
         self.ends: Counter[str] = Counter()
-        #: By name what the observer saw at its first look after a shutdown.
+        #: Counts by name at the first look after a shutdown.
         self.first_named: Counter[str] = Counter()
         #: What was not as it has to be.
         self.broken: list[str] = []
@@ -115,7 +113,7 @@ class Week:
         await self.node.arm(*WAVES)
 
     async def shut_down(self) -> None:
-        """Once, and back, or `broken` says what was not as before."""
+        """One shutdown and recovery; `broken` gets each difference."""
         drawn = next(self.drawn)
         logind = self.bed.logind
         await logind.start_unit("failed" if drawn.end == "failed" else "hang")
@@ -140,7 +138,7 @@ class Week:
         self.ends[f"{drawn.kind}, {drawn.end}"] += 1
 
     async def back(self) -> None:
-        """The lock is held, by one; the kubelet runs, and the node takes pods."""
+        """One lock is held, the kubelet runs, and the node accepts pods."""
         while not await self.is_back():
             await trio.sleep(POLL_SECONDS)
 
@@ -160,7 +158,7 @@ class Week:
         return {}
 
     def judge(self) -> None:
-        """The record: as many shutdowns as there were, each cancelled and closed; nothing has failed."""
+        """The record: each shutdown cancelled and closed, no failures."""
         events = [record.event for record in self.node.daemon.records()]
         counts = Counter(type(event).__name__ for event in events)
         for kind in (decisions.ShutdownBegan, decisions.ShutdownCancelled, decisions.EpisodeClosed):
@@ -189,7 +187,7 @@ class Week:
         return found
 
     async def replace(self, count: int) -> None:
-        """So many of those that run."""
+        """Delete this many running pods."""
         names = sorted(each["metadata"]["name"] for each in await self.pods() if is_ready(each))
         for name in self.luck.sample(names, min(count, len(names))):
             await self.delete(name, 1)
@@ -199,7 +197,7 @@ class Week:
             await self.bed.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace_seconds})
 
     async def pods_run(self) -> None:
-        """What has ended goes, what is missing is made, until all are Ready."""
+        """Replace ended and missing pods, until all are Ready."""
         while True:
             pods = await self.pods()
             for each in pods:
@@ -213,7 +211,7 @@ class Week:
             await trio.sleep(POLL_SECONDS)
 
     def pod(self) -> Object:
-        """The next one: priorities and what they do in turn, under a name that never comes again."""
+        """The next pod: rotating priorities and behaviour, a unique name."""
         number = next(self.made)
         how: dict[str, Any] = {"priorityClassName": CLASSES[number % len(CLASSES)]}
         script = (OBEDIENT, SLOW, OBEDIENT, STUBBORN)[number // len(CLASSES) % 4]
@@ -231,7 +229,7 @@ def _goes(each: Object) -> bool:
 async def week(
     bed: Bed, folder: Path, seed: int, more: str = "", pods_at_once: int = PODS_AT_ONCE
 ) -> AsyncIterator[Week]:
-    """Armed, with pods. Leaving ends the daemon; what it wrote replays."""
+    """An armed daemon with pods. At the end its journal replays."""
     await calm(bed)
     node = Going(bed, "auto", folder)
     made = Week(node, Observer(bed, node.daemon, more), seed, pods_at_once)
@@ -244,7 +242,7 @@ async def week(
 
 
 async def live(week: Week, shutdowns: int, every: int, minutes_max: float) -> list[Look]:
-    """So many shutdowns, with a look after each ``every``."""
+    """Run the shutdowns, with a look after each ``every``."""
     looks, until = [await week.observer.look(0)], trio.current_time() + minutes_max * 60
     while week.done < shutdowns and len(week.broken) < BROKEN_MAX and trio.current_time() < until:
         await week.shut_down()

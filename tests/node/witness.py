@@ -1,6 +1,6 @@
-"""Pods that note what happens to them, on the node's own clock: begin, hook, stop signal, end.
+"""Pods that record their start, hook, stop signal and end on the node's clock.
 
-What they wrote outlives them, so who ended them cannot have the last word on it.
+The notes outlive them, so they check the component that ends them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from tests.node.bed import Bed
 from tests.node.client import Object
 from tests.node.pods import container, pod
 
-#: ``/proc/uptime`` counts hundredths of a second of the clock that Python calls monotonic.
+#: ``/proc/uptime`` has hundredths of seconds of Python's monotonic clock.
 NOTE = "cut -d ' ' -f 1 /proc/uptime >> /notes/{name}.{what}"
 TICK_NS = 10_000_000
 NS = 1_000_000_000
 
 
 class Witness:
-    """``folder`` is on the node, outside of every pod."""
+    """``folder`` is on the node, outside every pod."""
 
     def __init__(self, bed: Bed) -> None:
-        # Each its own: a pod of the test before, deleted by force, may still note its stop signal, under a
-        # name that this test uses too.
+        # One per test: a force-deleted pod of an earlier test may still note its signal under the same name.
         self.folder = Path(mkdtemp(prefix="notes-", dir=bed.folder))
         self.folder.chmod(0o755)
 
@@ -39,17 +38,17 @@ class Witness:
         hook: bool = False,
         **fields: Any,
     ) -> Object:
-        """``slow``: only SIGKILL ends it. ``ends_after``: seconds from the signal to its end.
+        """``slow``: only SIGKILL ends it. ``ends_after``: seconds from signal to end.
 
-        ``waits``: it ends when the test says so (`lets_end`), however long a busy machine takes until then.
+        ``waits``: it ends on `lets_end`, on any machine.
         """
         until = (
             f"while [ ! -e /notes/{name}.may-end ]; do sleep 0.05; done" if waits else f"sleep {ends_after}"
         )
-        # A second signal is noted and changes nothing: to a shell it would begin its handler anew.
+        # Note a second signal without restarting the shell's handler.
         end = f"trap told TERM; told; {until}; {_note(name, 'ended')}; exit 0"
         told = f"told() {{ {_note(name, 'signal')}; }}; stop() {{ {'told' if slow else end}; }}"
-        # A shell that waits hears its signal at once, and takes no processor's time until then.
+        # A waiting shell gets its signal at once and uses no processor.
         idle = "while :; do sleep 3600 & wait $!; done"
         script = f"{told}; trap stop TERM; {_note(name, 'began')}; {idle}"
         if hook:
@@ -58,21 +57,21 @@ class Witness:
         return container(script, volumeMounts=[{"name": "notes", "mountPath": "/notes"}], **fields)
 
     def pod(self, name: str, **how: Any) -> Object:
-        """One container, as `container` makes it; what that does not know goes to the pod."""
+        """One `container`; unknown options go to the pod."""
         mine = {key: how.pop(key) for key in ("slow", "ends_after", "waits", "hook") if key in how}
         return self.holding(name, [self.container(name, **mine)], **how)
 
     def holding(self, name: str, containers: list[Object], node: str = "node-1", **spec: Any) -> Object:
-        """A pod of these containers, with the folder to write to."""
+        """A pod of these containers with the notes folder."""
         notes = {"name": "notes", "hostPath": {"path": str(self.folder)}}
         return pod(name, node, containers=containers, volumes=[notes], **spec)
 
     def lets_end(self, name: str) -> None:
-        """One that was made with ``waits``, and has got its signal."""
+        """End a signalled pod with ``waits``."""
         Path(self.folder, f"{name}.may-end").touch()
 
     def times(self, name: str, what: str) -> list[int]:
-        """Monotonic nanoseconds at which it happened, to a hundredth of a second."""
+        """Monotonic nanoseconds, to a hundredth of a second."""
         file = Path(self.folder, f"{name}.{what}")
         return [round(float(line) * NS) for line in file.read_text().split()] if file.exists() else []
 
@@ -82,7 +81,7 @@ class Witness:
 
 
 def signalled(witness: Witness, names: Iterable[str], before_ns: int) -> dict[str, int]:
-    """Those that got the stop signal by then, and when first."""
+    """Pods signalled by then, with the first time."""
     found = {name: witness.times(name, "signal") for name in names}
     return {name: times[0] for name, times in found.items() if times and times[0] <= before_ns + TICK_NS}
 

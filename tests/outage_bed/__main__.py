@@ -1,6 +1,6 @@
-"""Outages on two nodes with real storage, whose power is cut: by hand, or under the controller.
+"""Outages on two nodes with real storage and cut power: by hand, or by the controller.
 
-The exit code is 0 where every run holds, 1 where one is broken or was not made, 2 where no bed can be had.
+Exit codes: 0 every run holds, 1 one is broken or missing, 2 no bed available.
 
 python -m tests.outage_bed --list
 python -m tests.outage_bed plain finalizer           # each by all who can act in it; about two minutes a run
@@ -26,10 +26,9 @@ from tests.outage_bed.scenarios import BOTH, SCENARIOS
 from tests.outage_bed.stage import ROUND_SECONDS, NotMade
 
 RESULTS = "outages.jsonl"
-#: A bed that does not come up, as when its first pod is bound to no node, tells nothing of who acts.
+#: A bed that fails to start proves nothing about the actor.
 TRIES = 2
-#: By how much of the round the cut of each pair is later than that of the pair before, so that any
-#: number of pairs is spread evenly over it.
+#: Each pair cuts later by this part of the round, so that any number of pairs spreads evenly.
 STEP = 0.382
 
 
@@ -54,7 +53,7 @@ def run_all(asked: argparse.Namespace, results: Results, programs: Programs) -> 
 
 
 def run_pairs(asked: argparse.Namespace, results: Results, programs: Programs) -> int:
-    """The same of pairs; one of which the first was not made goes without its second."""
+    """The same for pairs; if the first run fails, skip the second."""
     began = time.monotonic()
     failed = 0
     for name in asked.names or ["plain"]:

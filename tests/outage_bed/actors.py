@@ -1,4 +1,4 @@
-"""Who brings a lost node's work back: nobody, a person by hand, or the controller."""
+"""The actors that recover a lost node's work: none, a person, or the controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
 ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/ebbtide-outage"
-#: Of the manifests, what is no right: here it is a program of the bed.
+#: Left out of the applied manifests: here the controller is a program of the bed.
 WORKLOAD = ("Deployment", "PodDisruptionBudget")
 KIND = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "namespace": NAMESPACE}
 
@@ -38,23 +38,23 @@ class Actor(Protocol):
         """Returns when the node is out of service."""
 
     async def explains(self, stage: Stage, name: str) -> None:
-        """What has that name is waited for, by its own account. Raises AssertionError."""
+        """Wait for the account that names the cause. Raises AssertionError."""
 
     async def tells(self, stage: Stage, kind: type[Event]) -> None:
         """That is on record. Raises AssertionError."""
 
     async def clear(self, stage: Stage) -> None:
-        """The node is back, and Ready: returns when it is in service."""
+        """The node is back and Ready: wait until it is in service."""
 
     async def closes(self, stage: Stage, outcome: str) -> None:
-        """The outage ends, by its own account, like that. Raises AssertionError."""
+        """Wait for this end of the outage in its record. Raises AssertionError."""
 
     async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
-        """What was measured of it, and what did not hold of what is on record, a line each."""
+        """The measurements, and violations in the record, one line each."""
 
 
 class Hand:
-    """A person who knows the moment at which the node is NotReady, and loses no time."""
+    """A person who reacts to NotReady at once."""
 
     name = "hand"
 
@@ -66,7 +66,7 @@ class Hand:
         await stage.taint()
 
     async def explains(self, stage: Stage, name: str) -> None:
-        """A person writes nothing down."""
+        """A person keeps no record."""
 
     async def tells(self, stage: Stage, kind: type[Event]) -> None:
         """Nor this."""
@@ -83,10 +83,10 @@ class Hand:
 
 
 class Controller:
-    """`ebbtide outage run` as a program of the nodes' network, with its manifests' rights and one pool."""
+    """`ebbtide outage run` as a program in the nodes' network, with its manifests' rights and one pool."""
 
     name = "controller"
-    #: The gate widens the product's bounds; the other runs keep them.
+    #: The gate widens the product's bounds; other runs do not.
     bounds_factor = 1
 
     def __init__(self, folder: Path) -> None:
@@ -169,7 +169,7 @@ class Controller:
         await self.until(lambda: events(self.records, kind), f"no {kind.__name__}")
 
     async def until(self, holds: Any, otherwise: str) -> None:
-        """Wait until what is on record ``holds``. Raises AssertionError with what it says last."""
+        """Wait until the record ``holds``. Raises AssertionError with its last state."""
 
         async def read_and_holds() -> Any:
             await self.read()
@@ -221,7 +221,7 @@ class Controller:
 
 
 def told(records: list[Record]) -> dict[str, Any]:
-    """``decided_ms``: from NotReady and a proof at hand until the taint was set, by the record."""
+    """``decided_ms``: from NotReady with a proof until the taint, by the record."""
     row: dict[str, Any] = {"outcomes": [each.outcome for each in events(records, outage_events.OutageClosed)]}
     row["records"] = len(records)
     not_ready_ns = proved_ns = 0

@@ -1,7 +1,6 @@
-"""A management controller for each machine, wired to its power both ways.
+"""A management controller per machine, wired to its power in both directions.
 
-They are emulated outside of the nodes' network and reached through a relay, so that a controller that
-cannot be reached is one that runs.
+Emulated outside the nodes' network and reached through a relay, so an unreachable controller still runs.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tests.outage_bed.relay import relayed
 
 
 class Bmcs:
-    """Whoever asks reaches them as long as ``reachable``."""
+    """Clients reach them while ``reachable``."""
 
     def __init__(self, emulator: RedfishEmulator, machines: dict[str, Machine]) -> None:
         self.emulator, self.reachable = emulator, True
-        #: Of which a controller does not follow the machine any more, but says what it was told to.
+        #: Controllers that report the ordered state instead of the machine's.
         self._lying: set[str] = set()
         for machine in machines.values():
             machine.on_power = partial(self._follow, machine.uuid)
@@ -52,14 +51,14 @@ async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
     by_uuid = {machine.uuid: machine for machine in machines.values()}
 
     def ordered(uuid: str, power: Power) -> None:
-        """Somebody has told a controller to; it shows it when it is done."""
+        """A client ordered a change; the controller reports it when done."""
         machine = by_uuid[uuid]
         trio.from_thread.run(machine.off if power == "Off" else machine.on, trio_token=token)
 
     names = {uuid: machine.member.name for uuid, machine in by_uuid.items()}
     with (
         tempfile.TemporaryDirectory(prefix="ebbtide-bmc.") as folder,
-        # Here and in no thread: it ends with the one that has started it.
+        # Not in a thread: it ends with its starter.
         redfish_emulator(Path(folder), names, on_change=ordered) as emulator,
     ):
         made = Bmcs(emulator, machines)

@@ -1,4 +1,4 @@
-"""The controller's journals as they lie in the API server, read by nothing of the controller's own."""
+"""The controller's journals in the API server, read with independent code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Journal:
-    """Of one Node, written out into ``folder``, a file for each segment."""
+    """One Node's journal, copied to ``folder``, a file per segment."""
 
     def __init__(self, bed: Bed, node_uid: str, folder: Path) -> None:
         self.bed, self.node_uid, self.folder = bed, node_uid, folder
@@ -48,7 +48,7 @@ class Journal:
         return list(History([DirectorySource(self.folder)]).records())
 
     async def replays(self) -> str:
-        """Empty where what was written follows from its facts, to the byte."""
+        """Empty if the records follow from their facts, to the byte."""
         argv = [*COMMAND, "replay", "verify", f"--journal={self.folder}", "-o", "json"]
         done = await trio.to_thread.run_sync(
             lambda: subprocess.run(argv, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)

@@ -1,4 +1,4 @@
-"""What listens on this machine's loopback, reached from the nodes' network on the same port."""
+"""A port of the machine's loopback, reached from the nodes' network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.node.bed import Bed
 
 @contextlib.asynccontextmanager
 async def relayed(bed: Bed, port: int, reachable: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
-    """For the time of the block. While not ``reachable``, connections are closed at once."""
+    """While not ``reachable``, connections close at once."""
 
     async def relay(outer: trio.SocketStream) -> None:
         with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):

@@ -1,8 +1,7 @@
-"""What the runs came to: a JSON line a run, and what of it stands in docs/performance-outage.md.
+"""The runs' results: a JSON line each, and the tables of docs/performance-outage.md.
 
-The last run of each scenario and actor holds. Runs that were made in pairs have the number of their pair, and
-count in the comparison alone. What the page is made of is kept in `KEPT`: who has run a few courses changes
-those of the page, and leaves the others.
+The last run of each scenario and actor counts. Paired runs carry their pair's number and count only in the
+comparison. `KEPT` stores the page's rows, so that a few new runs leave the others.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ Row = dict[str, Any]
 
 
 class Results:
-    """The rows of ``file``, in the order in which they were made."""
+    """The rows of ``file`` in order."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -119,7 +118,7 @@ class Results:
         return self.file.with_suffix("") / f"{name}-{actor}"
 
     def keep(self, rows: Iterable[Row]) -> None:
-        """These too, each in the place of the one of its course, actor and pair."""
+        """Replace the rows of the same scenario, actor and pair."""
         found = {(row["scenario"], row["actor"], row.get("pair")): row for row in (*self.all, *rows)}
         self.all = [{name: row[name] for name in KEPT_FIELDS if name in row} for row in found.values()]
         self.file.write_text("".join(json.dumps(row) + "\n" for row in self.all))
@@ -175,7 +174,7 @@ def storm(figures: Row) -> str:
 
 
 def page(results: Results, former: str = "", figures: Row | None = None) -> str:
-    """``former``: the page as it was, whose pairs stay where there are no others. ``figures``: of a storm."""
+    """``former``: the old page, which keeps its pairs if there are no new ones. ``figures``: of a storm."""
     version = next((each["kubernetes"] for each in reversed(results.all)), "")
     if any(results.pairs(name) for name in SCENARIOS):
         pairs = PAIRS + comparison(results) + "\n"

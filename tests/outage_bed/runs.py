@@ -1,4 +1,4 @@
-"""One run of a scenario, what was measured, and what did not hold."""
+"""One run of a scenario: measurements and violations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MESSAGE_CHARACTERS = 1000
 
 
 def run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None = None) -> Row:
-    """Its row; in ``kept``: what was seen, a line a change, what the controller said, and its journal.
-    ``moment_seconds``: of the collector's round, for the cut. Raises NotMade.
+    """Returns its row; ``kept`` gets the observed changes, the controller's output and its journal.
+    ``moment_seconds``: the cut's phase in the collector's round. Raises NotMade.
     """
     failures: list[BaseException] = []
     try:
@@ -60,7 +60,7 @@ async def _run(name: str, who: str, programs: Programs, kept: Path, moment_secon
 
 
 def judge(made: Stage, scenario: Scenario) -> list[str]:
-    """What must never be, whoever acts."""
+    """The invariants of any actor."""
     found = []
     if not scenario.damage:
         if count := made.foreign_writes():
@@ -70,7 +70,7 @@ def judge(made: Stage, scenario: Scenario) -> list[str]:
 
 
 def measured(made: Stage) -> Row:
-    """``collector``: how long the pods were Terminating, which is the phase of the collector's round."""
+    """``collector``: the time of pods in Terminating, which is the phase of the collector's round."""
     seconds = made.seconds
     row: Row = {"seconds": dict(sorted(seconds.items(), key=lambda each: each[1]))}
     if {"Terminating", "pods gone"} <= seconds.keys():

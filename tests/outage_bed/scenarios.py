@@ -1,6 +1,6 @@
-"""The courses of an outage. Each is one function of the stage and of who acts.
+"""The courses of an outage, each a function of stage and actor.
 
-What is asserted of all of them is in `tests.outage_bed.runs`.
+`tests.outage_bed.runs` has the common assertions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, 
 
 HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
 BOTH = (HAND, CONTROLLER)
-#: The controller-manager's own default is 50 s, which only the first row waits for.
+#: The controller-manager's default is 50 s; only the first row waits for it.
 SOON = {"node-monitor-grace-period": "15s", "node-monitor-period": "1s"}
 NO_FORCE = {"disable-force-detach-on-timeout": "true"}
 TOLERATES = [{"key": KEY, "operator": "Exists"}]
@@ -33,15 +33,15 @@ NOTHING_SECONDS = 30
 #: So many lines of each that writes.
 WRITES_SECONDS = 5
 AWAY_SECONDS = 120
-#: The timer of the attach-detach controller, and half a minute.
+#: The attach-detach controller's timer and half a minute.
 FORCED_SECONDS = 390
-#: What every pod tolerates that says nothing of it, and a minute.
+#: A pod's default toleration and a minute.
 EVICTED_SECONDS = 360
 
 
 class Scenario(NamedTuple):
-    """``controllers``: the controller-manager's flags. ``damage``: two nodes may write, or CSI's order may be
-    broken, by what the scenario itself does. ``seconds``: about how long a run takes.
+    """``controllers``: the controller-manager's flags. ``damage``: the scenario itself may cause double
+    writes or break CSI's order. ``seconds``: a run's approximate time.
     """
 
     run: Callable[[Stage, Any], Awaitable[None]]
@@ -52,13 +52,13 @@ class Scenario(NamedTuple):
 
 
 async def begin(stage: Stage, actor: Actor, **spec: object) -> None:
-    """A StatefulSet with one pod, on the node that will be lost."""
+    """A StatefulSet with one pod on the node to lose."""
     await stage.run((STATEFUL_SETS, stateful_set(**spec)))
     await actor.begin(stage)
 
 
 async def nothing_happens(stage: Stage, path: str, seconds: float = NOTHING_SECONDS) -> None:
-    """What is at that path stays for so long. Raises AssertionError."""
+    """The object at that path does not change for so long. Raises AssertionError."""
     with trio.move_on_after(seconds):
         while True:
             try:
@@ -76,7 +76,7 @@ async def returns(stage: Stage, actor: Actor) -> None:
 
 
 async def plain(stage: Stage, actor: Actor) -> None:
-    """The power is cut; the work is elsewhere; the node comes back."""
+    """The power is cut; the work moves; the node returns."""
     await begin(stage, actor)
     await stage.cut()
     await actor.cure(stage)
@@ -86,7 +86,7 @@ async def plain(stage: Stage, actor: Actor) -> None:
 
 
 async def untouched(stage: Stage, actor: Actor) -> None:
-    """Nobody does anything: the pod is evicted (here after 30 s instead of 300), and stays Terminating."""
+    """No actor: the pod is evicted (here after 30 s instead of 300) and stays Terminating."""
     patience = [
         {
             "key": f"node.kubernetes.io/{key}",
@@ -108,8 +108,8 @@ async def untouched(stage: Stage, actor: Actor) -> None:
 
 
 async def forced(stage: Stage, actor: Actor) -> None:
-    """The pod is deleted by force, without a taint: its volume waits for the timer of six minutes. The
-    controller has no proof, and tells of the detach.
+    """A forced delete without a taint: the volume waits for the six-minute timer. The controller has no
+    proof, and reports the detach.
     """
     await force_delete(stage, actor)
     await stage.recovered("web", FORCED_SECONDS)
@@ -117,7 +117,7 @@ async def forced(stage: Stage, actor: Actor) -> None:
 
 
 async def forced_disabled(stage: Stage, actor: Actor) -> None:
-    """The same where that timer is disabled: the volume stays attached until a proof comes, and the taint."""
+    """The same with the timer disabled: the volume stays attached until a proof and the taint."""
     await force_delete(stage, actor)
     (name,) = stage.attachments
     await nothing_happens(stage, f"{ATTACHMENTS}/{name}", FORCED_SECONDS)
@@ -138,7 +138,7 @@ async def force_delete(stage: Stage, actor: Actor) -> None:
 
 
 async def back_in_the_middle(stage: Stage, actor: Actor) -> None:
-    """The node is back, by another boot, before its work is elsewhere."""
+    """The node returns with a new boot before its work moved."""
     await begin(stage, actor)
     await stage.cut()
     await actor.cure(stage)
@@ -155,7 +155,7 @@ async def back_in_the_middle(stage: Stage, actor: Actor) -> None:
 
 
 async def tolerates(stage: Stage, actor: Actor) -> None:
-    """A pod that tolerates the taint is spared until somebody deletes it."""
+    """A pod that tolerates the taint stays until a delete."""
     await begin(stage, actor, tolerations=TOLERATES)
     await stage.cut()
     await actor.cure(stage)
@@ -166,7 +166,7 @@ async def tolerates(stage: Stage, actor: Actor) -> None:
 
 
 async def finalizer(stage: Stage, actor: Actor) -> None:
-    """A finalizer of the pod's own holds its object, and so its name; its volume is detached all the same."""
+    """A finalizer holds the pod's object and name; its volume is detached anyway."""
     await begin(stage, actor)
     await stage.bed.api.patch(WEB, {"metadata": {"finalizers": ["example.test/keep"]}})
     await stage.cut()
@@ -180,7 +180,7 @@ async def finalizer(stage: Stage, actor: Actor) -> None:
 
 
 async def driver_refuses(stage: Stage, actor: Actor) -> None:
-    """The driver refuses to unpublish the volume, for a while."""
+    """The driver refuses to unpublish the volume for a while."""
     await begin(stage, actor)
     stage.storage.fault("ControllerUnpublishVolume", "fail")
     await stage.cut()
@@ -197,7 +197,7 @@ async def driver_refuses(stage: Stage, actor: Actor) -> None:
 
 
 async def no_attacher(stage: Stage, actor: Actor) -> None:
-    """The driver's attacher is away when the node is lost."""
+    """The attacher is absent when the node is lost."""
     await begin(stage, actor)
     await stage.bed.stop("csi-attacher")
     await stage.cut()
@@ -214,7 +214,7 @@ async def no_attacher(stage: Stage, actor: Actor) -> None:
 
 
 async def shared_volume(stage: Stage, actor: Actor) -> None:
-    """ReadWriteMany: three pods of a Deployment write at once, and all of them are lost."""
+    """ReadWriteMany: three pods of a Deployment write together, and all are lost."""
     await stage.bed.api.post(CLAIMS, claim("ReadWriteMany", "many"))
     await stage.run((DEPLOYMENTS, deployment("many", "many", 3, shared=True)))
     await actor.begin(stage)
@@ -226,7 +226,7 @@ async def shared_volume(stage: Stage, actor: Actor) -> None:
 
 
 async def kinds(stage: Stage, actor: Actor) -> None:
-    """A StatefulSet, a Deployment and a bare pod: the last one is made again by nobody."""
+    """A StatefulSet, a Deployment and a bare pod; no controller recreates the last one."""
     for name in ("shop", "bare"):
         await stage.bed.api.post(CLAIMS, claim(name=name))
     await stage.run(
@@ -250,8 +250,8 @@ async def kinds(stage: Stage, actor: Actor) -> None:
 
 
 async def false_proof(stage: Stage, actor: Controller) -> None:
-    """Its controller says Off of a machine that runs; the kubelet is dead, so nothing contradicts it. At the
-    end the kubelet is back, by the same boot.
+    """A management controller reports Off for a running machine with a dead kubelet, so nothing
+    contradicts it. Finally the kubelet returns in the same boot.
     """
     await begin(stage, actor)
     stage.bmcs.lie(stage.machine, "Off")
@@ -268,7 +268,7 @@ async def two_write(stage: Stage) -> None:
 
 
 async def same_boot(stage: Stage, actor: Controller) -> None:
-    # Statements on the Node count from its second status on: its default is one in 5 minutes.
+    # Statements count from the Node's second status on; the default interval is 5 minutes.
     stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": "30s"}
     await stage.machine.start_kubelet()
     await stage.is_back()
@@ -281,15 +281,15 @@ async def same_boot(stage: Stage, actor: Controller) -> None:
     await actor.closes(stage, "proof-wrong")
     assert not is_quarantined(await stage.bed.api.get(f"{NODES}/{LOST}"))
     assert not node["status"].get("volumesInUse"), "the taint was taken away while the kubelet used volumes"
-    # A kubelet that comes back after the detach stages its volume anew; refused, it knows of no mount there
-    # any more, and never lets go of the one that it has.
+    # A returning kubelet stages its volume again after the detach. If refused, it forgets the existing mount
+    # and never releases it.
     refused = (each for each in trail if each.call == "NodeStageVolume" and each.result == "refused")
     forgotten = {each.volume for each in refused if each.node == LOST}
     assert set(left) <= forgotten, f"the taint was taken away while the node still had {left}"
 
 
 async def partition(stage: Stage, actor: Controller) -> None:
-    """The node lives, and nobody but its machine's controller says so."""
+    """The node runs, but only its management controller shows it."""
     await begin(stage, actor)
     await stage.cut(stage.machine.leave_network)
     await stage.not_ready()
@@ -301,7 +301,7 @@ async def partition(stage: Stage, actor: Controller) -> None:
 
 
 async def switched_off(stage: Stage, actor: Controller) -> None:
-    """The same, where switching off is allowed: the machine is, and the work goes on elsewhere."""
+    """The same with power-off allowed: the machine is switched off and the work moves."""
     await actor.prepare(stage)
     actor.configure(stage, redfish=stage.bmcs.settings(), powerOff={"after": "20s"})
     await stage.run((STATEFUL_SETS, stateful_set()))
@@ -331,7 +331,7 @@ def is_quarantined(node: Object) -> bool:
 
 
 async def graceful_first(stage: Stage, actor: Controller) -> None:
-    """The node's own daemon ends everything and says so on the Node; nobody is asked for its power."""
+    """The node's daemon ends everything and certifies it; no power source is asked."""
     await actor.prepare(stage)
     actor.configure(stage, believe=["certificate"])
     await stage.run((STATEFUL_SETS, stateful_set()))
@@ -378,7 +378,7 @@ async def cut_in_wave_2(stage: Stage, actor: Controller) -> None:
 
 
 async def boots(stage: Stage, actor: Controller, daemon: Daemon) -> None:
-    """The daemon comes with its machine, and takes its own taint and the cordon away."""
+    """The daemon starts with its machine and removes its taint and cordon."""
     await stage.bed.logind.reset()
     await stage.machine.on()
     await daemon.start()
@@ -386,7 +386,7 @@ async def boots(stage: Stage, actor: Controller, daemon: Daemon) -> None:
 
 
 async def going_down(stage: Stage, actor: Controller) -> Daemon:
-    """The daemon of the node that will be lost, on its machine."""
+    """The daemon on the machine of the node to lose."""
     member = stage.machine.member
     daemon = Daemon(stage.bed, actor.folder / "daemon", "api", member, server=member.api)
     waves = [{"priority": each, "shutdownGracePeriodSeconds": 8} for each in PRIORITIES.values()]
@@ -399,7 +399,7 @@ async def going_down(stage: Stage, actor: Controller) -> Daemon:
 
 
 async def api_away(stage: Stage, actor: Actor) -> None:
-    """The API server is away for two minutes, from just after the cut on."""
+    """The API server is absent for two minutes from just after the cut."""
     await begin(stage, actor)
     await stage.cut()
     await trio.sleep(WRITES_SECONDS)
@@ -414,7 +414,7 @@ async def api_away(stage: Stage, actor: Actor) -> None:
 
 
 async def leader_killed(stage: Stage, actor: Controller) -> None:
-    """Two replicas; the one that leads is killed when the node is suspected."""
+    """Two replicas; the leader is killed at the suspicion."""
     await begin(stage, actor)
     await actor.start(stage, "b")
     await stage.cut()

@@ -1,6 +1,6 @@
-"""One outage on the bed: two machines, storage, what runs there, and a witness of what becomes of it.
+"""One outage on the bed: two machines, storage, workload, and an independent observer.
 
-The witness asks the API server and reads the array's files; it knows nothing of who acts.
+The observer polls the API server and reads the array's files.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ KEY = "node.kubernetes.io/out-of-service"
 LOOK_SECONDS = 0.1
 #: The collector's, from when the controller-manager began.
 ROUND_SECONDS = 20.0
-#: A kubelet mounts a volume that its own status names, and says its status every 10 s: whether that has just
-#: been when the volume comes is luck, which differs between the two of a pair.
+#: A kubelet mounts a volume that its own status names, sent every 10 s. A short interval removes this chance
+#: from the pairs.
 PAIRS_KUBELET = {"nodeStatusUpdateFrequency": "1s"}
-#: The last ones say why a pod does not begin.
+#: The last events explain why a pod does not start.
 EVENTS_MAX = 5
 METRICS = (
     "pod_gc_collector_force_delete_pods_total",
@@ -43,26 +43,26 @@ METRICS = (
 
 
 class NotMade(Exception):
-    """What the bed could not do says nothing about who acts."""
+    """The bed failed, which proves nothing about the actor."""
 
 
 class Stage:
-    """``seconds``: what was seen how long after the cut, first or last of its kind as its name says."""
+    """``seconds``: the times of observations after the cut, first or last by name."""
 
     def __init__(self, bed: Bed, machines: dict[str, Machine], bmcs: Bmcs, storage: Storage) -> None:
         self.bed, self.machines, self.bmcs, self.storage = bed, machines, bmcs, storage
         self.machine = machines[LOST]
         self.seconds: dict[str, float] = {}
-        #: What was seen, a line a change, with seconds after the cut.
+        #: Observed changes, a line each, with seconds after the cut.
         self.told: list[str] = []
         self.zero = time.monotonic()
         #: Of the collector's round, for the cut.
         self.moment_seconds: float | None = None
         self._controllers_began = time.monotonic()
-        #: UIDs of the pods and names of the attachments that were there at the cut.
+        #: UIDs of pods and names of attachments at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
-        #: Those of them that were still there when the node was out of service.
+        #: Those that still existed when the node was out of service.
         self.hung: frozenset[str] = frozenset()
         self._first_call = self._told_calls = 0
         self._seen: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Stage:
     # --- what is done ---
 
     async def run(self, *made: tuple[str, Object]) -> None:
-        """Objects by the path of their kind; returns when all their pods are Ready on the node to be lost.
+        """Create objects by path; returns when all pods are Ready on the node to lose.
 
         Raises NotMade.
         """
@@ -91,7 +91,7 @@ class Stage:
             said = [f"{each['reason']}: {each['message']}" for each in events[-EVENTS_MAX:]]
             raise NotMade(f"the pods do not begin: {'; '.join(said)}") from error
         await self.cordon(OTHER, False)
-        # A kubelet reports the volumes that it uses with its status; before, they are detached at once.
+        # A kubelet reports its volumes with its status; before that they would be detached at once.
         names = len({line.volume for line in self.storage.trail() if line.call == "ControllerPublishVolume"})
         await self.bed.api.until(
             f"{NODES}/{LOST}", lambda node: len(node["status"].get("volumesInUse") or []) >= names
@@ -101,7 +101,7 @@ class Stage:
         await self.bed.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": cordoned}})
 
     async def cut(self, how: Callable[[], Any] | None = None) -> None:
-        """The power of the node, or what ``how`` does instead: from now on time counts."""
+        """Cut the node's power, or run ``how`` instead: time starts."""
         if self.moment_seconds is not None:
             now = time.monotonic() - self._controllers_began
             await trio.sleep((self.moment_seconds - now) % ROUND_SECONDS)
@@ -132,7 +132,7 @@ class Stage:
         self.mark("back")
 
     async def recovered(self, app: str, seconds: float = WATCHDOG_SECONDS, count: int = 1) -> None:
-        """So many of its pods that were not there at the cut are Ready elsewhere."""
+        """So many new pods are Ready elsewhere."""
         await self.running(app, (OTHER,), seconds, count)
         self.mark("ready elsewhere", last=True)
 
@@ -159,7 +159,7 @@ class Stage:
         await self.bed.api.until(PODS, there, seconds)
 
     async def taint(self, effect: str = "NoExecute", node: str = LOST) -> None:
-        """As a person does it; empty: away. Controllers write their own taints at the same moment."""
+        """Set the taint like a person; empty removes it. Controllers write their own taints meanwhile."""
         while True:
             made = await self.bed.api.get(f"{NODES}/{node}")
             kept = [each for each in made["spec"].get("taints") or [] if each["key"] != KEY]
@@ -273,14 +273,14 @@ class Stage:
 
 
 async def _renewal(bed: Bed) -> None:
-    """Until the node that will be lost renews its lease."""
+    """Wait for a lease renewal of the node to lose."""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{LOST}"
     before = (await bed.api.until(lease, bool))["spec"]["renewTime"]
     await bed.api.until(lease, lambda found: found["spec"]["renewTime"] != before)
 
 
 def _is_ours(taint: Object) -> bool:
-    """The out-of-service taint, whoever set it."""
+    """The out-of-service taint from any author."""
     return bool(taint["key"] == KEY)
 
 
@@ -292,10 +292,10 @@ def _replicas(made: Object) -> int:
 async def stage(
     programs: Programs, controllers: dict[str, str], moment_seconds: float | None = None
 ) -> AsyncIterator[Stage]:
-    """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags.
+    """Two Ready nodes with storage; ``controllers``: the controller-manager's flags.
 
-    ``moment_seconds``: of the collector's round at which the cut comes, and then that of the node's lease
-    follows from it, and the other node's kubelet does not wait for its round; None: any.
+    ``moment_seconds``: the cut's phase in the collector's round. It then also fixes the phase of the node's
+    lease, and the other kubelet skips its round; None: any.
     """
     async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines), bmcs(bed, machines) as power:
         if moment_seconds is not None:

@@ -1,4 +1,4 @@
-"""One outage on two real nodes: the power is cut, proved, the work is elsewhere, the node is back."""
+"""One outage on two real nodes: power cut, proof, recovery elsewhere, return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.node, pytest.mark.backend, pytest.mark.gate]
 
 
 def test_the_controller_recovers_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal replays, and no volume is written by two nodes."""
+    """The journal replays, and no two nodes write one volume."""
     monkeypatch.setattr(Controller, "bounds_factor", 10)
     with or_skip():
         row = run("plain", CONTROLLER, csi(), tmp_path)

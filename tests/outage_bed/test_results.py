@@ -1,4 +1,4 @@
-"""What the bed makes of what it saw; the bed itself is run by `python -m tests.outage_bed`."""
+"""The bed's evaluation; `python -m tests.outage_bed` runs the bed."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ pytestmark = pytest.mark.proof
     ],
 )
 def test_foreign_writes(lines: list[str], count: int) -> None:
-    """A node writes after another one has begun to, and has not begun anew."""
+    """A node writes after another one has started, without starting anew."""
     assert foreign_writes({"volume/log": lines}) == count

@@ -1,7 +1,6 @@
-"""What runs on the nodes of an outage: pods that write each second into their volume which node they are on.
+"""Workloads that write their node's name into their volume each second.
 
-Who wrote a line is the witness of the one thing that must never be: a node that still writes after another
-one has begun to.
+The lines detect the forbidden case: a node still writes after another one started.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tests.node.image import IMAGE
 APPS = "/apis/apps/v1/namespaces/default"
 STATEFUL_SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-#: A line says what it is, the node, and seconds since 1970.
+#: A line has the event, the node, and the Unix time.
 WRITER = (
     "trap 'exit 0' TERM; note() { echo $1 $NODE $(date +%s) >> /data/$FILE; }; note begin; "
     "while :; do note beat; sleep 1 & wait $!; done"
@@ -26,8 +25,8 @@ EVERYTHING = [{"operator": "Exists"}]
 
 
 def template(app: str, file: str, volumes: list[Object], *, deaf: bool = False, **spec: Any) -> Object:
-    """``file``: in the volume; one for all that may follow each other, else the pod's own name.
-    ``deaf``: only SIGKILL ends it.
+    """``file``: in the volume; shared by successors, else the pod's own name. ``deaf``: only SIGKILL ends
+    it.
     """
     environ = [
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -47,7 +46,7 @@ def template(app: str, file: str, volumes: list[Object], *, deaf: bool = False, 
 
 
 def stateful_set(name: str = "web", **spec: Any) -> Object:
-    """One pod with a claim of its own; ``spec`` goes over the pod's."""
+    """One pod with its own claim; ``spec`` overrides the pod's."""
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -62,7 +61,7 @@ def stateful_set(name: str = "web", **spec: Any) -> Object:
 
 
 def deployment(name: str, used: str, replicas: int = 1, *, shared: bool = False, **spec: Any) -> Object:
-    """On the claim ``used``. ``shared``: all write at once, each into a file of its own."""
+    """On the claim ``used``. ``shared``: parallel writers, a file each."""
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": used}}]
     return {
         "apiVersion": "apps/v1",
@@ -82,7 +81,7 @@ def bare_pod(name: str, used: str, **spec: Any) -> Object:
 
 
 def foreign_writes(written: Mapping[str, Iterable[str]]) -> int:
-    """Lines by a node after another one had begun to write the same file."""
+    """Lines by a node after another one had started to write the same file."""
     found = 0
     for lines in written.values():
         writer = ""

@@ -1,7 +1,7 @@
-"""A golden journal and the one that its story makes today: the same records, but for the checkpoints' form.
+"""Compare a golden journal with today's journal of the same story: equal records, except the checkpoints.
 
-A checkpoint holds every actor's state. A version that brings an actor, or fields, writes more of it, and says
-the same of what there was.
+A checkpoint holds every actor's state. A version with a new actor or field writes more, but agrees on the
+rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.journals import Memory
 
 
 def made_again(files: Mapping[str, bytes], golden: Path) -> None:
-    """``files`` are segments by name. Fails where a record is another one."""
+    """``files``: segments by name. Fails on a different record."""
     made = list(History([Memory(files)]).raw())
     kept = list(History([DirectorySource(golden)]).raw())
     assert sorted(files) == sorted(file.name for file in golden.iterdir())

@@ -1,8 +1,7 @@
-"""A small journal of a thousand events to damage, and a reading of it that costs only what was damaged.
+"""A small journal of a thousand events to damage, and a reading that costs only the damaged file.
 
-A million readings of a thousand records would take an hour. Of all files but the damaged one the reader has
-seen every byte before; so what it made of a whole file is remembered, by the file's bytes. What becomes of
-the damaged one, in which order all are read, and what is concluded, is the reader's own.
+A million full readings would take an hour. The reader's result for an intact file is cached by the file's
+bytes; the damaged file, the order and the verdict are the reader's own.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SEGMENTS = 20
 
 
 class Read(NamedTuple):
-    """What a reader makes of a journal: which records it hands out, the last one's hash, and the verdict."""
+    """A reader's result: the records, the last hash, and the verdict."""
 
     first: int
     last: int
@@ -40,14 +39,14 @@ class Read(NamedTuple):
 
 
 def _pods() -> tuple[Pod, ...]:
-    """With the shortest names there are: each bit of the journal is flipped once."""
+    """With the shortest names: a test flips each bit of the journal."""
     return tuple(
         Pod(uid=name, namespace="n", name=name, containers=(Container(name="c"),)) for name in "abcdefgh"
     )
 
 
 def _records() -> list[Record]:
-    """A start, as a daemon makes it, and one whole shutdown after the other: decisions are most of it."""
+    """A daemon's start, then whole shutdowns, mostly decisions."""
     theatre = Theatre(0)
     theatre.pods = _pods()
     first, theatre.system.next_seq = take_checkpoint(theatre.system), 2
@@ -59,7 +58,7 @@ def _records() -> list[Record]:
 
 
 def files() -> dict[str, bytes]:
-    """The journal: sealed segments, but for the last; each frame knows all before it durable."""
+    """Sealed segments and an open last one; each frame marks all before it durable."""
     journal, begin_at = Journal(Identity("n", "m", "b", "0", SHUTDOWN_LOGIC)), 1
     for record in _records():
         if record.seq >= begin_at and not record.cause and len(journal.files) < SEGMENTS:
@@ -71,7 +70,7 @@ def files() -> dict[str, bytes]:
 
 
 def read(data: Mapping[str, bytes]) -> Read:
-    """All of it, by the reader of every command."""
+    """Read everything with the commands' reader."""
     found, first, last, head = History([Memory(data)]), 1, 0, b""
     for batch in found.batches():
         first = first if last else batch.records[0].seq
@@ -85,12 +84,12 @@ def intact() -> list[RawRecord]:
 
 
 def ends(records: list[RawRecord]) -> dict[int, bytes]:
-    """How many records there may be, on a step's end, and the hash of the last of them."""
+    """Valid record counts at step ends, with the last hash."""
     return {0: b""} | {raw.seq: raw.hash for raw in records if raw.flags & FLAG_LAST}
 
 
 class Known:
-    """A segment's scan that was made before: the same bytes up to the same link give the same again."""
+    """A cached scan: the same bytes up to the same link give the same result."""
 
     def __init__(self, segment: Segment, limit: Link | None) -> None:
         made = Scan(segment, limit)
@@ -103,7 +102,7 @@ class Known:
 
 
 class Memo:
-    """What the reader made of files that it has read, by their bytes; damaged ones come and go."""
+    """The reader's results by file bytes; damaged files are not kept."""
 
     def __init__(self) -> None:
         self._segments: dict[tuple[str, bytes], Segment] = {}

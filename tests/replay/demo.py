@@ -1,10 +1,9 @@
-"""The demo's journal as a golden file: its facts as they happened, on a node without a name.
+"""The demo's journal as a golden file: its real facts, on a nameless node.
 
     ebbtide demo --journal /tmp/demo
     python -m tests.replay.demo /tmp/demo tests/golden/demo-v1    # only for a new format version
 
-The names of the machine that it ran on are replaced in the facts, and the system decides again: so the
-journal verifies, and tells of a real shutdown.
+The machine's names are replaced in the facts and the system decides again, so the journal verifies.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ JOURNAL_ID = bytes.fromhex("de300000000000000000000000000001")
 
 
 def nameless(fact: Event) -> Event:
-    """Without the machine's name and ids, and without the folder that the demo made for itself."""
+    """Replace the machine's name and IDs, and the demo's folder."""
     if isinstance(fact, DaemonStarted):
         return msgspec.structs.replace(fact, node="node-1", boot_id="boot-1", userspace_id="boot-1")
     if isinstance(fact, SettingsLoaded):
@@ -44,7 +43,7 @@ def facts(history: History) -> Iterator[tuple[RawRecord, Event]]:
 
 
 def rewrite(history: History) -> dict[str, bytes]:
-    """One segment: a checkpoint of nothing, and the steps."""
+    """One segment: an empty checkpoint, and the steps."""
     system, first = System(), next(history.raw())
     stamp = Stamp(first.mono_ns, first.wall_ns)
     identity = Identity("node-1", "machine-1", "boot-1", "0.1.0", system.logic)

@@ -1,10 +1,10 @@
-"""Shutdowns whose facts fall exactly on the borders of the logic's comparisons: the second golden story.
+"""Shutdowns with facts exactly on the borders of the logic's comparisons: the second golden story.
 
     python -m tests.replay.edges tests/golden/edges-v1     # when the logic or the format has changed
 
-A grant that is just enough, a wave of no seconds, a hook as long as its grace, a pod that ends in the moment
-of its wave's deadline, ticks in the very nanosecond that they are due; a boot that ends in its first wave, a
-cancel, and a fallback whose pods survive SIGKILL.
+A grant that just suffices, a wave of no seconds, a hook as long as its grace, a pod that ends at its wave's
+deadline, ticks in their due nanosecond; a boot that ends in its first wave, a cancel, and a fallback with
+pods that survive SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ebbtide.events.values import Container, Hook, Period, Pod, ProcessReport, S
 from tests.journals import pod, started, write_files
 from tests.replay.shutdown import Book, ended
 
-#: With the reserve of 5 s it is just what they need; one of them has no time at all.
+#: Exactly the grant with the 5 s reserve; one wave has no time.
 WAVES = (Period(priority=0, seconds=4), Period(priority=1000, seconds=0), Period(priority=2000, seconds=6))
 GRANT_NS = 15 * NS_PER_SECOND
 SETTINGS = Settings(by_pod_priority=WAVES)
 
-#: Of these nothing is heard after a signal, or after SIGKILL either; hooks of these never end.
+#: These ignore their signal, or SIGKILL too; these hooks never end.
 DEAF, UNDYING, HANGING = ("deaf", "late-deaf"), ("undying",), ("hanging",)
-#: The runtime can do nothing to these.
+#: The runtime fails for these.
 REFUSED = ("refused",)
 
 Facts = Iterator[tuple[int, Event]]
@@ -57,7 +57,7 @@ PODS = (
 
 
 class Life:
-    """A process that answers what is ordered, and ticks when, and only when, it is due."""
+    """A process that answers orders, and ticks exactly when due."""
 
     def __init__(self, book: Book, pods: tuple[Pod, ...] = PODS) -> None:
         self.book, self.pods = book, pods
@@ -79,7 +79,7 @@ class Life:
         yield from self.answers()
 
     def until(self, seconds: int) -> Facts:
-        """Answers and ticks, as long as they are due within so many seconds."""
+        """Answer and tick for so many seconds."""
         end_ns = self.book.now_ns + seconds * NS_PER_SECOND
         while (due_ns := self.book.system.next_deadline_ns()) is not None and due_ns <= end_ns:
             yield self._ms_to(due_ns), f.Tick()
@@ -94,7 +94,7 @@ class Life:
         return max(0, -(-(at_ns - self.book.now_ns) // 1_000_000))
 
     def answers(self) -> Facts:
-        """To what is open, in its order, until nothing is that wants one now."""
+        """Answers to the open orders, in order, until none is due."""
         while orders := [
             opened.order
             for opened in self.book.system.open_orders.values()
@@ -140,7 +140,7 @@ class Life:
 
 
 def whole(life: Life) -> Facts:
-    """Every wave to its end, a pod in the nanosecond of the deadline, late ones in and before it."""
+    """Every wave completes; a pod ends in the deadline's nanosecond; late pods come in and before it."""
     yield from life.start("boot-1")
     yield from life.signal()
     yield 900, f.PodAppeared(pod=pod("late-deaf"))
@@ -202,7 +202,7 @@ def begun(life: Life) -> Facts:
 
 
 def elastic(life: Life) -> Facts:
-    """Under an elastic budget; a second signal moves the deadline, and one in the first's own moment."""
+    """An elastic budget; a second signal moves the deadline, another comes in the first one's moment."""
     yield from life.start("boot-6")
     yield 1, f.SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
     yield 1, f.LogindRead(owner=":1.4", grant_ns=0, preparing=False)
@@ -216,12 +216,12 @@ def elastic(life: Life) -> Facts:
     yield from life.until(20)
 
 
-#: Pods that end by themselves, and leave time to the wave behind theirs.
+#: Early pods, which leave time to the next wave.
 QUICK = (pod("web"), pod("long-nap", 0, hooked("sleep", 2)), pod("db", 2000), pod("cache", 2000, grace=8))
 
 
 def unused(life: Life) -> Facts:
-    """An elastic budget with something to hand on, and a configuration that asks for other files."""
+    """An elastic budget with unused time, and a configuration for other files."""
     yield from life.start("boot-6")
     yield 1, f.SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
     yield from life.answers()
@@ -230,14 +230,14 @@ def unused(life: Life) -> Facts:
 
 
 def listed_late(life: Life) -> Facts:
-    """A refreshed inventory has pods of waves that are over, that run, and that are to come."""
+    """A refreshed inventory adds pods to past, running and future waves."""
     yield from life.start("boot-6")
     yield from life.signal()
     yield from life.until(20)
 
 
 def drop_ins(life: Life) -> Facts:
-    """More is needed than there is: written, failed, tried again, and taken away when nobody needs it."""
+    """A too small limit: the drop-in is written, fails, is retried, and is removed when unneeded."""
     yield 1, started("boot-9", preparing=False)
     yield 1, f.SettingsLoaded(settings=SETTINGS)
     yield 1, f.LogindRead(owner=":1.4", grant_ns=5 * NS_PER_SECOND, preparing=False)
@@ -255,7 +255,7 @@ def drop_ins(life: Life) -> Facts:
 
 
 def unarmed(life: Life) -> Facts:
-    """Arming that fails, is unknown, or comes too late; switched off, and on again."""
+    """Arming fails, is unknown, or is late; disabled and enabled again."""
     yield 1, started("boot-7", preparing=False)
     yield 1, f.SettingsLoaded(settings=SETTINGS)
     yield 1, ended(next(iter(life.book.system.open_orders)), "failed", "no bus")
@@ -275,7 +275,7 @@ def unarmed(life: Life) -> Facts:
 
 
 def led(life: Life, *, after: Facts, listings: tuple[str, ...] = ()) -> Facts:
-    """The fallback takes over before there is a plan, and lists the pods itself."""
+    """The fallback takes over before the plan and lists the pods itself."""
     life.listings = list(listings)
     yield from life.start("boot-8", preparing=True, failed_starts=2)
     yield from after
@@ -283,7 +283,7 @@ def led(life: Life, *, after: Facts, listings: tuple[str, ...] = ()) -> Facts:
 
 
 def unplanned(life: Life) -> Facts:
-    """Up to the signal; what is asked of the runtime has no answer yet."""
+    """Up to the signal, without runtime answers."""
     yield from life.start("boot-8")
     yield 60_000, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
 
@@ -310,7 +310,7 @@ def let_go(life: Life) -> Facts:
 
 
 def started_again(life: Life) -> Facts:
-    """Another start of the same shutdown, which finds it called off."""
+    """A new start of the same shutdown finds it cancelled."""
     yield from life.start("boot-8", preparing=False)
 
 
@@ -318,7 +318,7 @@ def nothing(life: Life) -> Facts:
     yield from ()
 
 
-#: What happens to a fallback that leads, and what becomes of its listings.
+#: Events of a leading fallback, and its listings' outcomes.
 LED: tuple[tuple[Callable[[Life], Facts], tuple[str, ...]], ...] = (
     (hurried, ("unknown", "failed")),
     (called_off, ("failed",)),
@@ -330,7 +330,7 @@ LED: tuple[tuple[Callable[[Life], Facts], tuple[str, ...]], ...] = (
 
 
 def write() -> Book:
-    """Eight boots; in two of them the last process takes over what others could not go on with."""
+    """Eight boots; in two the last process takes over."""
     book = Book()
     book.process("boot-1", whole(Life(book)))
     book.process("boot-2", cut_in_the_first_wave(Life(book)))

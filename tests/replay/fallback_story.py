@@ -1,4 +1,4 @@
-"""A shutdown that the fallback ends: two starts failed at the same place, so the third leaves it to it."""
+"""A shutdown by the fallback: two starts failed at the same record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ebbtide.events.facts import ContainerExited, OrderEnded, Tick
 from tests.journals import started
 from tests.replay.shutdown import Book, ended, first_life
 
-#: Signals are heard by some of them; the others are killed.
+#: Some ignore their signal and are killed.
 DEAF = ("uid-stuck-0", "uid-db-0")
 
 
@@ -36,7 +36,7 @@ def write() -> Book:
 
 
 def _without_answers(facts: Iterator[tuple[int, Event]]) -> Iterator[tuple[int, Event]]:
-    """Up to the plan: nothing that was ordered then has an outcome yet."""
+    """Up to the plan: no order has an outcome yet."""
     for after_ms, fact in facts:
         if isinstance(fact, OrderEnded) and fact.key.startswith("HookActor/"):
             return

@@ -1,4 +1,4 @@
-"""Small journals for what the golden ones do not hold: edited records, other versions, two shutdowns."""
+"""Small journals beside the golden ones: edited records, other versions, two shutdowns."""
 
 from __future__ import annotations
 

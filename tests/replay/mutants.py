@@ -1,10 +1,10 @@
-"""Every comparison of the logic turned round, one at a time: how many do the journals catch?
+"""Invert each comparison of the logic in turn and count the mutants that no journal catches.
 
     python -m tests.replay.mutants            # the survivors; exit code 1 if there are more than before
 
-A comparison is turned into its opposite, and one of sizes also at its border (``<`` into ``<=``). A mutant is
-killed if a journal does not replay with it. The survivors change nothing that a replay compares: a text for
-people, a time that a tick states, a case that needs more than `SECONDS_MAX`.
+A comparison is inverted; an inequality also moves its border (``<`` to ``<=``). A mutant is killed if a
+journal does not replay. Survivors change nothing that a replay compares: a text, a tick's time, a case longer
+than `SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from tests.replay.mutated import rewritten
 
 GOLDENS = ("edges-v1", "shutdown-v1", "cancelled-v1", "demo-v1")
 
-#: A Kubernetes node by mode and seed: handed over by plan and because the API server was lost, cancelled,
-#: with late pods, volumes, a lock of the kubelet's own, a kubelet that is away or cannot be started, deletes
-#: whose outcome is lost, and a daemon that dies.
+#: Kubernetes nodes by mode and seed: hand-overs by plan and by lost API server, a cancel, late pods, volumes,
+#: a kubelet's lock, an absent or unstartable kubelet, lost delete outcomes, a dying daemon.
 NODES: tuple[tuple[NodeMode, int], ...] = (
     ("api", 1),
     ("api", 4),
@@ -52,7 +51,7 @@ NODES: tuple[tuple[NodeMode, int], ...] = (
     ("auto", 294),
 )
 
-#: Worlds of outages by seed, beside all scripts: each with several leaders, one of them with a dry run.
+#: Outage worlds by seed: several leaders each, one with a dry run. All scripts run too.
 OUTAGES = (1, 4639, 11041)
 OUTAGES_ONLY = "ebbtide.actors.outage"
 
@@ -74,13 +73,13 @@ PASSED_OVER = tuple(
     )
 )
 
-#: Measured. One more means that a comparison has lost its journal: add one, or explain it in the commit.
+#: Measured. One more means that a comparison lost its journal: add one, or explain it in the commit.
 SURVIVORS_MAX = 135
 
-#: A mutant may loop without end; a whole journal takes a tenth of a second.
+#: A mutant may loop; a journal takes a tenth of a second.
 SECONDS_MAX = 30
 
-#: An operator, and what is put in its place.
+#: An operator and its replacements.
 TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -96,7 +95,7 @@ TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 
 
 class Mutant(NamedTuple):
-    """One comparison, the ``nth`` of its module in the order of a walk; ``made`` is its new text."""
+    """The ``nth`` comparison of its module in walk order; ``made``: its new text."""
 
     module: str
     function: str
@@ -119,7 +118,7 @@ class Mutant(NamedTuple):
 
 
 def mutants() -> Iterator[Mutant]:
-    """All modules of the logic and of the policy."""
+    """All modules of logic and policy."""
     for path in FILES:
         for mutant in of_module(module_name(path), path.read_text()):
             if f"{mutant.module}.{mutant.function}" not in PASSED_OVER:
@@ -180,7 +179,7 @@ def _golden(name: str) -> DirectorySource:
 
 
 def survives(mutant: Mutant, found: Journals) -> bool:
-    """In a process of its own, which ends with its changed modules, or at `SECONDS_MAX`."""
+    """In a separate process with its own modules, up to `SECONDS_MAX`."""
     pid = os.fork()
     if not pid:
         code = 1

@@ -1,4 +1,4 @@
-"""The logic with one comparison changed: its modules loaded anew, the real ones untouched."""
+"""The logic with one changed comparison: freshly loaded modules; the real ones stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.core_modules import MODULES
 
-#: What is made of the logic, and so has to be loaded anew with it.
+#: These depend on the logic and must be reloaded with it.
 FAMILIES = (*MODULES, "ebbtide.replay")
 
 
@@ -44,7 +44,7 @@ class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 @contextmanager
 def mutated(module: str, before: str, after: str) -> Iterator[Any]:
-    """`replay.verify` over the logic with this text changed, which stands there once."""
+    """`replay.verify` with this unique source text replaced."""
 
     def change(source: str) -> str:
         assert source.count(before) == 1, f"{before!r} stands in {module} not exactly once"
@@ -56,10 +56,10 @@ def mutated(module: str, before: str, after: str) -> Iterator[Any]:
 
 @contextmanager
 def rewritten(module: str, change: Callable[[str], str]) -> Iterator[Any]:
-    """`replay.verify` over the logic with the source of one module changed."""
+    """`replay.verify` with one module's source rewritten."""
     mutant = _Mutant(module, change)
     kept = {name: loaded for name, loaded in sys.modules.items() if _is_of(name)}
-    # `from package import module` asks the package before it imports anything.
+    # `from package import module` reads the package's attribute before it imports.
     attributes = [
         (sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])
         for name in (*MODULES, "ebbtide.replay")

@@ -1,9 +1,9 @@
-"""Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds.
+"""Journals of outages, from scripts (`tests/scripts/outage-*.txt`) and worlds.
 
     python -m tests.replay.outages tests/golden/outage-v1
 
-writes the golden one anew, what `STORY` tells: to be done with every change of what an outage decides, until
-a release has it.
+writes the golden one from `STORY`: run it after each change of an outage's decisions, until a release has
+them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
 
-#: By name; without those in which actors are made to fail: no journal has such a bug.
+#: By name, without the scripts of failing actors.
 SCRIPTS = {
     path.stem: path
     for path in sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))
     if not path.stem.startswith("outage-failures")
 }
 
-#: Of which the golden journal is made.
+#: The golden journal's script.
 STORY = "outage-story"
 GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1"
 
 
 def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
-    """These records' facts, written down: each leader in a segment of its own, or each fact."""
+    """A journal of these records' facts: one segment per leader, or per fact."""
     made = Book(OUTAGE_LOGIC, stored=True)
     for record in records:
         if isinstance(record.event, LeaderStarted) or (rotate and isinstance(record.event, Fact)):

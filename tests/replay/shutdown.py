@@ -1,8 +1,8 @@
-"""A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
+"""The golden journal of a whole shutdown, with fixed IDs and times.
 
     python -m tests.replay.shutdown tests/golden/shutdown-v1     # when the logic or the format has changed
 
-Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
+Three waves, two boots, a restart in the middle; a failing hook, a sleep cut short, a straggler.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def pods() -> tuple[Pod, ...]:
 
 
 class Book:
-    """Writes what a system decides, one file a process, as the writer would without a disk.
+    """Write a system's decisions without a disk, one file per process.
 
-    ``stored``: each step is known to be durable by the next one's frames.
+    ``stored``: the next step's frames mark each step durable.
     """
 
     def __init__(self, logic: str = SHUTDOWN_LOGIC, *, stored: bool = False) -> None:
@@ -50,7 +50,7 @@ class Book:
         return {name: bytes(data) for name, data in self._journal.files.items()}
 
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
-        """One process's life: facts with the milliseconds that passed before each."""
+        """One process: facts with the milliseconds before each."""
         identity = IDENTITY._replace(boot_id=boot, logic=self.system.logic)
         self._journal.restart(identity).begin(self._stamp())
         self._add([checkpoint(self.system.next_seq, self._stamp(), take_checkpoint(self.system))])
@@ -129,7 +129,7 @@ def third_life() -> Iterator[tuple[int, Event]]:
 
 
 def write() -> Book:
-    """The whole story: two processes of one boot, and the next boot."""
+    """Two processes of one boot, then the next boot."""
     book = Book()
     book.process("boot-1", first_life())
     book.process("boot-1", _with_statuses(book, second_life()))
@@ -138,7 +138,7 @@ def write() -> Book:
 
 
 def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[tuple[int, Event]]:
-    """The given facts, and every delivery answered as soon as it is ordered."""
+    """The facts, with each delivery answered at once."""
     for fact in facts:
         yield fact
         for key in [key for key in book.system.open_orders if "/deliver/" in key or "/release/" in key]:

@@ -1,4 +1,4 @@
-"""Advice: who needs how long, whom no period can save, and what to paste."""
+"""Advice: needed times, pods that no period saves, and the configuration to paste."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ebbtide.replay.advise import (
 from ebbtide.replay.advise import advise as advise_with
 from tests.replay.whatif.bed import SECOND
 
-#: The estimate alone: no margin, and any evidence is enough.
+#: The bare estimate: no margin, any evidence suffices.
 BARE = Caution(margin_percent=0, stops_min=1, share_min=Fraction(0))
 
 PERIODS = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
@@ -101,7 +101,7 @@ def named(advice: Advice, name: str) -> Workload:
 
 
 def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
-    """In whole seconds, and more than it took: at the end of its grace a pod is killed."""
+    """Whole seconds above the slowest pod: at the end of its grace a pod is killed."""
     advice = advise([account(ended("web-0", 3.2), ended("web-1", 7), ended("db-0", 0.1, priority=1000))])
     assert [wave.seconds for wave in advice.waves] == [8, 1]
     assert advice.waves[0].why == "the slowest, shop/web, took 7 s"
@@ -133,21 +133,21 @@ DEAF = shutdown_record.AutopsyRecord(
 def test_whom_no_period_saves(
     pods: tuple[shutdown_record.PodRecord, ...], verdict: WorkloadVerdict, says: str
 ) -> None:
-    """Each reason has its word, and its sentence names the cure."""
+    """Each reason has its text with the fix."""
     found = named(advise([account(*pods)]), "shop/a")
     assert found.verdict == verdict
     assert says in found.problem
 
 
 def test_a_pod_that_was_cut_short_may_be_saved() -> None:
-    """Killed after 5 s where its replicas took up to 12 s: with 13 s it ends, if it does as they do."""
+    """Killed after 5 s while replicas took up to 12 s: 13 s suffice if it behaves alike."""
     advice = advise([account(ended("web-0", 12), killed("web-1", 5))])
     assert (named(advice, "shop/web").verdict, named(advice, "shop/web").problem) == ("mostly", "")
     assert advice.waves[0].seconds == 13
 
 
 def test_what_is_no_observation() -> None:
-    """Spared, rejected, never begun, or refused by the runtime: nobody asked these pods to end."""
+    """Spared, rejected, unstarted or refused by the runtime: no stop reached these pods."""
     refused = shutdown_record.ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
     found = observed_stops(
         account(
@@ -162,13 +162,13 @@ def test_what_is_no_observation() -> None:
 
 @pytest.mark.parametrize("last, verdict", [(5, "too-short"), (6, "own-grace")])
 def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, verdict: str) -> None:
-    """It asks for 5 s, and would have had them: only who was seen for as long has used them up."""
+    """It asks for 5 s: only a pod seen for so long has used them up."""
     open_pod = told("a-0", 5, 0, outcome="unknown", grace_ns=5 * SECOND)
     assert named(advise([account(open_pod, last_ns=last * SECOND)]), "shop/a").verdict == verdict
 
 
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
-    """It loads, it can be honoured under the drop-in's value, and says what is advised whatever a name is."""
+    """The pasted configuration loads, fits the drop-in's limit, and matches the advice for any name."""
     evil = ended("web", 7)
     advice = advise(
         [
@@ -194,7 +194,7 @@ def _fields(pod: shutdown_record.PodRecord) -> dict[str, Any]:
 
 
 def test_evidence_adds_up_in_any_order() -> None:
-    """Of the same shutdowns in any parts and order the advice is the same, ties of time and priority too."""
+    """The parts' order does not change the advice, not even in ties."""
     shutdowns = [
         account(
             ended("web-0", 3 + at % 4),

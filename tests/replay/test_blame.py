@@ -1,4 +1,4 @@
-"""Blame: what a part took, and how much of it was waited for alone."""
+"""Blame: each part's duration, and the time spent waiting for it alone."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def figures(account: shutdown_record.ShutdownRecord) -> list[tuple[str, str, int
 
 
 def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
-    """The longest first; who ended together with another held nobody alone."""
+    """Longest first; simultaneous ends delay nothing alone."""
     account = shutdown(
         (0, 90, (pod("a", 0, container("main", 0, 90)), pod("b", 0, container("main", 0, 40)))),
         (90, 120, (pod("c", 1, container("main", 90, 120)), pod("d", 1, container("main", 90, 120)))),
@@ -91,7 +91,7 @@ def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
 
 
 def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
-    """What the next wave took in between was not for its sake; up to when nobody waited any longer."""
+    """Without the next wave's own time; until the wait ended."""
     account = shutdown(
         (0, 50, (pod("a", 0, container("main", 0, None, killed_ns=50)),)),
         (50, 70, (pod("b", 1, container("main", 50, 70)),)),

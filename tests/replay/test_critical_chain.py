@@ -1,4 +1,4 @@
-"""The critical chain: without a gap, down to what held each wave."""
+"""The critical chain: gapless, down to the part that delayed each wave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_OF = 4
 
 
 def whole(account: ShutdownRecord) -> int:
-    """How long the shutdown took, as ``journal ls`` counts: to the release's order where it is on record."""
+    """The shutdown's duration as in ``journal ls``: up to the recorded release order."""
     if account.outcome not in ("complete", "cancelled"):
         return account.last_ns
     if account.ended_ns is None:  # its release is in front of what is left of the record
@@ -31,7 +31,7 @@ def whole(account: ShutdownRecord) -> int:
 
 
 def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
-    """Leaf after leaf, each where the one before ended, from the signal to the end."""
+    """Consecutive leaves from signal to end."""
     leaves = [leaf for segment in chain.segments for leaf in segment.leaves()]
     assert chain.total_ns == whole(account), account.id
     assert sum(leaf.took_ns for leaf in leaves) == chain.total_ns
@@ -41,7 +41,7 @@ def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
 
 
 def test_whatever_goes_wrong_in_a_world(sample: Sample) -> None:
-    """Segments add up to the total; what was waited for alone is a part of what each part took."""
+    """Segments sum to the total; exclusive waits are part of each duration."""
     for account in chain(*map(told, sample(range(PARTS), ONE_OF))):
         found, costs = critical_chain(account), blame(account)
         assert_whole(found, account)
@@ -55,7 +55,7 @@ def shape(segment: Segment) -> tuple[object, ...]:
 
 
 def test_the_golden_shutdown_waited_for_these() -> None:
-    """A killed straggler, a sidecar behind its main container, and a restart beside them."""
+    """A killed straggler, a sidecar after its main container, and a restart beside."""
     account = replay.open(SHUTDOWN).shutdown().account
     chain = critical_chain(account)
     assert_whole(chain, account)
@@ -71,14 +71,14 @@ def test_the_golden_shutdown_waited_for_these() -> None:
 
 
 def cut_short(folder: Path) -> ShutdownRecord:
-    """The golden shutdown's first segment, seen from a later boot."""
+    """The golden shutdown's first segment, followed by a later boot."""
     first = sorted(SHUTDOWN.iterdir())[0]
     (folder / first.name).write_bytes(first.read_bytes())
     return replay.open(folder, boot_id="a later boot").shutdown().account
 
 
 def test_a_shutdown_that_was_cut_short_ends_with_its_record(tmp_path: Path) -> None:
-    """In the middle of a wave: the pod that still ran held it, and not one that ended just then."""
+    """In mid-wave the running pod delayed it, not one that just ended."""
     account = cut_short(tmp_path)
     chain = critical_chain(account)
     assert_whole(chain, account)
@@ -91,7 +91,7 @@ def test_a_shutdown_that_was_cut_short_ends_with_its_record(tmp_path: Path) -> N
 
 
 def test_of_several_that_had_not_ended_none_held_it(tmp_path: Path) -> None:
-    """Which of them would have been the last is not known, so no single one is named."""
+    """The last one is unknown, so none is named."""
     account = cut_short(tmp_path)
     pods = tuple(replace(pod, ended_ns=None, outcome=None) for pod in account.pods)
     (wave,) = critical_chain(replace(account, pods=pods)).segments[1:]

@@ -1,6 +1,6 @@
-"""Damage is always seen: every bit of a thousand events flipped, every length that a cut may leave.
+"""Damage is always detected: each bit of a thousand events flipped, each truncation.
 
-A reader may hand out less than there was. It never hands out anything else, and never calls that intact.
+A reader may return less, but never anything else as intact.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ RECORDS = intact()
 EVENTS = len(RECORDS)
 ENDS = ends(RECORDS)
 
-#: Where its header is damaged, what stands behind it is still shown (and nothing of it can be executed).
+#: With a damaged header the rest is displayed, but cannot be executed.
 FIRST = next(iter(FILES))
 
-#: One flip of so many is executed as well, after it was read.
+#: One flip of so many is also executed.
 VERIFIED_EACH = 211
 
 
-#: Sampled, one byte and one cut of so many; primes, so that a sample does not follow the format's own steps.
-#: The few bytes of a segment's header are met more often than those of its records.
+#: Sample strides for bytes and cuts; primes, independent of the format's sizes. A header's few bytes get more
+#: samples.
 ONE_OF, HEADER_ONE_OF, HEADER_BYTES = 131, 31, 189
 
 
 def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]:
-    """Every bit whose number falls into this part: its number, and the journal with it flipped."""
+    """This part's bits: number, and journal with the flip."""
     number = 0
     for name, data in FILES.items():
         for at in range(len(data)):
@@ -50,7 +50,7 @@ def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]
 
 
 def test_the_journal_is_intact_before() -> None:
-    """A thousand events in twenty segments, most of them decisions, and all of them verify."""
+    """A thousand events in twenty segments, mostly decisions; all verify."""
     found = verify(History([Memory(FILES)], logics=LOGICS))
     assert found.identical
     assert found.events == EVENTS >= EVENTS_MIN
@@ -61,7 +61,7 @@ def test_the_journal_is_intact_before() -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_flipped_bit_is_seen(part: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never intact, and whatever is handed out is what was written."""
+    """Never intact; each returned record is an original."""
     with remembering(monkeypatch):
         for number, where, damaged in flips(part, whole):
             found = read(damaged)
@@ -76,7 +76,7 @@ def test_every_flipped_bit_is_seen(part: int, whole: bool, monkeypatch: pytest.M
 
 
 def lengths() -> Iterator[tuple[int, dict[str, bytes]]]:
-    """Every prefix of the journal: the files before are whole, the ones behind were never begun."""
+    """Every prefix: whole earlier files, no later ones."""
     begins = [0, *accumulate(map(len, FILES.values()))]
     for begin, (name, data) in zip(begins, FILES.items(), strict=False):
         before = {other: kept for other, kept in FILES.items() if other < name}
@@ -85,7 +85,7 @@ def lengths() -> Iterator[tuple[int, dict[str, bytes]]]:
 
 
 def boundaries() -> dict[int, int]:
-    """Where a prefix ends well, and how many records it has: behind a header, a whole step, a trailer."""
+    """Valid prefix ends and their record counts: after a header, a step, a trailer."""
     found = {0: 0}
     begin = 0
     for name, data in FILES.items():
@@ -104,7 +104,7 @@ def boundaries() -> dict[int, int]:
 
 
 def test_every_length_is_used_as_far_as_it_goes(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0 where it ends well, else 4 or 5; either way every whole step before the cut is handed out."""
+    """Code 0 at a valid end, else 4 or 5; each whole step before the cut is returned."""
     well = boundaries()
     last = 0
     with remembering(monkeypatch):

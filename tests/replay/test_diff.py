@@ -1,4 +1,4 @@
-"""Diff: which pod is which, and what comes first."""
+"""Diff: pairing of pods, and the order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def named(*names: str, node: str = "node-1") -> ShutdownRecord:
     ],
 )
 def test_owners(name: str, expected: str) -> None:
-    """Only endings that Kubernetes draws, or a node's name, are taken off."""
+    """Only Kubernetes' random suffixes and node names are removed."""
     assert owner(PodRecord(uid="u", namespace="shop", name=name), "node-1") == expected
 
 
@@ -47,7 +47,7 @@ def paired(a: ShutdownRecord, b: ShutdownRecord) -> list[tuple[str | None, str |
 
 
 def test_pods_are_paired_by_name_before_owner() -> None:
-    """A pod that is still the same is never given to a replica of it; what is left stands alone."""
+    """An unchanged pod pairs with itself, never with a replica; the rest stays unpaired."""
     a = named("web-6c9f7d8b5-q7zwt", "web-6c9f7d8b5-k8xrm", "db-0", "old-0")
     b = named("web-5d4f8c7b9-x2k4z", "web-6c9f7d8b5-k8xrm", "db-0", "new-0")
     assert paired(a, b) == [
@@ -66,7 +66,7 @@ def test_a_shutdown_does_not_differ_from_itself() -> None:
 
 
 def test_what_took_longer_comes_first() -> None:
-    """By pod; what is below a millisecond is none, and what was only allowed comes after what was used."""
+    """By pod; below a millisecond is equal; used times precede allowed times."""
     a = account()
     later = {"web-0": 40 * MS, "web-1": 90 * MS, "api-0": MS - 1}
     pods = tuple(replace(pod, ended_ns=(pod.ended_ns or 0) + later.get(pod.name, 0)) for pod in a.pods)
@@ -81,7 +81,7 @@ def test_what_took_longer_comes_first() -> None:
 
 
 def test_diff_of_any_two_worlds() -> None:
-    """Every pod of both is paired or told of once; the other way round the figures have the other sign."""
+    """Each pod is paired or listed once; the reverse diff negates the figures."""
     for a, b in pairwise(told(0)):
         there, back = diff(a, b), diff(b, a)
         assert there.pods_alike == back.pods_alike

@@ -1,4 +1,4 @@
-"""A difference explains itself: both sides, the causes, the state, and the likely reason."""
+"""A divergence report: both sides, causes, state, and the likely reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replaced(seq: int, event: msgspec.Struct) -> list[Record]:
 
 
 def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
-    """Everything behind it follows from what is produced: the record was changed, or just there the code."""
+    """Later records follow from the produced one: the record was edited, or the code differs just there."""
     edited = history(changed(RECORDS, seq_of(PodEnded), reason="made up"))
     found = explained(edited)
     assert names(found) == ["edited"]
@@ -47,7 +47,7 @@ def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
 
 
 def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
-    """What follows still follows from the fact as it was: a fact was changed, or the code was."""
+    """Later records follow from the original fact: the fact was edited, or the code."""
     seq = next(record.seq for record in RECORDS if getattr(record.event, "exit_code", None) == 143)
     found = explained(history(changed(RECORDS, seq, exit_code=9)))
     assert names(found) == ["fact-edited"]
@@ -56,7 +56,7 @@ def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
 
 
 def test_another_version() -> None:
-    """Other logic shows in more than one record; then the version that wrote it is named."""
+    """Other logic differs in several records; the report names the writer's version."""
     edited = changed(RECORDS, seq_of(ShutdownBegan), budget_ns=7)
     found = explained(history(changed(edited, seq_of(PodEnded), reason="made up"), version="0.0.9"))
     assert names(found) == ["other-version"]
@@ -64,14 +64,14 @@ def test_another_version() -> None:
 
 
 def test_a_failure_of_the_machine_of_then() -> None:
-    """An actor that failed there and does not fail here."""
+    """An actor that failed then and does not now."""
     seq = seq_of(PodEnded)
     failed = ActorFailed(actor="HookActor", subject="uid-web-0", error="MemoryError")
     assert names(explained(history(replaced(seq, failed))))[0] == "failure"
 
 
 def test_a_digest_names_actor_and_field() -> None:
-    """A state that differs shows at the wave's end, with the actor's state in that step."""
+    """A different state shows in the wave's digest, with the actor's state in that step."""
     seq = seq_of(StatesDigest)
     digests = dict(RECORDS[seq - 1].event.actors)  # type: ignore[attr-defined]
     kept = digests["EpisodeActor"]
@@ -83,7 +83,7 @@ def test_a_digest_names_actor_and_field() -> None:
 
 
 def test_a_checkpoint_that_the_process_went_on_from() -> None:
-    """It had read less than there is: the state as recorded, and how the one of history differs."""
+    """It had read less than exists: the recorded state, and its difference to the history's."""
     seq = seq_of(Checkpoint, 2)
     mark = RECORDS[seq - 1].event
     actors = tuple(
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_the_process_went_on_from() -> None:
 
 
 def test_the_last_records_of_a_step_taken_away() -> None:
-    """The journal ends, marked as whole, before what its last fact leads to."""
+    """The journal ends, marked complete, before its last fact's consequences."""
     last = RECORDS[-1]
     assert last.cause
     shorter = [*RECORDS[:-2], msgspec.structs.replace(RECORDS[-2], last=True)]

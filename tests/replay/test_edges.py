@@ -1,4 +1,4 @@
-"""The border journal: it replays, it can be made again, and it is on the borders."""
+"""The border journal replays, can be remade, and is on the borders."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_the_border_journal_replays() -> None:
 
 
 def test_the_border_journal_can_be_made_again() -> None:
-    """The story that made it makes the same records today."""
+    """The story gives the same records today."""
     made_again(edges.write().files, GOLDEN)
 
 
 def test_it_is_on_the_borders() -> None:
-    """A wave of no time, and a straggler that is late by nothing."""
+    """A wave of no time, and a straggler late by nothing."""
     records = list(History([DirectorySource(GOLDEN)]).records())
     assert any(isinstance(each.event, WaveStarted) and each.event.period_ns == 0 for each in records)
     assert any(isinstance(each.event, StragglerEnded) and each.event.late_ns == 0 for each in records)

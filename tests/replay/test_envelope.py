@@ -1,6 +1,6 @@
-"""What stands around an event is compared as the event is: no part of an envelope can be changed unseen.
+"""An event's envelope is compared too: each change is found.
 
-A fact's own stamps come from outside; everything else follows.
+Only a fact's own times come from outside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS = shutdown.write().records
 RAWS = list(history(RECORDS).raw())
 HOUR_NS = 3600 * NS_PER_SECOND
 
-#: What is done to a part of an envelope, and what the difference is called.
+#: A change of an envelope part, and the difference's name.
 CHANGES: dict[str, tuple[str, Any]] = {
     "mono_ns": ("time", lambda raw: raw.mono_ns + 1),
     "wall_ns": ("time", lambda raw: raw.wall_ns - 1),
@@ -46,7 +46,7 @@ def changed(seq: int, **changes: Any) -> list[Record]:
 
 @pytest.mark.parametrize("part", CHANGES)
 def test_every_part_of_every_decision(part: str) -> None:
-    """Whichever decision it is, the difference is found at it and called by its name."""
+    """The report finds and names the difference in any decision."""
     name, change = CHANGES[part]
     for at, raw in enumerate(RAWS):
         if raw.cause:
@@ -58,7 +58,7 @@ def test_every_part_of_every_decision(part: str) -> None:
 
 @pytest.mark.parametrize("part", [part for part in CHANGES if part not in ("mono_ns", "wall_ns", "tag")])
 def test_every_part_of_every_fact_but_its_times(part: str) -> None:
-    """A fact has no cause, is an edge's, and stands in a shutdown, or ends a step, as its step says."""
+    """A fact has no cause, an edge as source, and its step's shutdown and end mark."""
     _, change = CHANGES[part]
     for at, raw in enumerate(RAWS):
         if not raw.cause and raw.tag != Checkpoint.__name__:
@@ -69,7 +69,7 @@ def test_every_part_of_every_fact_but_its_times(part: str) -> None:
 
 
 def test_a_release_an_hour_later_is_no_identical_journal() -> None:
-    """Only that record was moved, and the chain made anew: it was changed, and the times say which way."""
+    """Only that record was moved, with a rebuilt chain: the times reveal it."""
     release = next(record for record in RECORDS if isinstance(record.event, ReleaseLock))
     found = history(
         changed(release.seq, mono_ns=release.mono_ns + HOUR_NS, wall_ns=release.wall_ns + HOUR_NS)

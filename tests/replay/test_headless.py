@@ -1,4 +1,4 @@
-"""A shutdown whose begin is not on record: it is told of as that, and nothing counts it as known."""
+"""A shutdown without a recorded start is reported so and never counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebbtide.replay.whatif.record import WrongChange
 
 
 def in_two() -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """A journal whose last segment begins in a shutdown that went well, and that segment alone."""
+    """A journal whose last segment starts inside a good shutdown, and that segment alone."""
     for seed in range(200):
         files = Machine(plan_of(SimulationRequest(synthetic=4), seed)).run().journal.files()
         last = max(files)
@@ -43,7 +43,7 @@ def alone(parts: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path) -> P
 
 
 def test_it_is_intact_and_marked(alone: Path) -> None:
-    """Retention may have removed older segments: that is no damage. What is left is not called cut short."""
+    """Retention may have removed older segments: no damage, not cut short."""
     journal = replay.open(alone, boot_id="now")
     (shutdown,) = journal.shutdowns()
     assert journal.verdict.state == "intact"
@@ -54,7 +54,7 @@ def test_it_is_intact_and_marked(alone: Path) -> None:
 
 
 def test_nothing_counts_it_as_known(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither a fleet's tables nor the advice have it, and what-if refuses it; each says so."""
+    """Tables and advice skip it, what-if refuses it; each says so."""
     pool = JournalPool([alone])
     assert list(pool.records()) == []
     assert "whose begin is not on record" in capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_nothing_counts_it_as_known(alone: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_verbs_say_it(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`journal ls` and `journal check`, for people and in JSON; the code is that of an intact journal."""
+    """`journal ls` and `journal check`, as text and JSON; the exit code of an intact journal."""
     (shutdown,) = replay.open(alone).shutdowns()
     for command in (ls_command, check_command):
         said = []

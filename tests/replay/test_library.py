@@ -1,4 +1,4 @@
-"""The library's front door: opening, choosing, and what is exported."""
+"""The library's entry points: open, choose, exports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.journals import SHUTDOWN
 
 
 def test_a_journal_is_opened_by_its_path() -> None:
-    """One path or several, with its id, its verdict and its shutdowns."""
+    """One or several paths, with ID, verdict and shutdowns."""
     journal = replay.open(SHUTDOWN)
     assert journal.id == bytes(range(16)).hex()
     assert journal.verdict.state == "intact"
@@ -43,7 +43,7 @@ def test_a_shutdown_is_chosen_by_its_place_or_its_id(name: str, found: str) -> N
     "name, found", [("2", "bcde-2"), ("bcde-1", "bcde-1"), ("bcde-17", "bcde-175"), ("efgh", "efghi-3")]
 )
 def test_the_begin_of_an_id_or_its_number_is_enough(name: str, found: str) -> None:
-    """Where only one has it; a whole id is nobody's begin."""
+    """Only if unique; a whole ID is no prefix."""
     things = [Thing(each) for each in ("bcde-1", "bcde-2", "bcde-175", "efghi-3")]
     assert pick(iter(things), name).id == found
     with pytest.raises(
@@ -56,7 +56,7 @@ def test_the_begin_of_an_id_or_its_number_is_enough(name: str, found: str) -> No
 
 @pytest.mark.parametrize("name", replay.EXPORTS)
 def test_every_export_is_there(name: str) -> None:
-    """Also where a submodule of the same name has been imported first."""
+    """Even after an import of the submodule of the same name."""
     module, attribute = replay.EXPORTS[name].split(":")
     import_module(module)
     value = getattr(replay, name)
@@ -66,7 +66,7 @@ def test_every_export_is_there(name: str) -> None:
 
 
 def test_importing_the_library_costs_nothing() -> None:
-    """Neither its own modules nor the codec are loaded before they are used."""
+    """Neither its modules nor the codec load before use."""
     check = (
         "import sys; from ebbtide import replay; assert dir(replay); "
         "print([each for each in sys.modules if each.startswith('ebbtide.') and each != 'ebbtide.replay'])"
@@ -76,7 +76,7 @@ def test_importing_the_library_costs_nothing() -> None:
 
 
 def test_times_are_datetimes_where_that_is_asked_for() -> None:
-    """Aware, in UTC, cut to microseconds and never rounded up; and integers where it is not."""
+    """Aware, UTC, truncated to microseconds; integers otherwise."""
     shutdown = replay.open(SHUTDOWN).shutdown()
     started_ns = shutdown.account.started_wall_ns
     assert shutdown.started == datetime.fromtimestamp(started_ns // NS_PER_SECOND, UTC) + timedelta(

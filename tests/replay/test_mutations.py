@@ -1,8 +1,7 @@
-"""One comparison of the logic changed: the golden journals no longer verify, and the right event is named.
+"""With one changed comparison the golden journals do not verify, and the report names the event.
 
-What a mutation makes of a shutdown is written down beside it: the record that differs, whose it is, and the
-part that is not the same. A state that differs is named in the digest of the wave in which it went wrong, or
-in the checkpoint behind it, and not where it would show one day.
+Each mutation lists the first differing record, its actor and part. A different state shows in its wave's
+digest or the next checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.replay.test_edges import GOLDEN as EDGES
 
 
 class Mutation(NamedTuple):
-    """``actor`` is whose decision differs; ``expected`` and ``produced`` are types, "" for nothing."""
+    """``actor``: the differing one; ``expected`` and ``produced``: types, "" for none."""
 
     journal: str
     module: str
@@ -39,7 +38,7 @@ class Mutation(NamedTuple):
         return f"{self.journal} {self.module} {self.before}"
 
 
-#: A Kubernetes node, whose shutdown is handed over to the runtime.
+#: A Kubernetes node with a hand-over to the runtime.
 NODE_SEED = 1
 
 NO_FACT = "a fact is expected here"
@@ -148,7 +147,7 @@ def journal(name: str) -> History:
 
 @pytest.mark.parametrize("mutation", TABLE, ids=str)
 def test_a_changed_comparison_is_caught_and_named(mutation: Mutation) -> None:
-    """The journal verifies with the logic as it is, and not with one comparison changed."""
+    """The journal verifies with the real logic, and not with the mutation."""
     found = journal(mutation.journal)
     assert verify(found).identical
     module = f"ebbtide.actors.{mutation.module}"
@@ -165,7 +164,7 @@ def test_a_changed_comparison_is_caught_and_named(mutation: Mutation) -> None:
 
 
 def test_the_real_logic_is_untouched() -> None:
-    """After a mutation everything is as it was, for this and every other test."""
+    """A mutation leaves no trace for other tests."""
     with mutated("ebbtide.actors.wave", "event.deadline_ns > now", "event.deadline_ns < now") as changed:
         assert changed.verify is not verify
         assert not changed.verify(journal("today")).identical
@@ -173,6 +172,6 @@ def test_the_real_logic_is_untouched() -> None:
 
 
 def test_every_actor_has_a_mutation() -> None:
-    """A new actor comes with a comparison to change."""
+    """A new actor needs a mutation."""
     named = {mutation.actor for mutation in TABLE} | {mutation.field.partition(" ")[0] for mutation in TABLE}
     assert set(ACTOR_TYPE_BY_NAME) <= named

@@ -1,4 +1,4 @@
-"""What is told of an outage: its record, and the verbs that stand on it."""
+"""An outage's account, and the verbs on it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def story() -> OutageRecord:
 
 
 def test_the_golden_journal_verifies(run: Run) -> None:
-    """If a change of decisions is meant: python -m tests.replay.outages tests/golden/outage-v1"""
+    """After an intended change: python -m tests.replay.outages tests/golden/outage-v1"""
     assert run("replay", "verify", "--journal", outages.GOLDEN).code == 0
     assert told(outages.script(outages.STORY)) == list(replay.open(outages.GOLDEN).outage_records())
 
 
 def test_a_whole_outage(story: OutageRecord) -> None:
-    """From the first suspicion to the end, with the times of the story."""
+    """From suspicion to end, with the story's times."""
     assert (story.node, story.node_uid, story.boot_id) == ("node-1", "n1", "b1")
     assert (story.outcome, story.proof, story.effect) == ("recovered", "redfish bmc-1", "NoExecute")
     assert story.reason == "no renewal of the lease for 15 s"
@@ -55,7 +55,7 @@ def test_a_whole_outage(story: OutageRecord) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_world_is_told(seed: int) -> None:
-    """The same of whatever happens, leaders that die and clocks of two machines included."""
+    """Dying leaders and two machines' clocks included."""
     for record in told(outages.world(seed)):
         hold(record)
 
@@ -87,8 +87,8 @@ def hold(record: OutageRecord) -> None:
 
 
 def test_how_the_boot_ended_that_it_was_about() -> None:
-    """Told behind the end, told again, and told before the Node had its new boot id; not how an earlier boot
-    ended, nor what became much later of a boot that was only silent.
+    """Reported after the end, repeatedly, and before the Node had its new boot ID; not an earlier boot's
+    end, nor a silent boot's late fate.
     """
     book = outages.script("outage-last-boot")
     first, alarm, second = told(book)
@@ -121,7 +121,7 @@ def page_of(record: OutageRecord, book: Book | None = None) -> str:
 
 
 class Page(HTMLParser):
-    """Refuses what is not nested properly; text and elements in their order."""
+    """Rejects bad nesting; texts and elements in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -150,7 +150,7 @@ def read_page(page: str) -> Page:
 
 
 def test_the_page_says_the_cause_first(story: OutageRecord) -> None:
-    """Then the course; it has no script, and every pod and volume is on it."""
+    """Cause, then course; no script; each pod and volume."""
     page = read_page(page_of(story, outages.script(outages.STORY)))
     assert "script" not in page.names
     assert "node-1 was out of service for 269.147 s, and is back." in page.text
@@ -196,7 +196,7 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_tables_of_outages(run: Run, tmp_path: Path) -> None:
-    """Beside those of shutdowns where there are both, and alone where there are only outages."""
+    """Beside the shutdowns' tables, or alone."""
     parquet = import_module("pyarrow.parquet")
     shutdown = Path(__file__).parents[1] / "golden" / "demo-v1"
     asked = ("export", "parquet", "--journal", outages.GOLDEN)

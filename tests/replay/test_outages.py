@@ -1,4 +1,4 @@
-"""What can be done with a shutdown's journal can be done with an outage's: verified, asked, redacted."""
+"""Verify, query and redact work on an outage's journal too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.replay import outages
 from tests.replay.shutdown import Book
 from tests.replay.test_redact import check
 
-#: What the scripts call things, and sentences of ours have as well.
+#: Script names that are also words of our sentences.
 OWN_WORDS = ("a", "kept")
 #: Worlds with several leaders, and a dry run.
 SEEDS = (1, 4639, 11041)
@@ -31,7 +31,7 @@ def test_what_a_world_tells_is_redacted(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["outage-proof", "outage-hanging", "outage-same-boot", "outage-leaders"])
 def test_a_redacted_journal_begins_anywhere(name: str) -> None:
-    """Where retention took the older segments, the first checkpoint stands in the middle of an outage."""
+    """After retention the first checkpoint may be inside an outage."""
     check_from_each_leader(outages.script(name, rotate=True), every=5)
 
 
@@ -42,7 +42,7 @@ def check_from_each_leader(book: Book, every: int = 1) -> None:
 
 
 def test_the_verbs_that_re_execute(run: Run, tmp_path: Path) -> None:
-    """They know the outages' flag; what asks for a shutdown says that this is none."""
+    """They accept the outages' flag; shutdown verbs report that this is none."""
     place = write_files(tmp_path / "journal", outages.script("outage-recovered").files)
     assert run("replay", "verify", "--journal", place).code == 0
     assert "outage" in run("replay", "state", "--at", "20", "--journal", place).out

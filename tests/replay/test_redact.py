@@ -1,4 +1,4 @@
-"""A redacted journal verifies, tells the same shutdowns at the same times, and names nobody."""
+"""A redacted journal verifies, has the same shutdowns and times, and no name."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from tests.conftest import Sample
 from tests.journals import Journal, Memory, changed, checkpoint, history
 from tests.replay import shutdown
 
-#: Words of the program's own: a namespace may be called "default", and so is a setting's origin; the
-#: worlds' one node is called "node", and its pseudonym "node~1".
+#: The program's own words: a "default" namespace or origin; the worlds' "node" with pseudonym "node~1".
 OWN_WORDS = ("default", "node", "machine")
 
 #: Sampled, one seed of so many.
@@ -58,7 +57,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def words(found: History) -> set[str]:
-    """Every text in the journal, whole and in parts, and what stands in its headers."""
+    """Every text of the journal and its headers, whole and in parts."""
     whole: set[str] = set()
     for batch in found.batches():
         whole.update(batch.header.identity[:3])
@@ -89,12 +88,12 @@ def check(original: History, own_words: Iterable[str] = OWN_WORDS) -> Pseudonyms
 
 
 def test_the_golden_story() -> None:
-    """Two processes and the next boot, under either logic."""
+    """Two processes and the next boot, with both sets of actors."""
     check(History([Memory(shutdown.write().files)]))
 
 
 def test_simulated_shutdowns(sample: Sample) -> None:
-    """Whatever the seed draws: hooks, crashes, cancels, power cuts."""
+    """Hooks, crashes, cancels, power cuts."""
     for seed in sample(range(24), ONE_OF):
         run = simulate(SimulationRequest(synthetic=12), seed)
         check(History([run.machine.journal.source()]))
@@ -123,12 +122,12 @@ def replaced_structs() -> Iterable[type]:
     return seen
 
 
-#: No name, word, number or path of ours looks like this, whole or in parts.
+#: Similar to no name, word, number or path of ours.
 CANARY = "Canary one"
 
 
 def filled(kind: Any, at: str = "") -> Any:
-    """A value of this type with a canary in each text that it may hold; each has its place in it."""
+    """A value of this type with a distinct canary in each text."""
     text = f"{CANARY} {at}/{at}/{at}/7"
     match kind:
         case inspect.StrType():
@@ -164,15 +163,15 @@ def filled_of(cls: type) -> Any:
 
 @pytest.mark.parametrize("cls", list(replaced_structs()), ids=lambda cls: cls.__name__)
 def test_no_text_of_a_fact_a_state_or_an_order_is_kept_because_of_its_place(cls: type) -> None:
-    """What a field may hold is not what it always holds: only words, numbers and forms of ours stay."""
+    """A field may hold any text: only our own words, numbers and forms stay."""
     (made,) = told(filled_of(cls))
     assert type(made) is cls
     assert b"anary" not in msgspec.msgpack.encode(made)
 
 
 def canaries(logic: str) -> Memory:
-    """A journal that a stranger may have made, of either set of actors, and that begins in mid-episode: a
-    canary in every text of every fact, every order and every actor's state.
+    """A possible foreign journal of either actor set that starts inside an episode: a canary in each text
+    of facts, orders and states.
     """
     facts = [cls for cls in TYPES.values() if issubclass(cls, Fact)]
     orders = [filled_of(cls) for cls in TYPES.values() if issubclass(cls, Order)]
@@ -196,7 +195,7 @@ def canaries(logic: str) -> Memory:
 
 
 class Stated(Memory):
-    """As a copy of a damaged journal that somebody sent."""
+    """A copy of a damaged journal from outside."""
 
     def __init__(self, data: dict[str, bytes], stated: tuple[Finding, ...]) -> None:
         super().__init__(data)
@@ -207,7 +206,7 @@ class Stated(Memory):
 
 @pytest.mark.parametrize("logic", [SHUTDOWN_LOGIC, OUTAGE_LOGIC], ids=["shutdown", "outage"])
 def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path, logic: str) -> None:
-    """Events, orders, headers, and what the manifest says of the original's damage and of its place."""
+    """Events, orders, headers, and the manifest about damage and location."""
     file = tmp_path / "one.zip"
     original = History([canaries(logic)], logics=LOGICS)
     assert original.read().state == "torn"
@@ -244,14 +243,14 @@ def told(*values: msgspec.Struct) -> list[Any]:
     ],
 )
 def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -> None:
-    """And nothing else in its place."""
+    """Only the field's own known words stay."""
     blank = {"version": "", "mode": "", "pid": 1, "node": "", "boot_id": "", "userspace_id": ""}
     one, two = told(*(f.DaemonStarted(**{**blank, field: text}) for text in (kept, replaced)))  # type: ignore[arg-type]
     assert (getattr(one, field), getattr(two, field)) == (kept, "message~1")
 
 
 def test_a_uid_of_digits_is_no_waves_number() -> None:
-    """A key's subject that is a pod is replaced as the pod is."""
+    """A key's pod is replaced like the pod."""
     inventory, ended = told(
         f.InventoryTaken(
             key="EpisodeActor/inventory//0",
@@ -268,7 +267,7 @@ def test_a_uid_of_digits_is_no_waves_number() -> None:
 
 
 def test_the_first_record_names_the_original() -> None:
-    """Its id, its last record with its hash, and the trace of each shutdown."""
+    """The original's ID, its last record with hash, and each shutdown's trace."""
     original = History([Memory(shutdown.write().files)])
     first = next(redacted(original).records()).event
     assert isinstance(first, Checkpoint)
@@ -280,7 +279,7 @@ def test_the_first_record_names_the_original() -> None:
 
 
 def test_what_diverges_is_not_redacted() -> None:
-    """Decisions that do not follow from the facts cannot be made again from others."""
+    """Decisions that do not follow from the facts cannot be remade."""
     records = shutdown.write().records
     with pytest.raises(Diverged):
         redact(history(changed(records, len(records), status_flush_ns=1)), Pseudonyms())

@@ -1,11 +1,11 @@
-"""The examples of docs/replay.md: run as they stand, compared with what stands below them; every verb and
-function has one. Those of docs/notebook.md, its neighbour, likewise.
+"""The examples of docs/replay.md and docs/notebook.md run and print their documented output; each verb and
+function has one.
 
     python -m tests.replay.test_replay_page          # writes the page's outputs anew; read the difference
 
-A ``console`` block holds commands after ``$`` and what they print. There ``…`` stands for anything, alone on
-a line for any lines. A command that is followed by nothing is run for its exit code alone. ``OUT`` is a
-folder of their own, and they run in the repository's root. ``python`` blocks are one doctest.
+A ``console`` block has commands after ``$`` and their output. ``…`` matches anything, alone on a line any
+lines. A command without output is run for its exit code. ``OUT`` is a temporary folder; commands run in the
+repository's root. ``python`` blocks form one doctest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Example(NamedTuple):
 
 
 def blocks(kind: str, of: Path = PAGE) -> Iterator[tuple[int, str]]:
-    """The blocks of a kind, each with the line that it begins in."""
+    """Blocks of a kind with their first lines."""
     page = of.read_text()
     for found in _BLOCK.finditer(page):
         if found[1] == kind:
@@ -62,7 +62,7 @@ def examples() -> list[Example]:
 
 
 def perform(command: str, folder: Path) -> tuple[int, str]:
-    """Exit code and everything printed, as a shell would run it."""
+    """Exit code and output, as in a shell."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
@@ -78,7 +78,7 @@ def perform(command: str, folder: Path) -> tuple[int, str]:
 
 
 def fits(printed: str, expected: str) -> bool:
-    """Whether it is what stands on the page, ``…`` for anything."""
+    """Does it match the page, with ``…``?"""
     lines = [r"(?:.*\n)*" if line == "…" else _line(line) for line in expected.splitlines()]
     return re.fullmatch("".join(lines), printed) is not None
 
@@ -88,7 +88,7 @@ def _line(line: str) -> str:
 
 
 def write() -> None:
-    """Each output as it is now, where it does not fit."""
+    """Replace outputs that do not match."""
     with tempfile.TemporaryDirectory() as name:
         for example in examples():
             _, printed = perform(example.command, Path(name))
@@ -99,7 +99,7 @@ def write() -> None:
 
 VERBS = [verb for section in SECTIONS.values() for verb in section]
 
-#: What the library exports beside verbs: types, and errors.
+#: Exported types and errors.
 NO_VERBS = (
     "Journal",
     "Shutdown",
@@ -115,7 +115,7 @@ NO_VERBS = (
 
 
 def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
-    """In their order, for some use what an earlier one has made."""
+    """In order: later commands use earlier outputs."""
     for example in examples():
         code, printed = perform(example.command, tmp_path)
         where = f"docs/replay.md:{example.line}: {example.command}"
@@ -129,7 +129,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     "page", [PAGE, pytest.param(NOTEBOOK, marks=pytest.mark.proof)], ids=lambda page: page.name
 )
 def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks are one doctest, from the first to the last."""
+    """The Python blocks are one doctest."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
     text = "".join(f"{block}\n" for _, block in blocks("python", page))
@@ -150,13 +150,13 @@ def test_every_verb_has_an_example(verb: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in replay.EXPORTS if name not in NO_VERBS])
 def test_every_function_has_an_example(name: str) -> None:
-    """In a Python block of one of the two pages."""
+    """In a Python block of either page."""
     texts = [block for page in (PAGE, NOTEBOOK) for _, block in blocks("python", page)]
     assert any(f"replay.{name}(" in text for text in texts)
 
 
 def test_a_fresh_clone_is_enough() -> None:
-    """The examples read journals that are in the repository, and write nothing into it."""
+    """The examples read the repository's journals and write nothing there."""
     before = subprocess.run(["git", "status", "--short", "tests/golden"], cwd=ROOT, capture_output=True)
     assert before.returncode == 0
     assert all("tests/golden/" in example.command or "$OUT" in example.command for example in examples())

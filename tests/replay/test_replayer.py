@@ -1,4 +1,4 @@
-"""Re-execution: the golden journal is what its facts lead to, and every difference is found and named."""
+"""Replay: the golden journal follows from its facts, and each difference is found and named."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def first(tag: str) -> RawRecord:
 
 
 def test_the_golden_journal_replays_to_the_same_bytes() -> None:
-    """Two processes, a restart in the middle, and the next boot."""
+    """Two processes, a restart, and the next boot."""
     replayer = Replayer()
     assert replayer.feed(raws()) is None
     assert replayer.finish() is None
@@ -39,12 +39,12 @@ def test_the_golden_journal_replays_to_the_same_bytes() -> None:
 
 
 def test_the_golden_journal_can_be_made_again() -> None:
-    """The story that made it makes the same records today: format, encoding and logic are as they were."""
+    """The story gives the same records today: format, encoding and logic are unchanged."""
     made_again(shutdown.write().files, SHUTDOWN)
 
 
 def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
-    """Another version did not have it yet; one that knows something cannot be left out."""
+    """An older version lacked it; an actor with state must be there."""
     records = list(History([Memory(shutdown.write().files)]).raw())
     later = [raw for raw in records if raw.tag == Checkpoint.__name__][1]
     mark, verdicts = checkpoint_of(later), {}
@@ -59,6 +59,6 @@ def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
 
 
 def test_a_journal_without_its_beginning_replays_from_its_first_checkpoint() -> None:
-    """Retention removes the oldest segments; what is left is verified from its first checkpoint."""
+    """After retention the rest verifies from its first checkpoint."""
     second = [raw.seq for raw in raws() if raw.tag == "Checkpoint"][1]
     assert verify([raw for raw in raws() if raw.seq >= second]) is None

@@ -1,4 +1,4 @@
-"""Kaplan-Meier in whole numbers: the same as in fractions, in time that grows with the stops."""
+"""Kaplan-Meier in integers: equal to fractions, in linear time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ many_stops = st.lists(st.builds(Observation, st.integers(0, 40), st.booleans()),
 
 
 def curve(seen: Sequence[Observation]) -> list[tuple[int, Fraction]]:
-    """The estimate as it is defined, in fractions: from each time on so large a share is still there."""
+    """The definition in fractions: the surviving share from each time on."""
     share, found = Fraction(1), []
     for ns in sorted({each.ns for each in seen}):
         there = sum(each.ns >= ns for each in seen)
@@ -56,7 +56,7 @@ def by_fractions(seen: Sequence[Observation], of: Fraction) -> int | None:
 
 
 def test_the_textbook() -> None:
-    """The curve of the data that every textbook has, in fractions, and its quantiles."""
+    """The textbook curve and its quantiles."""
     seen = [Observation(*each) for each in FREIREICH]
     assert curve(seen) == [
         (6, Fraction(6, 7)),
@@ -72,7 +72,7 @@ def test_the_textbook() -> None:
 
 @given(seen_stops | many_stops)
 def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
-    """Median, 95 % and the longest, with ties; it comes down to 0 only if the longest ended by itself."""
+    """Median, 95 % and maximum, with ties; it reaches 0 only if the longest ended by itself."""
     found = survival(count_stops(seen))
     expected = [by_fractions(seen, of) for of in (MEDIAN, P95, Fraction(1))]
     assert [found.p50_ns, found.p95_ns, found.max_ns] == expected
@@ -83,7 +83,7 @@ def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
 
 @given(st.lists(seen_stops, min_size=3, max_size=6), st.randoms(use_true_random=False))
 def test_counts_merge_in_any_order(journals: list[list[Observation]], shuffled: random.Random) -> None:
-    """Associative and commutative: the curve of a fleet is the same by whatever parts it was counted."""
+    """Associative and commutative: the parts do not matter."""
     parts = [count_stops(each) for each in journals]
     whole = count_stops([each for seen in journals for each in seen])
     first, *rest = parts

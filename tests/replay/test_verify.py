@@ -1,4 +1,4 @@
-"""What a verification says of a journal that it cannot execute in full, or is asked about in part."""
+"""Verification of a journal that cannot be executed fully, or of a part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = shutdown.write().records
 
 
 class FromTheFuture(Fact):
-    """A fact that this version does not know, because it is not registered."""
+    """An unregistered fact of a later version."""
 
 
 def raws() -> list[RawRecord]:
@@ -45,7 +45,7 @@ def spoilt(seq: int, event: msgspec.Struct) -> list[Record]:
 
 
 def test_a_fact_of_another_version_ends_the_execution() -> None:
-    """What stands before it was executed; that the whole is identical is not said."""
+    """The part before is executed; the whole is not reported as identical."""
     seq = seq_of(ContainerExited)
     found = verify(history(spoilt(seq, FromTheFuture())))
     assert isinstance(found.failure, UnknownType)
@@ -54,7 +54,7 @@ def test_a_fact_of_another_version_ends_the_execution() -> None:
 
 
 def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
-    """It was edited, or miswritten; nothing is made of it, and it cannot be redacted either."""
+    """An edited or malformed fact stops execution, and cannot be redacted."""
     edited = changed(RECORDS, seq_of(ContainerExited), exit_code="none")
     assert isinstance(verify(history(edited)).failure, BadPayload)
     with pytest.raises(BadPayload):
@@ -62,7 +62,7 @@ def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
 
 
 def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
-    """Nothing says under which logic its decisions were made: that is said, and nobody guesses."""
+    """Without a checkpoint the logic's version is unknown: it is reported, not guessed."""
     system = shutdown.Book().system
     records = [record for ms, fact in shutdown.first_life() for record in system.step(fact, Stamp(ms, ms))]
     found = history(records)
@@ -76,7 +76,7 @@ def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
 
 
 def test_a_payload_that_is_no_payload_is_shown_as_it_is() -> None:
-    """Edited into something that cannot be decoded: its bytes, in hexadecimal digits."""
+    """Undecodable bytes are displayed as hexadecimal digits."""
     seq = seq_of(PodEnded)
     edited = [raw._replace(payload=b"\xc1") if raw.seq == seq else raw for raw in raws()]
     found = Replayer().feed(edited)
@@ -84,7 +84,7 @@ def test_a_payload_that_is_no_payload_is_shown_as_it_is() -> None:
     assert (found.field, found.expected.data) == ("data", "c1")
 
 
-#: Of one batch and one shutdown's actors; a journal of any length adds nothing.
+#: One batch and one shutdown's actors, for any length.
 GROWTH_MIB_MAX = 1.0
 
 
@@ -101,6 +101,6 @@ def peak_mib(folder: Path, shutdowns: int) -> float:
 
 
 def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
-    """It is streamed: ten times the shutdowns, the same memory at the most."""
+    """Streaming: ten times the shutdowns, the same memory."""
     short = peak_mib(tmp_path, 4)
     assert peak_mib(tmp_path, 40) - short < GROWTH_MIB_MAX

@@ -1,4 +1,4 @@
-"""A journal of two shutdowns of one node, a roll-out and a new configuration between them."""
+"""Two shutdowns of one node, with a roll-out and a new configuration between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AFTER = (
     pod("new-0", 1000),
 )
 
-#: How long after its order each answer comes: a hook's end by its pod's name, an exit by its pod's name.
+#: Delay after the order: a hook's end or an exit, by pod name.
 BEFORE_MS = {
     "hook web-6c9f7d8b5-q7zwt": 400,
     "web-6c9f7d8b5-q7zwt": 100,
@@ -35,7 +35,7 @@ AFTER_MS = {"hook web-5d4f8c7b9-x2k4z": 2_400, "web-5d4f8c7b9-x2k4z": 100, "cach
 
 
 class Answers:
-    """Facts of one shutdown: each order is answered when its time has come, the earliest first."""
+    """One shutdown's facts: each order is answered at its time."""
 
     def __init__(self, book: Book, pods: Sequence[Pod], after_ms: dict[str, int]) -> None:
         self.book = book
@@ -45,7 +45,7 @@ class Answers:
         self.seen: dict[str, None] = {}
 
     def facts(self) -> Iterator[tuple[int, Event]]:
-        """Until nothing is due any more, and nobody waits."""
+        """Until no answer is due."""
         while True:
             for opened in list(self.book.system.open_orders.values()):
                 self._look(opened.order)
@@ -102,7 +102,9 @@ def shutdown(
 
 
 def write_two(folder: Path) -> Path:
-    """The journal's directory. In the second shutdown the hook is slower and the database does not stop."""
+    """The journal's directory. In the second shutdown the hook is slower and the database survives its
+    stop.
+    """
     book = Book()
     short = (Period(priority=0, seconds=10), Period(priority=1000, seconds=3))
     long = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5))

@@ -1,1 +1,1 @@
-"""The test world: the real system on a simulated node, crashed and damaged at will, checked from outside."""
+"""The test world: the real system on a simulated node with crashes and damage, checked from outside."""

@@ -1,4 +1,4 @@
-"""Run worlds by hand: one to look at, or many to find one that breaks.
+"""Run worlds by hand: inspect one, or search many for a failure.
 
 python -m tests.world --seed 42 -v
 python -m tests.world --seeds 1000 --seconds 600
@@ -32,7 +32,7 @@ def show(seen: Happening) -> None:
 
 
 def show_step(life: Life, records: Sequence[Record]) -> None:
-    """A step of a daemon: one line for each transition."""
+    """A daemon's step: one line per transition."""
     for record in records:
         event = record.event
         if isinstance(event, Tick):

@@ -1,4 +1,4 @@
-"""World time under Trio's mock clock, and the two clocks of a boot."""
+"""World time under Trio's mock clock, and a boot's two clocks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import trio
 
 from ebbtide.events.base import NS_PER_SECOND
 
-#: Any moment after 1970; the daemon's decisions must not depend on it.
+#: Any time after 1970; decisions must not depend on it.
 WALL_BASE_NS = 1_700_000_000 * NS_PER_SECOND
 
 
 def world_ns() -> int:
-    """World time. The mock clock counts in float seconds, exact to the nanosecond for the first 50 days."""
+    """World time. The mock clock's float seconds are exact to the nanosecond for 50 days."""
     return round(trio.current_time() * NS_PER_SECOND)
 
 
@@ -21,7 +21,7 @@ async def sleep_ns(duration_ns: int) -> None:
 
 
 class Clock:
-    """Both clocks of one boot. The monotonic one begins with the boot; the wall clock may be stepped."""
+    """A boot's clocks. The monotonic one starts with the boot; the wall clock may step."""
 
     def __init__(self, uptime_ns: int, wall_step_ns: int = 0) -> None:
         self._since_ns = world_ns() - uptime_ns

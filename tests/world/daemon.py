@@ -1,7 +1,7 @@
-"""One life of the daemon: the real composition root on simulated edges, until it leaves or is killed.
+"""One life of the daemon: the real composition root on simulated edges, until its exit or kill.
 
-A kill can come before every step of every task, and around every touch of node and disk (`Life.touch`).
-From then on nothing that the dead code still does has an effect; then its tasks are cancelled.
+A kill can come before every step of every task, and around every access to node and disk (`Life.touch`). From
+then on the dead code has no effect; then its tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from tests.world.edge import LogindEdge, RuntimeEdge, StatusEdge
 from tests.world.gate import Gated
 from tests.world.node import Node
 
-#: No socket: what people ask comes over `Life.hurry` and `Life.release`.
+#: No socket: requests come by `Life.hurry` and `Life.release`.
 NO_SOCKET = RunOptions(sockets=False)
 
 MACHINE = "machine"
 
-#: Whose task is this? Inherited by every task that a life starts.
+#: A task's life; each task of a life inherits it.
 OWNER: ContextVar[Life] = ContextVar("OWNER")
 
 
@@ -55,14 +55,14 @@ def _defaults() -> Loaded:
 
 
 class WorldDaemon(Daemon):
-    """The real one, hearing of signals from the world instead of the kernel."""
+    """The real daemon with signals from the world instead of the kernel."""
 
     life: Life
 
     async def _signals(self) -> None:
         async for signal in self.life.signals:
             if signal == "HUP":
-                # Not in a thread, which would know nothing of the world's clock.
+                # A thread would not see the world's clock.
                 self._take_settings(self._load())
             else:
                 await self._inbox.put(await self._host.stopping(self.status.needed_ns))
@@ -73,7 +73,7 @@ class WorldDaemon(Daemon):
 
 
 class Life:
-    """``number`` counts over the whole world. ``point`` is called at every point at which it may die."""
+    """``number`` counts in the whole world. ``point`` runs at each possible death."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Life:
         self.alive = True
         self.reason = ""
         self.failure = ""
-        #: Effects that began before their barrier was passed or over: (order, waited ns).
+        #: Effects before their barrier was passed or expired: (order, waited ns).
         self.impatient: list[tuple[str, int]] = []
         self.daemon: WorldDaemon | None = None
         self.runtime: RuntimeEdge | None = None
@@ -96,7 +96,7 @@ class Life:
         self.failed_storage = False
         self.ready = False
         self.verdict = ""
-        #: The last record of its predecessors that it knows of; None: it died before it had read.
+        #: The last record of its predecessors that it read; None: it died before.
         self.goes_on_after: int | None = None
         self.records: list[Record] = []
         self.readers: list[Callable[[Life, Sequence[Record]], object]] = []
@@ -128,7 +128,7 @@ class Life:
             self.runtime.manifest_appeared()
 
     def signal(self, name: str) -> None:
-        """SIGTERM or SIGHUP from the service manager; lost before the daemon listens, as it may be."""
+        """SIGTERM or SIGHUP from the service manager; lost before the daemon listens, as in reality."""
         if self.alive:
             self._send.send_nowait(name)
 
@@ -144,7 +144,7 @@ class Life:
     # --- barriers --------------------------------------------------------------------------------
 
     def observe(self, records: Sequence[Record]) -> None:
-        """Where each order's step ends, to check the barriers of its effect."""
+        """Records the end of each order's step, to check the barriers of its effect."""
         if not self.alive:
             return
         self.records += records
@@ -160,7 +160,7 @@ class Life:
         if not self.alive or self.daemon is None:
             return False
         writer = self.daemon.writer
-        # An adopted order stood in the journal before this process began.
+        # An adopted order was in the journal before this process.
         seq, since_ns = self._held.get(order.key, (0, 0))
         reached = {"none": seq, "written": writer.written_seq, "synced": writer.synced_seq}[order.barrier]
         waited_ns = self.node.clock.mono_ns() - since_ns
@@ -171,7 +171,7 @@ class Life:
     # --- the life itself -------------------------------------------------------------------------
 
     async def run(self, storages: Sequence[Storage]) -> str:
-        """Returns why it ended; "crashed" when it was killed or fell over an exception."""
+        """Returns the reason of its end; "crashed" after a kill or an exception."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._main, [cast(Storage, Gated(self, storage)) for storage in storages])
         self._bury()
@@ -189,7 +189,7 @@ class Life:
                     self.crash("an exception")
 
     def _bury(self) -> None:
-        """However it ended: its descriptors are closed, and nobody reports to it any more."""
+        """Close its descriptors and stop all reports to it."""
         logind = self.node.logind
         if self.alive and self.reason:
             self.node.log.note("left", detail=self.reason, life=self.number)
@@ -231,13 +231,13 @@ class Life:
         return await daemon.run()
 
     def _tell(self, level: int, line: str) -> None:
-        """Errors are part of the story; the rest says what the journal says."""
+        """Errors are part of the story; the journal has the rest."""
         if level <= 3 and self.alive:
             self.node.log.note("error", detail=line, life=self.number)
 
     async def _trim(self, storages: Sequence[Storage], keep_from_seq: int | None) -> Sequence[str]:
         with trio.move_on_after(1), suppress(OSError):
-            # Simulated files carry no time: nothing is ever too old, only too much.
+            # Simulated files have no age, so only the size limits the journal.
             limits = Limits(total_bytes=self.node.features.journal_bytes)
             return await trim(storages, 0, keep_from_seq, limits)
         return ()
@@ -268,7 +268,7 @@ class Life:
 
 
 class Host:
-    """What a start and a stop are like on a simulated node (`ebbtide.daemon.Surroundings`)."""
+    """A start and a stop on a simulated node (`ebbtide.daemon.Surroundings`)."""
 
     def __init__(self, life: Life, failed_starts: int) -> None:
         self._life, self._failed_starts = life, failed_starts
@@ -284,11 +284,11 @@ class Host:
             node.extend_stop(needed_ns)
         return StopRequested(system_stopping=node.stopping, stop_time_ns=needed_ns)
 
-    #: Nobody watches over a simulated daemon's signs of life: it hangs where the world wants it to.
+    #: No watchdog: a simulated daemon hangs only on the world's order.
     life_seconds = 0.0
 
     def notify(self, **variables: str | int) -> None:
-        """Nobody looks."""
+        """Ignored."""
 
     async def notify_in_time(self, **variables: str | int) -> None:
         if self._life.alive and "READY" in variables:
@@ -297,9 +297,9 @@ class Host:
 
 
 def what_is_untrue(status: DaemonStatus, system: System, seq: int) -> Iterator[str]:
-    """Whether what the daemon shows is what its actors know, behind record ``seq``.
+    """Compare the daemon's displayed state with its actors after record ``seq``.
 
-    One sentence for each thing that differs. A failed actor knows nothing.
+    One sentence per difference. A failed actor has no state.
     """
     episode, config = system.slots[(EPISODE.name, "")], system.slots[(CONFIG.name, "")]
     if not episode.failed:

@@ -1,8 +1,8 @@
-"""A simulated disk: the same protocol as a real location, in memory, under Trio's clock, with faults.
+"""A simulated disk with faults: a real location's protocol, in memory, under Trio's clock.
 
-It keeps apart what was written from what is durable. A power cut takes each unsynced sector or leaves it, in
-any order, and may take the name of a file whose directory was not synced; the death of a process takes
-nothing that was written. Every fault is asked for by the number of the operation that it strikes.
+Written and durable bytes are separate. A power cut keeps or loses each unsynced sector in any order, and
+perhaps the name of a file in an unsynced directory; a process's death loses nothing. A fault names the
+operation by number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ebbtide.events.catalog import StoredFile
 from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.replay.sim.scenario import Draws
 
-#: ``torn``: a part is written, then an error. ``halt``: as `torn`, and the disk stands still for good.
+#: ``torn``: write a part, then fail. ``halt``: like `torn`, and the disk stays hung.
 Fault = Literal["eio", "enospc", "torn", "hang", "halt"]
 
 SECTOR_BYTES = 512
@@ -28,17 +28,17 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedFile:
-    """What is visible, what of it is durable, and whether the name is."""
+    """The visible bytes, their durable part, and whether the name is durable."""
 
     def __init__(self, data: bytes = b"", *, name_durable: bool = False) -> None:
         self.data = bytearray(data)
         self.durable = bytes(data)
         self.name_durable = name_durable
-        #: After a failed sync the kernel forgets which pages were dirty: no later sync helps.
+        #: After a failed sync the kernel forgets dirty pages: later syncs do not help.
         self.poisoned = False
 
     def after_power_cut(self, draws: Draws) -> bytes:
-        """The synced bytes, and of the others whichever sectors had made it."""
+        """The synced bytes, and a choice of the other sectors."""
         size = draws.between(len(self.durable), len(self.data))
         kept = bytearray(self.durable) + bytearray(size - len(self.durable))
         for start in range(0, size, SECTOR_BYTES):
@@ -140,7 +140,7 @@ class SimulatedDisk:
         self.files_by_name[name].data[bit // 8] ^= 1 << (bit % 8)
 
     def crash(self, *, power: bool) -> SimulatedDisk:
-        """The disk as the next process finds it: after a power cut, or only after our own death."""
+        """The disk for the next process: after a power cut, or only after our death."""
         survivor = SimulatedDisk(self.location, self._draws.fork("next"))
         survivor._capacity_bytes, survivor.reserved_bytes = self._capacity_bytes, self.reserved_bytes
         for name, file in self.files_by_name.items():
@@ -154,7 +154,7 @@ class SimulatedDisk:
         return survivor
 
     async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
-        """Count one operation, take its time, and let its fault strike. Appends ``data`` to ``file``."""
+        """Count an operation, take its time, apply its fault. Appends ``data`` to ``file``."""
         fault = self._faults.get(self.operations)
         self.operations += 1
         if self._latency_microseconds_max:

@@ -1,4 +1,4 @@
-"""The machine's two places for a journal: a disk, and a folder in memory that goes with the boot."""
+"""The machine's two journal locations: a disk, and a memory folder that ends with the boot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.world.disk import Fault, SimulatedDisk
 LOCATION = "/var/lib/ebbtide/journal"
 FALLBACK = "/run/ebbtide/journal"
 
-#: A healthy disk answers within this; with it a sync takes longer than a barrier now and then.
+#: A healthy disk's maximum; a sync sometimes outlasts a barrier.
 LATENCY_US_MAX = 4000
 MEMORY_LATENCY_US_MAX = 50
 
@@ -29,7 +29,7 @@ class Disks:
         return self._disk, self._memory
 
     def fault(self, which: int) -> str:
-        """Let one of the next operations of the disk fail, or of the memory (rarely); says which."""
+        """Make one of the next operations of the disk (rarely of memory) fail; returns which."""
         draws = self._draws.fork(f"fault {which}")
         place = draws.weighted((5, self._disk), (1, self._memory))
         fault = draws.weighted(*FAULTS)
@@ -37,7 +37,7 @@ class Disks:
         return f"{fault} on {place.location}"
 
     def fail_at(self, operation: int, fault: Fault) -> None:
-        """Let this operation of the disk fail, counted from now."""
+        """Make this operation of the disk fail, counted from now."""
         self._arm(self._disk, operation, fault)
 
     @staticmethod
@@ -45,13 +45,13 @@ class Disks:
         place._faults[place.operations + after] = fault
 
     def daemon_died(self) -> None:
-        """What was written is there for the next process; a disk that hung answers again."""
+        """The next process finds all writes; a hung disk answers again."""
         self._disk = self._slow(self._disk.crash(power=False))
         self._memory = self._memory.crash(power=False)
         self._memory._latency_microseconds_max = MEMORY_LATENCY_US_MAX
 
     def machine_down(self, *, power_cut: bool, soft: bool) -> None:
-        """Memory is gone unless only the userspace was restarted; an orderly end writes everything out."""
+        """Memory is lost except after a soft reboot; a clean end syncs everything."""
         if not power_cut:
             for file in self._disk.files_by_name.values():
                 file.durable, file.name_durable = bytes(file.data), True

@@ -1,6 +1,6 @@
-"""From a seed to a scenario. The tables say how often each misfortune comes.
+"""From a seed to a scenario. The tables have each fault's frequency.
 
-Append new draws at the end of a function, or fork a stream for them: then the old seeds keep their worlds.
+Append new draws at the end of a function, or fork a stream: then old seeds keep their worlds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, 
 from tests.world.node import Features
 from tests.world.scenario import QUIET_BOOT, Act, BootPlan, Scenario, What
 
-#: The machine is given so long to come up and arm; a shutdown may come earlier.
+#: The usual time to boot and arm; a shutdown may come earlier.
 ARMED_NS = 2 * NS_PER_SECOND
 
 
@@ -127,13 +127,13 @@ def _container_plan(draws: Draws) -> ContainerPlan:
 
 
 def _crash_points(draws: Draws) -> tuple[int, ...]:
-    """Often in the thick of it: a shutdown of some pods has between a hundred and a thousand points."""
+    """Mostly mid-shutdown: a shutdown of some pods has between a hundred and a thousand points."""
     count = draws.weighted((3, 0), (3, 1), (2, 2), (1, 4))
     return tuple(sorted(draws.weighted((3, draws.below(400)), (2, draws.below(1500))) for _ in range(count)))
 
 
 def _boot(draws: Draws, index: int) -> BootPlan:
-    """A story around one shutdown: what comes before it, what goes wrong in it, what follows."""
+    """One shutdown, with events before, during and after it."""
     start_ns = draws.weighted((1, draws.between(0, 200) * MS), (4, ARMED_NS + draws.between(0, 2000) * MS))
     acts = [Act(start_ns, "shutdown", draws.weighted(*KINDS))]
     for what, times, of, low_ms, high_ms in MISFORTUNES:
@@ -159,7 +159,7 @@ def _boot(draws: Draws, index: int) -> BootPlan:
 
 
 def _api_hangs(draws: Draws, start_ns: int) -> list[Act]:
-    """For a while or for good, from before the shutdown on or in it."""
+    """For a while or for good, from before or during the shutdown."""
     if not draws.chance(1, 6):
         return []
     at_ns = max(0, start_ns + draws.between(-4000, 10_000) * MS)
@@ -167,7 +167,7 @@ def _api_hangs(draws: Draws, start_ns: int) -> list[Act]:
 
 
 def _second_episode(draws: Draws, acts: list[Act]) -> list[Act]:
-    """Soon after a cancel, while what the first shutdown began is still being finished; and cancelled too."""
+    """Soon after a cancel, while the first shutdown's stops continue; also cancelled."""
     cancelled = next((act.at_ns for act in acts if act.what == "cancel"), None)
     if cancelled is None or not draws.chance(1, 3):
         return []
@@ -179,7 +179,7 @@ def _second_episode(draws: Draws, acts: list[Act]) -> list[Act]:
 
 
 def _at_once(draws: Draws, start_ns: int) -> list[Act]:
-    """Two or three misfortunes in one moment: what brings one of them mostly brings more."""
+    """Two or three simultaneous faults: one cause often has several."""
     if not draws.chance(1, 6):
         return []
     at_ns, whats = max(0, start_ns + draws.between(-1000, 10_000) * MS), list(AT_ONCE)
@@ -211,7 +211,7 @@ KINDS: tuple[tuple[int, ShutdownKind], ...] = (
     (2, "soft-reboot"),
 )
 
-#: what, times, of, and when: milliseconds from the shutdown's start, lowest and highest.
+#: What, times, of, and when: milliseconds after the shutdown's start, lowest and highest.
 MISFORTUNES: tuple[tuple[What, int, int, int, int], ...] = (
     ("cancel", 1, 5, 0, 12_000),
     ("logind-restart", 1, 8, -500, 10_000),

@@ -1,7 +1,7 @@
-"""The edges of every simulation (`replay.sim.edges`) as tasks of the real runner.
+"""The simulations' edges (`replay.sim.edges`) as tasks of the real runner.
 
-Every step of a script is a point at which the daemon can die, before it touches the node and after it. A dead
-daemon's code still runs up to its next await, as Python code does; here it touches nothing any more.
+The daemon can die before and after each step of a script. A dead daemon's code runs to its next await, like
+any Python code, but without effect.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ebbtide.replay.sim.scenario import Draws
 from tests.world.clock import sleep_ns, world_ns
 from tests.world.node import Node
 
-#: How often the real edge reads ``PreparingForShutdown`` in a shutdown.
+#: The real edge's interval for ``PreparingForShutdown`` in a shutdown.
 POLL_SECONDS = 1.0
 
-#: What may pass between two touches of the node, in microseconds.
+#: The longest time between two accesses to the node, in microseconds.
 TOUCH_US_MAX = 5000
 
 
@@ -36,21 +36,21 @@ class Life(Protocol):
     alive: bool
 
     def touch(self) -> bool:
-        """A point at which the daemon may die. False: it is dead."""
+        """A possible death of the daemon. False: it is dead."""
 
     def begins(self, order: Order) -> bool:
-        """The effect of ``order`` begins. True when its order is less durable than its barrier asks."""
+        """Starts ``order``'s effect. True if the order is less durable than its barrier requires."""
 
 
 class Edge:
-    """Runs the scripts of ``kind`` (`actors.interfaces.Edge`), and is the daemon's process to them."""
+    """Runs the scripts of ``kind`` (`actors.interfaces.Edge`), in place of the daemon's process."""
 
     effects: Mapping[type[Order], Effect]
 
     def __init__(self, life: Life, node: Node, draws: Draws, kind: type[edges.SimulatedEdge]) -> None:
         self._life, self._node, self._draws = life, node, draws.fork("steps")
         self._detached = False
-        #: What comes by itself: facts with the time at which they are due, and scripts.
+        #: Spontaneous facts with their due times, and scripts.
         self._sender, self._queue = trio.open_memory_channel[tuple[int, Fact] | Watching](4096)
         #: Before this an order waits.
         self._ready = trio.Event()
@@ -113,7 +113,7 @@ class Edge:
     # --- scripts -------------------------------------------------------------------------------
 
     async def _run_script(self, script: Script | Watching, outlet: Outlet) -> Any:
-        """What it returns. It hears of its order's cancel, but not of the daemon's death or leaving."""
+        """Returns its result. An order's cancel stops it; the daemon's death does not."""
         try:
             while True:
                 if not self._life.touch():
@@ -147,7 +147,7 @@ class Edge:
 
 
 class LogindEdge(Edge):
-    """Arms, releases, listens; in a shutdown it also reads, as nobody promises that a signal comes."""
+    """Arms, releases, listens; in a shutdown it also polls, because a signal may be lost."""
 
     model: edges.LogindEdge
 
@@ -168,7 +168,7 @@ class _ProcessRuntime(edges.RuntimeEdge):
 
 
 class RuntimeEdge(Edge):
-    """Starts pods, stops them, sees them go, and finds them again after a restart."""
+    """Starts and stops pods, sees their ends, and finds them after a restart."""
 
     model: _ProcessRuntime
 
@@ -177,7 +177,7 @@ class RuntimeEdge(Edge):
         self._ready = trio.Event()
 
     async def run(self, outlet: Outlet) -> None:
-        """As in the real edge: before a first look at what an earlier daemon left no container is known."""
+        """As in the real edge: before the first look no container is known."""
         await sleep_ns(self._draws.between(500, 40_000) * 1000)
         self.model.look({})
         while self._queue.statistics().current_buffer_used:
@@ -193,7 +193,7 @@ class RuntimeEdge(Edge):
                 self.model.appeared(plan.pod)
 
     def _adopted(self, order: Order) -> Script | None:
-        """A start is finished that has begun; of one that has not nobody knows."""
+        """A begun start completes; the state of another one is unknown."""
         if isinstance(order, StartPod):
             begun = self._node.pods.begun.get(order.uid) == order.key
             return self.model.table[StartPod](order, False) if begun else None

@@ -1,7 +1,6 @@
-"""The programs of storage: Kubernetes' own attacher and provisioner, and the bed's driver.
+"""Storage programs: Kubernetes' attacher and provisioner, and the bed's driver.
 
-The first two are of a later Kubernetes than the node, as in many clusters, and so a module of their own: one
-module has one version of each package.
+The first two are of a later Kubernetes than the node, as in many clusters, so they need their own module.
 
 python -m tests.node.csi.programs  # builds them ahead of time, and says where they are
 """
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from tests.beds.golang import Module, built
 
 HERE = Path(__file__).parent
-#: Without tables for debuggers, of which the linker would make as much again.
+#: No debugger tables: they double the linker's memory.
 FLAGS = ("-ldflags", "-s -w")
 SIDECARS = Module(HERE / "sidecars", FLAGS)
 DRIVER = Module(HERE / "driver", FLAGS)
@@ -27,7 +26,7 @@ class Programs(NamedTuple):
 
 
 def csi() -> Programs:
-    """All of them, built if they are not there. Raises Unavailable."""
+    """The programs, built if missing. Raises Unavailable."""
     group = "github.com/kubernetes-csi"
     return Programs(
         built(SIDECARS, "csi-attacher", f"{group}/external-attacher/v4/cmd/csi-attacher"),

@@ -1,7 +1,7 @@
-"""Storage on the bed: one controller with attacher and provisioner, and a driver on each node's machine.
+"""Storage: one controller with attacher and provisioner, and a driver on each node's machine.
 
-Volumes are folders of one array, which outlives every power cut. What the driver was asked, and what of it
-the specification of CSI forbids, stands in the array's trail.
+Volumes are folders of one array that survives every power cut. The array's trail lists the driver's calls and
+each violation of the CSI specification.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CLASS = "bed"
 STORAGE = "/apis/storage.k8s.io/v1"
 ATTACHMENTS = f"{STORAGE}/volumeattachments"
 ATTACHER = "csi-attacher"
-#: Waits between tries of what a driver refuses are no subject here, and minutes by default.
+#: Shorter retries; the defaults take minutes.
 SIDECAR = {"timeout": "10s", "retry-interval-max": "5s", "kube-api-qps": 100, "kube-api-burst": 200}
 
 
 class Call(NamedTuple):
-    """A line of the trail. ``result``: done, refused, fault (a test's own), or violation."""
+    """A line of the trail. ``result``: done, refused, fault (injected), or violation."""
 
     at: str
     call: str
@@ -91,7 +91,7 @@ class Storage:
         return self.bed.folder / f"csi-{name}.sock"
 
     def fault(self, call: str, what: str = "") -> None:
-        """``fail``, ``hang``, a time as ``5s``; empty: none any more."""
+        """``fail``, ``hang``, a duration such as ``5s``; empty removes the fault."""
         file = self.bed.place(self.array / "faults" / call)
         if what:
             file.write_text(what)
@@ -104,11 +104,11 @@ class Storage:
         return [Call(**json.loads(line)) for line in text.splitlines()]
 
     def staged(self, node: str) -> list[str]:
-        """The volumes that its kubelet uses, as its driver knows it."""
+        """The volumes in use, by the driver's records."""
         return sorted(file.parent.name for file in self.bed.place(self.array / "staged").glob(f"*/{node}"))
 
     def written(self) -> dict[str, list[str]]:
-        """The lines of each file of each volume, by its path in the array."""
+        """The lines of each volume's files, by path in the array."""
         folder = self.bed.place(self.array / "volumes")
         return {
             str(file.relative_to(folder)): file.read_text().splitlines()
@@ -117,7 +117,7 @@ class Storage:
 
 
 async def restart_controllers(bed: Bed, **flags: Any) -> None:
-    """The controller-manager with more flags; whoever asks may read its metrics."""
+    """Restart the controller-manager with more flags; any client may read its metrics."""
     part = parts.controllers(bed.programs["kube-controller-manager"], bed.secrets)
     paths = "/healthz,/readyz,/livez,/metrics"
     await bed.start(
@@ -126,7 +126,7 @@ async def restart_controllers(bed: Bed, **flags: Any) -> None:
 
 
 async def metrics(bed: Bed, *names: str) -> dict[str, float]:
-    """Of the controller-manager, those whose name begins with one of these; by name and labels."""
+    """Its metrics with these name prefixes, by name and labels."""
     text = await bed.run(
         "busybox", "wget", "-q", "-O", "-", "--no-check-certificate", "https://127.0.0.1:10257/metrics"
     )

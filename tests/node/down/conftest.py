@@ -1,4 +1,4 @@
-"""One node of its own for all scenarios: its kubelet has no graceful shutdown."""
+"""One node for all scenarios; its kubelet has no graceful shutdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _bring_up(bed: Bed) -> None:
 
 @pytest.fixture
 async def bed(_opened: Bed) -> Bed:
-    """The node, with all its parts, whatever the scenarios before it did."""
+    """The node with all parts running, whatever earlier scenarios did."""
     await mend(_opened, **OFF)
     return _opened
 

@@ -1,4 +1,6 @@
-"""Modes auto and observe on a real node: who ends the pods is chosen; a kubelet that does is left to it."""
+"""Modes auto and observe on a real node: the choice of means, and a kubelet with its own graceful
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.node.pods import PODS
 
 pytestmark = [pytest.mark.node]
 
-#: The kubelet's own graceful shutdown, as long as ours; on a slow machine too it ends with the pods.
+#: The kubelet's graceful shutdown, as long as ours; it ends with the pods.
 ON = {"shutdownGracePeriod": "600s", "shutdownGracePeriodCriticalPods": "300s"}
 OURS = (d.SendSignal, d.KillContainer, d.DeletePod, d.StopKubelet)
 
@@ -31,7 +33,7 @@ async def by_auto(bed: Bed, tmp_path: Path) -> AsyncIterator[Going]:
 
 @pytest.fixture(params=["auto", "observe"])
 async def beside(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Going]:
-    """A kubelet that shuts its pods down itself, and holds its lock."""
+    """A kubelet with its own graceful shutdown and lock."""
     try:
         async with going(bed, request.param, tmp_path) as made:
             await bed.start_over(**ON)
@@ -43,7 +45,7 @@ async def beside(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> As
 
 @pytest.mark.gate
 async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
-    """Nothing is ordered, every fate is on record, and the lock is kept until the API server has them all."""
+    """Ebbtide orders nothing, records each outcome, and holds the lock until the API server has all."""
     witness = beside.witness
     await beside.run(
         witness.pod("web", ends_after=1, terminationGracePeriodSeconds=600),
@@ -69,7 +71,7 @@ async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
 
 
 async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
-    """By deletes: the objects go, and the node takes no pods any more."""
+    """Deletes: the objects vanish, and the node accepts no pods."""
     await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))
     await by_auto.arm((0, 600))
     await by_auto.down("poweroff")
@@ -81,9 +83,9 @@ async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
 
 @pytest.mark.gate
 async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
-    """Over the runtime, the kubelet stopped: no terminal phase is written for a pod that comes back.
+    """Stops through the runtime without the kubelet: a returning pod gets no terminal phase.
 
-    The pod ends once it is out of its Services: one that ends sooner may stay Ready.
+    The pod ends after it left its Services: an earlier end may leave it Ready.
     """
     await by_auto.run(by_auto.witness.pod("web", waits=True, terminationGracePeriodSeconds=600))
     await by_auto.arm((0, 600))
@@ -101,7 +103,7 @@ async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
 
 
 async def test_without_an_api_server_it_goes_on(by_auto: Going) -> None:
-    """A power-off without an API server: over the runtime at once, by the priorities known ahead."""
+    """Without an API server auto uses the runtime at once, with known priorities."""
     await by_auto.run(
         by_auto.witness.pod("low", ends_after=0.3, priorityClassName="low"),
         by_auto.witness.pod("high", ends_after=0.3, priorityClassName="high"),

@@ -1,4 +1,4 @@
-"""What happens to the daemon itself while the node goes down: killed, its disk emptied, its clock set."""
+"""Faults of the daemon during a shutdown: killed, packages removed, clock changed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.node.witness import NS
 from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
-#: A slow machine ends no wave: each ends with its pods.
+#: Too long for a slow machine: each wave ends with its pods.
 WAVES = ((1000, 600), (3000, 600))
 HOUR_NS = 3600 * NS
 
 
 async def two(node: Going, **low: Any) -> None:
-    """One pod in each of two waves, each with a hook; ``low`` says how the first one ends."""
+    """One pod with a hook in each of two waves; ``low``: the first pod's end."""
     how = {"hook": True, "terminationGracePeriodSeconds": 600}
     await node.run(
         node.witness.pod("low", priorityClassName="low", **how, **(low or {"ends_after": 3})),
@@ -39,8 +39,8 @@ def as_ever(node: Going) -> None:
 
 @pytest.mark.gate
 async def test_killed(node: Going) -> None:
-    """Killed in the first wave and started again under the lock that was kept, it goes on: no hook
-    twice, no wave skipped, nothing started anew.
+    """Killed in the first wave, it continues under the kept lock: no repeated hook, no skipped wave, no
+    new pod.
     """
     node.daemon.keep_lock = True
     await two(node, waits=True)
@@ -57,8 +57,8 @@ async def test_killed(node: Going) -> None:
 async def _kill_in_the_first_wave(node: Going) -> None:
     await node.signalled("low")
     await node.bed.run("kill", "-9", str(node.daemon.events(DaemonStarted)[-1].pid))
-    # The wave goes on until the next daemon has it. A kubelet removes an ended container and its object
-    # within a second: an end before that daemon's first look is truly unknown.
+    # Wait for the next daemon. The kubelet removes an ended container within a second: an end before the
+    # daemon's first look is really unknown.
     await until(lambda: _has_looked(node), "no daemon starts again")
     node.witness.lets_end("low")
 
@@ -70,7 +70,7 @@ def _has_looked(node: Going) -> bool:
 
 
 async def test_packages_removed(node: Going, tmp_path: Path) -> None:
-    """A shutdown imports nothing: it comes when the packages are gone from the disk, and is as any other."""
+    """A shutdown imports nothing, so missing packages do not matter."""
     installed = Installation(tmp_path / "installed")
     node.daemon.program = installed.command
     await two(node)
@@ -83,7 +83,7 @@ async def test_packages_removed(node: Going, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS], ids=["forward", "back"])
 async def test_clock_stepped(node: Going, tmp_path: Path, by_ns: int) -> None:
-    """A wall clock that is set in the middle of a wave is on record, and moves no deadline."""
+    """A changed wall clock is recorded and moves no deadline."""
     with or_skip():
         clock = await trio.to_thread.run_sync(Clock, tmp_path)
     node.daemon.program = clock.command

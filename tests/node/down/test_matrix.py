@@ -1,4 +1,4 @@
-"""A fixed sample of the matrix (`tests.node.matrix`): six parts, in different ways, times and modes."""
+"""A fixed sample of `tests.node.matrix`: six parts with different faults, times and modes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLE = (
 
 @pytest.mark.parametrize("name", SAMPLE)
 async def test_cell(bed: Bed, name: str) -> None:
-    """Lock, order, signals and hooks, fates, the API after the next boot, replay."""
+    """Check lock, order, signals, hooks, outcomes, the API after the next boot, and the replay."""
     cell = Cell(*name.split(":"))
     with or_skip():
         made = await run_cell(bed, cell)

@@ -1,4 +1,4 @@
-"""Parts of the node fail while it goes down: the API server, the runtime, logind, the network."""
+"""Faults during a shutdown: the API server, the runtime, logind, the network."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.node.witness import NS, TICK_NS, Witness
 
 pytestmark = [pytest.mark.node]
 WAVES = ((1000, 8), (3000, 8))
-#: A stop whose call was lost sooner than a tenth of a second after it was sent is made again (docs/cri.md).
+#: The edge repeats a stop whose call failed within a tenth of a second (docs/cri.md).
 SURE_SECONDS = 0.5
-#: From the last pod's end to the release, with an API server that hangs.
+#: From the last pod's end to the release, with a hung API server.
 HUNG_SECONDS_MAX = 1.5
-#: Of each answer. In mode api beyond what a mark may take, and with it well within what a delete may.
+#: Each answer's delay. In mode api longer than a mark may take, but shorter than a delete may.
 MARK_SECONDS, DELETE_SECONDS = Bounds().mark_seconds, Bounds().delete_seconds
 LATE_SECONDS = {"cri": 1.0, "api": MARK_SECONDS + (DELETE_SECONDS - 2 * MARK_SECONDS) / 2}
 
 
 def two(witness: Witness, *, low_seconds: float = 2.0, **more: object) -> list[dict[str, object]]:
-    """One pod in each of two waves; both obey, the first one takes its time."""
+    """One pod in each of two waves; both obey, the first slowly."""
     return [
         witness.pod("low", ends_after=low_seconds, hook=True, priorityClassName="low", **more),
         witness.pod("high", ends_after=0.3, hook=True, priorityClassName="high", **more),
@@ -33,7 +33,7 @@ def two(witness: Witness, *, low_seconds: float = 2.0, **more: object) -> list[d
 
 
 def in_time(node: Going, asked_ns: int, over_ns: int) -> None:
-    """Both waves in their order, each hook once, and no wave's time was lost."""
+    """Both waves in order, each hook once, no wasted wave."""
     node.in_order("low", "high")
     assert [len(node.witness.times(name, "hook")) for name in ("low", "high")] == [1, 1]
     assert node.outcomes() == {"low": "graceful", "high": "graceful"}
@@ -41,7 +41,7 @@ def in_time(node: Going, asked_ns: int, over_ns: int) -> None:
 
 
 async def test_api_gone_before(node: Going) -> None:
-    """With no API server from the start the waves run from what is known, and nobody waits for it."""
+    """Without an API server the waves use the stored pods at once."""
     await node.run(*two(node.witness))
     await node.arm(*WAVES)
     await node.bed.stop("kube-apiserver")
@@ -52,7 +52,7 @@ async def test_api_gone_before(node: Going) -> None:
 
 
 async def test_api_gone_at_the_signal(node: Going) -> None:
-    """An API server that dies as the shutdown begins costs no wave its time."""
+    """An API server that dies at the signal delays no wave."""
     await node.run(*two(node.witness))
     await node.arm(*WAVES)
     await node.bed.stop("kube-apiserver")
@@ -63,7 +63,7 @@ async def test_api_gone_at_the_signal(node: Going) -> None:
 
 
 async def test_api_gone_during(node: Going) -> None:
-    """Gone in the first wave: the next one goes over the runtime, and no hook of the first is repeated."""
+    """Lost in the first wave: the next wave uses the runtime, and no hook repeats."""
     await node.run(*two(node.witness))
     await node.arm(*WAVES)
     async with trio.open_nursery() as nursery:
@@ -80,7 +80,7 @@ async def _stop_api_in_the_first_wave(node: Going) -> None:
 
 
 async def test_api_gone_after(node: Going) -> None:
-    """Gone when the last pod has had its signal: the release waits for statuses no longer than it may."""
+    """Lost after the last signal: the release waits for statuses only within its bound."""
     await node.run(*two(node.witness))
     await node.arm(*WAVES)
     async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ async def _stop_api_at_the_end(node: Going) -> None:
 
 
 async def test_api_hangs(node: Going) -> None:
-    """One that takes every connection and answers none is waited for no longer than one that is dead."""
+    """A hung server delays no longer than a dead one."""
     await node.run(*two(node.witness, low_seconds=5))
     await node.arm(*WAVES)
     await node.bed.inside.do("signal", name="kube-apiserver", signal_number=signal.SIGSTOP)
@@ -107,12 +107,12 @@ async def test_api_hangs(node: Going) -> None:
     assert node.outcomes() == {"low": "graceful", "high": "graceful"}
     (ended_ns,) = node.witness.times("high", "ended")
     assert over_ns - ended_ns <= HUNG_SECONDS_MAX * NS
-    # It may have been noticed by now that it goes on.
+    # The daemon may already have seen its recovery.
     assert not all(read.reachable for read in node.daemon.events(ApiRead))
 
 
 async def test_containerd_restarts(node: Going) -> None:
-    """A runtime that is killed and comes back in the middle is found again; nobody is signalled twice."""
+    """The daemon reconnects to a killed runtime; each pod gets one signal."""
     await node.run(*two(node.witness, low_seconds=4))
     await node.arm(*WAVES)
     async with trio.open_nursery() as nursery:
@@ -122,7 +122,7 @@ async def test_containerd_restarts(node: Going) -> None:
     assert node.daemon.events(RuntimeRead)[-1].reachable
 
 
-#: How long the runtime is away: less than a second is no hand-over (docs/node.md).
+#: The runtime's absence: less than a second causes no hand-over (docs/node.md).
 BREAK_SECONDS = 0.7
 
 
@@ -135,7 +135,7 @@ async def _restart_containerd(node: Going) -> None:
 
 
 async def test_containerd_restarts_as_pods_are_deleted(by_api: Going) -> None:
-    """The kubelet repeats a stop that met no runtime, or its delete is overdue: each pod gets its signal."""
+    """The kubelet retries a stop, or its delete is overdue: each pod gets its signal."""
     node = by_api
     lows = [f"low-{number}" for number in range(6)]
     await node.run(
@@ -160,7 +160,7 @@ async def _start_once_deleted(node: Going, name: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "at the signal"])
 async def test_kubelet_hangs(by_api: Going, when: str) -> None:
-    """A kubelet that is there and does nothing costs no pod its stop signal: its pods are taken from it."""
+    """Ebbtide takes over the pods of a hung kubelet: each gets its stop signal."""
     node = by_api
     names = ("low", "quick", "high")
     await node.run(
@@ -178,7 +178,7 @@ async def test_kubelet_hangs(by_api: Going, when: str) -> None:
     assert [len(node.witness.times(name, "signal")) for name in names] == [1, 1, 1]
     node.in_order("low", "high")
     assert node.outcomes() == dict.fromkeys(names, "graceful")
-    # In the wave that it hangs in, and not at its end.
+    # In the wave of the hang, not at its end.
     assert node.witness.times("low", "signal")[0] - asked_ns < 6 * NS
     assert over_ns - asked_ns < 12 * NS
     if when == "before":
@@ -188,7 +188,7 @@ async def test_kubelet_hangs(by_api: Going, when: str) -> None:
 
 
 async def test_containerd_hangs(node: Going) -> None:
-    """Whoever was to end them through it: each pod gets its stop signal once, in its wave."""
+    """With any means each pod gets one stop signal in its wave."""
     await node.run(
         node.witness.pod("low", ends_after=1, priorityClassName="low"),
         node.witness.pod("high", ends_after=0.3, priorityClassName="high"),
@@ -215,7 +215,7 @@ async def _signal_containerd(node: Going, number: signal.Signals) -> None:
 
 
 async def test_logind_restarts(node: Going) -> None:
-    """logind killed and started in the middle: it is one shutdown, or it is called off; nothing between."""
+    """After logind's restart the shutdown either completes or is cancelled."""
     await node.run(*two(node.witness, low_seconds=3))
     await node.arm(*WAVES)
     await node.bed.logind.power_off()
@@ -229,7 +229,7 @@ async def test_logind_restarts(node: Going) -> None:
 
 @pytest.mark.parametrize("code", [429, 500])
 async def test_storm(node: Going, code: int) -> None:
-    """An API server that refuses every change from the signal on: the pods go down in time all the same."""
+    """The API server refuses all changes; the pods still go down in time."""
     weather = await node.under_weather()
     await node.run(*two(node.witness))
     await node.arm(*WAVES)
@@ -241,7 +241,7 @@ async def test_storm(node: Going, code: int) -> None:
 
 
 async def test_passing_storm(by_api: Going) -> None:
-    """Refusals for a second are sat out: deletes are asked for again, and nothing is handed over."""
+    """Refusals for a second: deletes are retried, without a hand-over."""
     weather = await by_api.under_weather()
     await by_api.run(*two(by_api.witness))
     await by_api.arm(*WAVES)
@@ -257,8 +257,8 @@ async def test_passing_storm(by_api: Going) -> None:
 
 
 async def test_slow_api(node: Going) -> None:
-    """Answers that come late do not hold a stop signal back in mode cri, nor a wave; in mode api each is late
-    enough to cost a pod its mark, and soon enough for its delete.
+    """In mode cri slow answers delay no stop signal and no wave. In mode api they lose the mark, but not
+    the delete.
     """
     weather = await node.under_weather()
     await node.run(*two(node.witness))

@@ -1,4 +1,4 @@
-"""Kinds of pods in whole shutdowns: hooks that hang, static pods, sidecars, DaemonSets, Jobs, latecomers."""
+"""Pod kinds in whole shutdowns: hanging hooks, static pods, sidecars, DaemonSets, Jobs, late pods."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 async def test_hook_that_never_returns(node: Going) -> None:
-    """It is ended with the pod's grace; the container still gets its signal and the floor of 2 s, and the
-    other pods of the wave are not held up.
+    """The hook ends with the pod's grace. The container still gets its signal and the 2 s floor; other
+    pods are not delayed.
     """
     hang = {"preStop": {"exec": {"command": ["/bin/sh", "-c", "sleep 1000"]}}}
     hung = node.witness.container("hung", slow=True, lifecycle=hang)
@@ -39,7 +39,7 @@ async def test_hook_that_never_returns(node: Going) -> None:
 
 
 async def test_static_pod(node: Going) -> None:
-    """A pod from a file, whose object is only a mirror, ends in the wave of its priority class."""
+    """A file-based pod ends in its priority class's wave; its object is only a mirror."""
     made = node.witness.pod("file", ends_after=0.3, priorityClassName="system-node-critical")
     made["metadata"]["namespace"] = "default"
     del made["spec"]["nodeName"]
@@ -56,7 +56,7 @@ async def test_static_pod(node: Going) -> None:
 
 
 async def test_sidecars(node: Going) -> None:
-    """Restartable init containers are stopped when the others have ended, the last of them first."""
+    """They stop after the other containers, in reverse order."""
     witness = node.witness
     first = witness.container("first", ends_after=0.1) | {"name": "first", "restartPolicy": "Always"}
     second = witness.container("second", ends_after=0.1) | {"name": "second", "restartPolicy": "Always"}
@@ -69,7 +69,7 @@ async def test_sidecars(node: Going) -> None:
 
 
 async def test_daemonsets(node: Going) -> None:
-    """Pods of DaemonSets, with and without a blanket toleration, end, and none is made anew on the node."""
+    """With or without a blanket toleration they end, and no new one comes to the node."""
     everything = [{"operator": "Exists"}]
     for name, tolerations in (("agent", []), ("network", everything)):
         await node.bed.api.post(DAEMONSETS, daemonset(name, tolerations=tolerations))
@@ -98,7 +98,7 @@ async def _see_new(node: Going, before: set[str], new: dict[str, str]) -> None:
 
 
 async def test_job_completes(node: Going) -> None:
-    """A Job whose pod finishes its work during the shutdown is complete, and stays so."""
+    """A Job that completes during the shutdown stays complete."""
     spec = {"restartPolicy": "Never", "containers": [container("trap '' TERM; sleep 1.5; exit 0")]}
     slow = container("trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done")
     spec["containers"] = [slow]
@@ -118,7 +118,7 @@ async def test_job_completes(node: Going) -> None:
 
 
 async def test_inventory_changes_at_the_signal(node: Going) -> None:
-    """Pods that come and go at the very moment of the signal: whatever runs at the end has been ended."""
+    """Pods that come and go at the signal: each running pod ends."""
     stay = [node.witness.pod(f"stay-{number}", ends_after=0.3) for number in range(4)]
     go = [node.witness.pod(f"go-{number}", ends_after=0.3) for number in range(4)]
     await node.run(*stay, *go)
@@ -134,8 +134,8 @@ async def test_inventory_changes_at_the_signal(node: Going) -> None:
         began, ended = (len(node.witness.times(f"late-{number}", what)) for what in ("began", "ended"))
         assert began == ended, f"late-{number} runs on"
     for name, outcome in node.outcomes().items():
-        # The kubelet may have taken a container away before it was seen to end, or before its process had
-        # begun, which then heard of no signal.
+        # The kubelet may remove a container before its end was seen, or before its process could note a
+        # signal.
         vague = name.startswith("go-") or not node.witness.times(name, "began")
         assert outcome in ("graceful", "rejected") or (vague and outcome in ("unknown", "killed")), name
 
@@ -148,7 +148,7 @@ async def _quietly(ask: object, *words: object) -> None:
 
 
 async def test_grace_that_is_used_up(node: Going) -> None:
-    """SIGKILL comes when the grace is over, and not before; the wave ends with it."""
+    """SIGKILL comes at the end of the grace, not before, and ends the wave."""
     await node.run(node.witness.pod("deaf", slow=True, terminationGracePeriodSeconds=4))
     await node.arm((0, 10))
     asked_ns, over_ns = await node.down()

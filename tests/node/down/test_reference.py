@@ -1,7 +1,6 @@
-"""The reference's own end-to-end scenarios of its graceful node shutdown, run against Ebbtide.
+"""The reference's end-to-end scenarios of graceful node shutdown, run against Ebbtide.
 
-Mixed grace periods beside critical pods, priorities one after another, a cancel, a bus that restarts, a
-kubelet that does.
+Mixed grace periods with critical pods, priorities in order, a cancel, a bus restart, a kubelet restart.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from tests.node.witness import NS, TICK_NS
 
 pytestmark = [pytest.mark.node]
 CRITICAL = "system-node-critical"
-#: A shell that has to wait for a processor notes its signal so much later than it got it, at most.
+#: The longest delay of a shell's note after its signal on a busy machine.
 LATE_NOTE_NS = NS // 2
 
 
 async def test_mixed_grace_periods(node: Going) -> None:
-    """Pods get the smaller of their own grace and their wave's; critical ones outlast the others."""
+    """Pods get the smaller of their own grace and their wave's; critical pods end last."""
     witness = node.witness
     await node.run(
         witness.pod("long", ends_after=2, terminationGracePeriodSeconds=20),
@@ -38,7 +37,7 @@ async def test_mixed_grace_periods(node: Going) -> None:
 
 
 async def test_priorities_one_after_another(node: Going) -> None:
-    """Five priorities go down in their order, each when the one before it has ended, not when its time is."""
+    """Each of five priorities starts when the previous one has ended, not at its deadline."""
     await node.run(
         *(node.witness.pod(name, ends_after=0.3, priorityClassName=name) for name in reversed(PRIORITIES))
     )
@@ -52,7 +51,7 @@ async def test_priorities_one_after_another(node: Going) -> None:
 
 @pytest.mark.gate
 async def test_cancelled(node: Going) -> None:
-    """Who has not begun is spared and runs on; the node takes pods again, and is protected again."""
+    """Later waves are spared; the node accepts pods and is protected again."""
     await node.run(
         node.witness.pod("low", waits=True, priorityClassName="low", terminationGracePeriodSeconds=600),
         node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
@@ -66,7 +65,7 @@ async def test_cancelled(node: Going) -> None:
     node.witness.lets_end("low")
     await node.daemon.until(lambda: len(node.daemon.events(Armed)) > armed, "it is not armed again")
     if node.mode == "cri":
-        # On a busy machine the kubelet may still be ending from its stop.
+        # The kubelet may still be stopping on a busy machine.
         await node.daemon.until(lambda: node.daemon.events(StartKubelet), "it does not start the kubelet")
     await node.kubelet_runs()
     path = f"/api/v1/nodes/{node.member.name}"
@@ -80,7 +79,7 @@ async def test_cancelled(node: Going) -> None:
 
 
 async def test_cancelled_and_down_after_all(node: Going) -> None:
-    """Whatever either shutdown has ended is final in the API, and nothing of it stays Running for ever."""
+    """The API has the final statuses of both shutdowns; no dead pod stays Running."""
     low = [f"low-{at}" for at in range(6)]
     await node.run(
         *(node.witness.pod(name, ends_after=0.3, priorityClassName="low") for name in low),
@@ -94,7 +93,7 @@ async def test_cancelled_and_down_after_all(node: Going) -> None:
     await node.bed.logind.reset()
     await node.daemon.until(lambda: node.daemon.events(ShutdownCancelled), "it did not hear of the cancel")
     await node.daemon.until(lambda: len(node.daemon.events(Armed)) > armed, "it is not armed again")
-    # Until the last of them has ended the kubelet is not started: nobody else writes their statuses.
+    # The kubelet starts only after the last end: only the daemon writes the statuses before.
     await node.daemon.until(lambda: node.outcomes().keys() >= set(low), "they have not ended")
     node.witness.lets_end("slow")
     await node.down()
@@ -102,7 +101,7 @@ async def test_cancelled_and_down_after_all(node: Going) -> None:
 
 
 async def test_bus_restarts(node: Going) -> None:
-    """The lock is taken anew on a bus that restarted, and the next shutdown is graceful."""
+    """The daemon takes a new lock, and the next shutdown is graceful."""
     await node.run(node.witness.pod("web", ends_after=0.2))
     await node.arm((0, 5))
     await node.bed.logind.restart_bus()
@@ -112,7 +111,7 @@ async def test_bus_restarts(node: Going) -> None:
 
 
 async def test_kubelet_restarts(node: Going) -> None:
-    """A kubelet that is killed and started again, before a shutdown and in its middle, changes nothing."""
+    """A kubelet restart before or during a shutdown changes nothing."""
     await node.run(
         node.witness.pod("low", ends_after=3, priorityClassName="low"),
         node.witness.pod("high", ends_after=0.2, priorityClassName="high"),

@@ -1,4 +1,4 @@
-"""One daemon through several shutdowns that do not come off: it holds afterwards what it held before."""
+"""One daemon through several failed shutdowns: its resources do not grow."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from tests.node.growth import KEPT_DESCRIPTOR, KEPT_TASK
 from tests.node.week import Week, week
 
 pytestmark = [pytest.mark.node]
-#: A power-off and a reboot make what is made once, for the API server and for the runtime; of what a shutdown
-#: leaves behind, the next two leave two.
+#: A power-off and a reboot warm up both means; the next two would show two leaks.
 WARM_UP, SHUTDOWNS = 2, 4
 PODS_AT_ONCE = 3
-#: What is just under way is in none of some looks.
+#: A transient object is missing in some looks.
 LOOKS = 3
-#: Idle threads and connections go within seconds, where nothing needs them again.
+#: Idle threads and connections end within seconds.
 BACK_SECONDS_MAX = 20
 
 
 async def test_nothing_grows(bed: Bed, tmp_path: Path) -> None:
-    """Descriptors, tasks and threads, by name; and the node is each time as before: see `Week.shut_down`."""
+    """Descriptors, tasks and threads by name; the node returns to its former state (`Week.shut_down`)."""
     seed = random.randrange(1 << 32)
     async with week(bed, tmp_path, seed, pods_at_once=PODS_AT_ONCE) as made:
         await through(made, WARM_UP)

@@ -1,7 +1,7 @@
-"""A small client of Chromium's DevTools protocol over a pipe: no driver, no port, no library.
+"""A small client of Chromium's DevTools protocol over a pipe.
 
-Messages are JSON, ended by a NUL byte; the browser reads descriptor 3 and writes descriptor 4. A browser that
-sends nothing until the watchdog ends the wait fails the test.
+Messages are NUL-terminated JSON on the browser's descriptors 3 and 4. A watchdog fails the test when the
+browser stays silent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLAGS = (
 )
 
 
-#: Both out of the way first: either may be 3 or 4 already.
+#: Move both away first: either may already be 3 or 4.
 LAUNCH = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 20) for end in sys.argv[1:3]]
@@ -51,11 +51,11 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 
 class BrowserError(RuntimeError):
-    """The browser refused a command, a script in the page raised, or nothing came in time."""
+    """A command or page script failed, or timed out."""
 
 
 class Browser:
-    """A headless Chromium with one page. ``events`` are all that it reported, oldest first."""
+    """A headless Chromium with one page. ``events``: all reports, oldest first."""
 
     def __init__(self, profile: Path) -> None:
         program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
@@ -70,14 +70,14 @@ class Browser:
         self._start(program, profile)
 
     def connect(self) -> None:
-        """A page of its own, and all that it has to say. Raises BrowserError."""
+        """Open a page and enable all its reports. Raises BrowserError."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
     def _start(self, program: str, profile: Path) -> None:
-        """The pipes become descriptors 3 and 4 of a process that then becomes the browser."""
+        """Put the pipes on descriptors 3 and 4, then exec the browser."""
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
         sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
@@ -132,7 +132,7 @@ class Browser:
     # --- the page -----------------------------------------------------------------------------
 
     def open(self, url: str, *, scripts: bool = True) -> None:
-        """Load a page, and wait until it is drawn. Events of the page before are forgotten."""
+        """Load a page and wait until it is drawn. Drops earlier events."""
         self.events.clear()
         self.call("Page.navigate", url=url)
         self._until(lambda: bool(self.seen("Page.loadEventFired")), f"loading {url}")
@@ -140,14 +140,13 @@ class Browser:
             self.frame()
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression; a promise is waited for. Raises BrowserError."""
+        """Evaluate JavaScript, awaiting a promise. Raises BrowserError."""
         made = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in made:
             raise BrowserError(made["exceptionDetails"].get("exception", {}).get("description", script))
         return made["result"].get("value")
 
     def frame(self) -> None:
-        """Let the page draw what it was asked to."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def size(self, width: int, height: int, *, phone: bool = False) -> None:
@@ -167,7 +166,7 @@ class Browser:
         self.frame()
 
     def press(self, key: str, text: str = "") -> None:
-        """One key, as a keyboard sends it; ``text`` is what it types."""
+        """Press a key; ``text`` is its input."""
         codes = {"Enter": 13, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, "Home": 36, "End": 35, " ": 32}
         common = {"key": key, "code": key, "windowsVirtualKeyCode": codes.get(key, 0)}
         typed = {"text": text} if text else {}
@@ -191,19 +190,19 @@ class Browser:
         return base64.b64decode(paper["data"])
 
     def complaints(self) -> list[str]:
-        """What the page's console would show: exceptions, errors, refusals of the content policy."""
+        """Console messages: exceptions, errors, blocked content."""
         thrown = [each["exceptionDetails"]["text"] for each in self.seen("Runtime.exceptionThrown")]
         logged = [each["entry"]["text"] for each in self.seen("Log.entryAdded")]
         said = [str(each["args"]) for each in self.seen("Runtime.consoleAPICalled")]
         return thrown + logged + said
 
     def requests(self) -> list[str]:
-        """Every address that the page asked for, the page itself and data in its own text aside."""
+        """All requested addresses, except the page and data URLs."""
         asked = [each["request"]["url"] for each in self.seen("Network.requestWillBeSent")]
         return [url for url in asked[1:] if not url.startswith("data:")]
 
     def close(self) -> None:
-        """Ends the browser and the helpers that it started."""
+        """End the browser and its helpers."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -215,7 +214,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with a profile of its own, which goes when it goes."""
+    """A browser with a temporary profile."""
     with tempfile.TemporaryDirectory(prefix="ebbtide-browser-", ignore_cleanup_errors=True) as profile:
         made = Browser(Path(profile))
         try:

@@ -21,7 +21,6 @@ MAKERS = {
 
 @cache
 def page_of(name: str) -> str:
-    """The page of one of the journals, by its name."""
     return journals.page(MAKERS[name]())
 
 
@@ -41,14 +40,14 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests; each opens its own page."""
+    """One browser for all tests; a new page for each."""
     with browser() as made:
         yield made
 
 
 @pytest.fixture
 def desk(chromium: Browser) -> Browser:
-    """The browser at a desk: a wide window, a light theme, scripts allowed."""
+    """A desktop browser: wide window, light theme, scripts."""
     chromium.call("Emulation.setScriptExecutionDisabled", value=False)
     chromium.call("Emulation.setTimezoneOverride", timezoneId="UTC")
     chromium.media(prefers_color_scheme="light")

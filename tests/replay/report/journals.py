@@ -1,4 +1,4 @@
-"""Journals of modelled shutdowns in memory, for the report and the exports: plain, hostile and large ones."""
+"""Simulated shutdowns in memory for report and exports: plain, hostile and large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = Settings(
     )
 )
 
-#: What nobody should be able to do with a name, and what may look strange but must work.
+#: Injection attempts, and strange but valid names.
 HOSTILE = (
     "</script><script>window.hit=1</script>",
     "</style><style>*{display:none}",
@@ -52,7 +52,7 @@ STORY = (
     pod("db-0", 2000),
 )
 
-#: One that ignores its signal, and a hook that holds its wave.
+#: A pod that ignores its signal, and a hook that delays its wave.
 STORY_BEHAVIOUR = Behaviour(
     rules=(
         BehaviourRule(pod="stuck-*", ignores=True),
@@ -74,7 +74,7 @@ def story() -> Files:
 
 
 def hostile() -> Files:
-    """Names, hooks and containers that try everything; some are killed, so that reasons name them too."""
+    """Hostile names, hooks and containers; some are killed, so that reasons name them."""
     pods = tuple(pod(name, at % 2 * 1000, hook=name) for at, name in enumerate(HOSTILE))
     behaviour = Behaviour(
         rules=(BehaviourRule(pod="*i*", ignores=True), BehaviourRule(pod="*s*", hook_fails=True)),
@@ -84,17 +84,17 @@ def hostile() -> Files:
 
 
 def many(count: int = 1020) -> Files:
-    """Whatever the seed draws: hooks that hang, pods that are killed; a few end before the signal."""
+    """Any draw: hanging hooks, killed pods, early ends."""
     return run(SimulationRequest(synthetic=count), seed=7)
 
 
 def hundred() -> Files:
-    """Some 110 pods, nearly all of which end well; some are killed, and some come late."""
+    """About 110 pods, mostly clean; some killed, some late."""
     return run(SimulationRequest(synthetic=115, calm=True), seed=21)
 
 
 def told(files: Files) -> tuple[ShutdownRecord, list[Line]]:
-    """The last shutdown's account, and all of its lines."""
+    """The last shutdown's account with all lines."""
     account = list(shutdown_records(History([MemorySource(files)])))[-1]
     return account, list(timeline(History([MemorySource(files)]).batches(), account.first_seq))
 

@@ -1,4 +1,4 @@
-"""The report in a real browser, what the gate leaves out: its policy, the keyboard, and no script."""
+"""Proofs of the report in a real browser: content policy, keyboard, no script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VISIBLE = "[...document.querySelectorAll('#pod-rows > tr:not([hidden]) bdi')].ma
 
 
 def tab_to(desk: Browser, name: str) -> None:
-    """Press Tab until the element of this id has the focus."""
+    """Press Tab until this element has the focus."""
     for _ in range(TABS_MAX):
         desk.press("Tab")
         if desk.run("document.activeElement.id") == name:
@@ -31,7 +31,7 @@ def value(desk: Browser, name: str) -> Any:
 
 
 def test_policy_holds(desk: Browser, urls: Urls) -> None:
-    """Even markup that got in could neither run nor load: the browser refuses it."""
+    """Injected markup can neither run nor load."""
     desk.open(urls("story"))
     desk.run("""(() => {
         const script = document.createElement("script");
@@ -49,7 +49,7 @@ def test_policy_holds(desk: Browser, urls: Urls) -> None:
 
 
 def test_timeline_by_keyboard(desk: Browser, urls: Urls) -> None:
-    """Arrows walk from pod to pod and say each, + and 0 zoom, Enter goes to the pod's row in the table."""
+    """Arrows move between pods with a label each, + and 0 zoom, Enter goes to the table row."""
     desk.open(urls("story"))
     tab_to(desk, "chart")
     whole = value(desk, "range")
@@ -69,7 +69,7 @@ def test_timeline_by_keyboard(desk: Browser, urls: Urls) -> None:
 
 
 def hints(desk: Browser) -> list[str]:
-    """What is said of each row that is drawn, when it is pointed at."""
+    """The tooltip of each drawn row."""
     desk.frame()
     made: list[str] = desk.run(
         "[...document.querySelectorAll('#lanes title')].map((each) => each.textContent)"
@@ -78,7 +78,7 @@ def hints(desk: Browser) -> list[str]:
 
 
 def walk_to(desk: Browser, text: str) -> None:
-    """Arrow down in the timeline until it says this."""
+    """Arrow down until the label appears."""
     desk.run("document.getElementById('chart').focus()")
     for _ in range(TABS_MAX):
         if text in value(desk, "said"):
@@ -88,7 +88,7 @@ def walk_to(desk: Browser, text: str) -> None:
 
 
 def test_without_script(desk: Browser, urls: Urls) -> None:
-    """Where scripts are forbidden the account is there, and it is said what is not."""
+    """Without scripts the account is complete, and a notice lists the missing features."""
     desk.call("Emulation.setScriptExecutionDisabled", value=True)
     desk.open(urls("story"), scripts=False)
     root = desk.call("DOM.getDocument", depth=-1)["root"]["nodeId"]

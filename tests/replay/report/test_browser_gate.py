@@ -1,4 +1,4 @@
-"""The report in a real browser, for the gate: it renders, folds, filters and prints. The rest are proofs."""
+"""The report in a real browser, for the gate: render, fold, filter, print."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Urls = Callable[[str], str]
 
 @pytest.mark.parametrize(("name", "pods"), [("story", 6), ("hostile", len(journals.HOSTILE))])
 def test_it_renders(desk: Browser, urls: Urls, name: str, pods: int) -> None:
-    """Every pod has its row, and there are bars; no error, no message on the console, no request."""
+    """A row and a bar for each pod; no error, console message or request."""
     desk.open(urls(name))
     assert len(desk.run(VISIBLE)) == pods
     assert desk.run("document.querySelectorAll(\"#lanes rect[class^='f-']\").length") >= 6
@@ -28,7 +28,7 @@ def test_it_renders(desk: Browser, urls: Urls, name: str, pods: int) -> None:
 
 
 def test_it_folds(desk: Browser, urls: Urls) -> None:
-    """Enter closes a wave and opens it again; a button does so with all."""
+    """Enter toggles a wave; a button toggles all."""
     desk.open(urls("story"))
     whole = hints(desk)
     walk_to(desk, "Wave 0")
@@ -51,7 +51,7 @@ def test_it_folds(desk: Browser, urls: Urls) -> None:
 
 
 def test_it_filters(desk: Browser, urls: Urls) -> None:
-    """By keyboard: timeline and table show the pods that match, and how many they are."""
+    """By keyboard: timeline and table show the matching pods and their number."""
     desk.open(urls("story"))
     tab_to(desk, "find")
     desk.type("stuck")
@@ -66,7 +66,7 @@ def test_it_filters(desk: Browser, urls: Urls) -> None:
 
 
 def test_it_prints(desk: Browser, urls: Urls) -> None:
-    """On two pages at most. For that autopsies unfold and every wave opens; afterwards all is as before."""
+    """At most two pages. Autopsies and waves open for it, and close afterwards."""
     desk.open(urls("story"))
     opened = "document.querySelectorAll('details[data-print][open]').length"
     before = hints(desk)

@@ -25,13 +25,13 @@ SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
 
 @pytest.mark.parametrize("changes, expected", SEALS)
 def test_seal(changes: dict[str, Any], expected: tuple[str, str]) -> None:
-    """The sign is that of the severity; where nothing went wrong, that of what became of the machine."""
+    """The sign shows the severity; without trouble, the machine's end."""
     told: ShutdownRecord = replace(ACCOUNT, **changes)
     assert seal(told) == expected
 
 
 def test_numbers() -> None:
-    """Counts agree with their noun, thousands stand apart, moments have a sign."""
+    """Plurals, thousands separators, signs of moments."""
     assert (counted(1, "pod"), counted(12_345, "pod")) == ("1 pod", "12 345 pods")
     assert (moment(None), moment(0), moment(1_500_000_000), moment(-7_000_000)) == (
         "–",

@@ -1,4 +1,4 @@
-"""The report's text: complete without its script, closed to everybody's names, and small enough."""
+"""The report's text: complete without script, safe against any name, and small."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.replay.report.conftest import page_of
 from tests.replay.report.journals import Files
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-#: A thousand pods take ten seconds: they are a proof.
+#: A thousand pods take ten seconds: a proof.
 MAKERS = ("story", "hostile", pytest.param("many", marks=pytest.mark.proof))
 VOID = ("meta", "link", "input", "col", "br", "wbr")
 
 
 class Reader(HTMLParser):
-    """Every element with its attributes; text by element; refuses what is not nested properly."""
+    """Collects elements, attributes and texts; rejects bad nesting."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -73,7 +73,7 @@ def page(request: pytest.FixtureRequest) -> str:
 
 
 def test_one_file(page: str) -> None:
-    """Nothing is loaded: no address but those inside the page, and no element that loads."""
+    """Only page-internal addresses, and no loading element."""
     read = Reader(page)
     addresses = [
         value
@@ -88,7 +88,7 @@ def test_one_file(page: str) -> None:
 
 
 def test_policy_names_what_stands_there(page: str) -> None:
-    """The hashes of the content policy are those of the one style and the one script."""
+    """The content policy has the hashes of the one style and the one script."""
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert "default-src 'none'" in policy[1]
@@ -103,7 +103,7 @@ def _body(page: str, begin: str, end: str) -> str:
 
 
 def test_hostile_names_are_shown() -> None:
-    """Every name is there as text, with what is not printable spelt out."""
+    """Each name appears as text, with unprintable characters escaped."""
     said = Reader(page_of("hostile")).said("bdi")
     for name in journals.HOSTILE:
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
@@ -112,9 +112,9 @@ def test_hostile_names_are_shown() -> None:
 
 
 def test_golden_data(request: pytest.FixtureRequest) -> None:
-    """The data of the golden shutdown's page is what it was.
+    """The golden shutdown's page data is unchanged.
 
-    ``pytest tests/scripts tests/replay/report --rewrite`` writes it anew; then read the diff.
+    ``pytest tests/scripts tests/replay/report --rewrite`` rewrites it; then read the diff.
     """
     source = DirectorySource(GOLDEN / "shutdown-v1")
     account = list(shutdown_records(History([source])))[-1]
@@ -129,7 +129,7 @@ def test_golden_data(request: pytest.FixtureRequest) -> None:
 
 
 def _pretty(data: dict[str, object]) -> list[str]:
-    """A line a field, and a line an entry of the long ones."""
+    """One line per field, and per entry of long fields."""
     lines = []
     for name, value in data.items():
         if isinstance(value, list):
@@ -143,7 +143,7 @@ def _pretty(data: dict[str, object]) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_happened(seed: int) -> None:
-    """Crashes, cancels, second boots, late grants: every shutdown of any journal gives a whole page."""
+    """Crashes, cancels, second boots, late grants: each shutdown gives a whole page."""
     files = journals.run(SimulationRequest(synthetic=12), seed)
     for account in shutdown_records(History([MemorySource(files)])):
         lines = timeline(History([MemorySource(files)]).batches(), account.first_seq)
@@ -154,7 +154,7 @@ def test_whatever_happened(seed: int) -> None:
 
 # --- of a damaged journal ----------------------------------------------------------------------
 
-#: Where the story's first segment is hurt: behind the begin of its second wave, before its release.
+#: Damage after the second wave's start and before the release.
 SHARE = 0.6
 
 
@@ -166,7 +166,7 @@ def torn() -> Files:
 
 
 def corrupt() -> Files:
-    """One bit is wrong in the middle of it."""
+    """Flip one bit in the middle."""
     files = journals.story()
     first = min(files)
     changed = bytearray(files[first])
@@ -176,7 +176,9 @@ def corrupt() -> Files:
 
 @pytest.mark.parametrize(("make", "state"), [(torn, "torn"), (corrupt, "corrupt")])
 def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], state: str) -> None:
-    """A banner names the damage, the headline says that the record ends in it, nothing says "under way"."""
+    """A banner names the damage, the headline says that the record ends there, and no text says "under
+    way".
+    """
     account, lines = journals.told(make())
     assert account.damage is not None
     assert (account.damage.state, account.damage.here, account.outcome) == (state, True, "truncated")

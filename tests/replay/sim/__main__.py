@@ -1,4 +1,4 @@
-"""Run simulated Kubernetes nodes by hand: one to look at, or many to find one that breaks.
+"""Run simulated Kubernetes nodes by hand: inspect one, or search many for a failure.
 
 python -m tests.replay.sim --mode api --seed 42 -v
 python -m tests.replay.sim --seeds 100000 --fresh
@@ -21,7 +21,7 @@ COLUMNS = "{at:>12.6f} {boot:>2} {who:<22.22} {what:<20.20} {rest}"
 
 
 def show(tried: Tried) -> None:
-    """What happened on the node and what was decided, in world time."""
+    """Node events and decisions in world time."""
     lines: list[tuple[int, int, str]] = []
     for at, seen in enumerate(tried.machine.log.seen):
         lines.append((seen.at_ns, at, _happening(seen)))
@@ -50,7 +50,7 @@ def _record(at_ns: int, boot: int, record: Record) -> str:
 
 
 def names(options: argparse.Namespace) -> Iterator[Name]:
-    """Which nodes are asked for: of many seeds every mode has its share."""
+    """The chosen nodes; many seeds are spread over all modes."""
     if seeds := seeds_of(options):
         for seed in seeds:
             yield Name(seed, options.mode or MODES[seed % len(MODES)], options.pods)

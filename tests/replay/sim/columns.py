@@ -1,4 +1,4 @@
-"""The column reference of docs/fleet.md, made from the tables' own list.
+"""The column reference of docs/fleet.md, from the tables' list.
 
 python -m tests.replay.sim.columns
 """
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!
 
 
 def reference() -> str:
-    """A section a table; the columns that all share stand before them."""
+    """One section per table after the shared columns."""
     tables = [
         (table.name, table.text, [(each.name, each.type, each.text) for each in table.columns[len(KEY) :]])
         for table in (*TABLES, *OUTAGE_TABLES)

@@ -1,7 +1,7 @@
-"""Every simulated Kubernetes node has a name: its seed and mode, its pods, and what of it is left out.
+"""A simulated Kubernetes node's name: seed, mode, pods, and removed parts.
 
-without PART   a part of what was drawn: a pod (``pod.2``), or something that is not as on a calm node
-               (``crash_after_ns``, a field of `replay.sim.scenario.Faults`)
+without PART   removes a drawn part: a pod (``pod.2``), or a fault (``crash_after_ns``, a field of
+`replay.sim.scenario.Faults`)
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.long_run import fewest
 
 MODES: tuple[NodeMode, ...] = ("auto", "api", "cri", "observe")
 
-#: Of a node whose number of pods nobody names: enough for some waves, and few enough to be read.
+#: The default: enough for some waves, and few enough to read.
 PODS = 8
 
-#: Which shutdown it is, and not what goes wrong in it.
+#: The shutdown's kind, not a fault.
 NOT_A_PART = ("kind", "mode")
 
 
@@ -38,7 +38,7 @@ class Name(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A node that has been run. Empty ``breaches``: everything held."""
+    """A finished node. Empty ``breaches``: everything held."""
 
     name: Name
     machine: Machine
@@ -54,12 +54,11 @@ class UnknownPart(Exception):
 
 
 def whole_plan(name: Name) -> SimulationPlan:
-    """With nothing left out."""
     return plan_of(SimulationRequest(synthetic=name.pods, mode=name.mode), name.seed)
 
 
 def parts(plan: SimulationPlan) -> list[str]:
-    """What can be left out, and it is still a shutdown. An end is left out with its begin."""
+    """Removable parts. A pair of start and end is removed together."""
     calm, faults = Faults(), plan.faults
     fields = [
         field

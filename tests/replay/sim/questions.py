@@ -1,9 +1,8 @@
-"""docs/fleet.md: its ten questions, and what has to be answered on simulated nodes of which all is known.
+"""The ten questions of docs/fleet.md, and their true answers on simulated nodes.
 
-    CHECKS[5](machines, rows)
+CHECKS[5](machines, rows)
 
-Each check takes the machines as the model had them and the rows that the page's SQL gives, whatever engine
-gave them, and asserts.
+Each check compares the model's machines with the rows of the page's SQL, from any engine.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ Check = Callable[[list[Machine], list[Row]], None]
 
 
 def questions() -> list[tuple[int, str, str]]:
-    """Number, title and SQL of each, as the page has them."""
+    """Number, title and SQL of each question on the page."""
     return [(int(number), title, sql) for number, title, sql in QUESTION.findall(columns.PAGE.read_text())]
 
 
 def made(folder: Path, nodes: int) -> list[Machine]:
-    """So many nodes with one shutdown each; their journals go below ``folder``."""
+    """Nodes with one shutdown each; their journals go below ``folder``."""
     plans = [plan_of(SimulationRequest(synthetic=PODS), seed) for seed in range(1, nodes + 1)]
     once = [plan._replace(faults=plan.faults._replace(again_after_ns=None)) for plan in plans]
     machines = [Machine(plan).run() for plan in once]
@@ -61,7 +60,7 @@ def _same(found: Mapping[Any, Any], known: Mapping[Any, Any]) -> None:
 
 
 def how_shutdowns_end(machines: list[Machine], rows: list[Row]) -> None:
-    """1: cancelled, complete or cut short, as lock and power had it."""
+    """1: cancelled, complete or cut short, by lock and power."""
     _same({(row["kind"], row["outcome"]): row["shutdowns"] for row in rows}, truth.outcomes(machines))
     assert {row["outcome"] for row in rows} >= {"complete", "cancelled", "truncated"}
 
@@ -73,7 +72,7 @@ def small_grants(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def slow_hooks(machines: list[Machine], rows: list[Row]) -> None:
-    """3: as many runs as there were, and the longest as long as it took, to the millisecond or two."""
+    """3: the true number of runs, and the longest to a millisecond or two."""
     rows = [row for row in rows if row["kind"] != "sleep"]
     known = truth.hook_times(machines)
     assert {(row["workload"], row["kind"]) for row in rows} == set(known)
@@ -91,12 +90,12 @@ def failing_hooks(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def killed_pods(machines: list[Machine], rows: list[Row]) -> None:
-    """5: pods of which a container died of SIGKILL, or would not even then."""
+    """5: pods with a container that died of SIGKILL, or survived it."""
     _same({row["workload"]: row["killed"] for row in rows}, truth.killed(machines, _unseen(machines)))
 
 
 def _unseen(machines: list[Machine]) -> set[truth.PodOf]:
-    """Pods whose end nobody recorded."""
+    """Pods without a recorded end."""
     return {
         (at, record.event.uid)
         for at, machine in enumerate(machines)
@@ -106,12 +105,12 @@ def _unseen(machines: list[Machine]) -> set[truth.PodOf]:
 
 
 def deaf_pods(machines: list[Machine], rows: list[Row]) -> None:
-    """6: pods that were made to ignore their stop signal, and lived to be looked at."""
+    """6: pods that ignore their stop signal and lived until the look."""
     _same({row["workload"]: row["seen"] for row in rows}, truth.deaf(machines))
 
 
 def waves(machines: list[Machine], rows: list[Row]) -> None:
-    """7: waves that began, and that overran, as they were decided."""
+    """7: waves started and overrun, as decided."""
     found = {row["priority"]: (row["ran"], row["overran"]) for row in rows}
     began = Counter(event.priority for _, event in of_type(machines, WaveStarted))
     overran = Counter(
@@ -121,12 +120,12 @@ def waves(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def crashes(machines: list[Machine], rows: list[Row]) -> None:
-    """8: nodes on which another daemon had to take over."""
+    """8: nodes where another daemon took over."""
     _same({row["node"]: True for row in rows}, dict.fromkeys(truth.crashed(machines), True))
 
 
 def unknown_pods(machines: list[Machine], rows: list[Row]) -> None:
-    """9: pods whose end nobody saw."""
+    """9: pods without an observed end."""
     unknown = Counter(
         machine.plan.node for machine, event in of_type(machines, PodEnded) if event.outcome == "unknown"
     )
@@ -134,7 +133,7 @@ def unknown_pods(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def warnings(machines: list[Machine], rows: list[Row]) -> None:
-    """10: one warning for each pod that was killed, each crash, each small grant."""
+    """10: one warning per killed pod, crash and small grant."""
     times = {row["code"]: row["times"] for row in rows}
     fates = Counter(event.outcome for _, event in of_type(machines, PodEnded))
     known = {"pod-killed": fates["killed"], "pod-failed": fates["failed"]}

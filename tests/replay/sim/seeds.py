@@ -1,8 +1,8 @@
-"""The seeds whose journals are promised to the byte, and how they are hashed.
+"""Seeds with promised journal bytes, and their hashes.
 
     python -m tests.replay.sim.seeds tests/golden/simulated-v1/sha256.txt     # when the logic has changed
 
-One line a run: seed, pods, and the SHA-256 of its segments in the order of writing.
+One line per run: seed, pods, and the SHA-256 of its segments in writing order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ebbtide.replay.sim.simulate import Simulated, SimulationRequest, simulate
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "sha256.txt"
 
-#: Seed and pods: a crash, a calm one, an API server that hangs, a lost bus, a second signal, an empty node,
-#: a small grant, a cancel with another shutdown after it, a power cut, and more pods than fit one inventory.
+#: Seed and pods: a crash, a calm run, a hung API server, a lost bus, a second signal, an empty node, a small
+#: grant, a cancel with another shutdown, a power cut, and more pods than one inventory holds.
 RUNS = (
     (0, 30),
     (1, 30),

@@ -1,4 +1,4 @@
-"""Behaviour as somebody says it: distributions, rules, and the file that they stand in."""
+"""Configured behaviour: distributions, rules, and their file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def a_pod(name: str, namespace: str = "shop", priority: int | None = None) -> Po
 
 
 def test_a_whole_file() -> None:
-    """Every field is read, into the simulator's own units."""
+    """Each field, in the simulator's units."""
     behaviour = parse_behaviour("behaviour.yaml", WHOLE)
     first, second = behaviour.rules
     assert first == BehaviourRule(
@@ -121,14 +121,14 @@ def test_a_whole_file() -> None:
     ],
 )
 def test_wrong(text: str, message: str) -> None:
-    """What cannot be used is named, with its line and the nearest known field."""
+    """An error names the line and the nearest known field."""
     with pytest.raises(BehaviourError) as caught:
         parse_behaviour("b.yaml", text.encode())
     assert message in str(caught.value)
 
 
 def test_saying_more_changes_nothing_else() -> None:
-    """Each duration has its own stream: a rule about hooks does not move the stop times."""
+    """Each duration has its own stream: a hook rule does not change stop times."""
     pods = (a_pod("web"), a_pod("db"))
     plain = Behaviour().plans(pods, Draws(4))
     more = Behaviour((BehaviourRule(hook=DurationQuantiles((7,)), crashes=DurationQuantiles((1, 9))),)).plans(

@@ -1,4 +1,4 @@
-"""``ebbtide simulate`` from the outside: its result, its journal, and what it refuses."""
+"""``ebbtide simulate`` as a command: result, journal, refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "seed-20.txt"
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command in this process: exit code, output, remarks."""
+    """Run in this process: exit code, output, remarks."""
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         code = guarded(["simulate", *map(str, arguments)])
@@ -31,7 +31,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
-    """One document with the run's figures, and the command that makes it again."""
+    """One document with the figures and the command to repeat the run."""
     code, out, err = run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")
     told = json.loads(out)
     assert (code, err) == (0, "")
@@ -45,7 +45,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
-    """Its means and its hand-over are said, and its journal is one that verifies as any."""
+    """The output names means and hand-over; the journal verifies."""
     journal = tmp_path / "journal"
     arguments = ("--mode", "api", "--calm", "--seed", "7", "-o", "json")
     code, out, _ = run(*arguments, "--journal", journal)
@@ -71,7 +71,7 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    """A request that is wrong ends with 2 and one line that names the cure."""
+    """A wrong request exits with 2 and one line with the fix."""
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -79,7 +79,7 @@ def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
-    """A directory in which something lies is refused, and nothing in it is touched."""
+    """A non-empty directory is refused and left unchanged."""
     (tmp_path / "here").write_text("mine")
     code, _, err = run("--journal", tmp_path)
     assert code == 2
@@ -88,7 +88,7 @@ def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
 
 
 def test_golden(run: Run) -> None:
-    """What a person sees of a run with a cancel and a second shutdown, but for ids and sizes."""
+    """The output of a run with a cancel and a second shutdown, without IDs and sizes."""
     code, out, _ = run("--synthetic", "12", "--seed", "20")
     shown = [line for line in out.splitlines() if not line.startswith(("journal ", "head ", "checked "))]
     assert code == 0
@@ -99,7 +99,7 @@ def test_golden(run: Run) -> None:
 
 
 def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None:
-    """And every verb that reads works on the journal."""
+    """Every reading verb works on the journal."""
     code, out, err = run("--outage", "--seed", "5", "--journal", tmp_path / "outage")
     assert (code, err) == (0, "")
     assert "it verifies identical" in out

@@ -1,4 +1,4 @@
-"""A seed names the same world on every machine: the generator's numbers are fixed here."""
+"""A seed gives the same world on every machine: fixed generator numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ebbtide.replay.sim.scenario import Draws
 
 
 def test_sequence_is_the_published_one() -> None:
-    """SplitMix64 from seed 1234567 gives the numbers of its reference implementation."""
+    """SplitMix64 from seed 1234567 equals its reference implementation."""
     draws = Draws(1234567)
     assert [draws.bits() for _ in range(3)] == [
         6457827717110365317,
@@ -16,7 +16,7 @@ def test_sequence_is_the_published_one() -> None:
 
 
 def test_fork_does_not_depend_on_draws() -> None:
-    """A named stream is the same whether or not its parent was drawn from."""
+    """A named stream does not depend on its parent's draws."""
     fresh, used = Draws(7), Draws(7)
     used.bits()
     assert fresh.fork("disk").bits() == used.fork("disk").bits()

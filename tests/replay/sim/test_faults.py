@@ -1,4 +1,4 @@
-"""Each misfortune by itself: it happens to the node, and the daemon answers it as it should."""
+"""Each fault alone: its effect on the node, and the daemon's reaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PODS = (pod("web"), pod("slow", ContainerPlan(stop_ns=4000 * MS)), pod("db", pri
 
 
 class Run:
-    """A run of a hand-written plan, in which every invariant held."""
+    """A hand-written plan whose run held every invariant."""
 
     def __init__(
         self, pods: Sequence[PodPlan] = PODS, settings: Settings = SETTINGS, seed: int = 1, **faults: Any
@@ -56,7 +56,7 @@ class Run:
         return [each.event for each in self.machine.journal.records if isinstance(each.event, kind)]
 
 
-#: One that is a process of its node, and one of which only the runtime can do anything.
+#: A process of the node, and a container that only the runtime can signal.
 NEAR, FAR = pod("near", ContainerPlan(stop_ns=4000 * MS)), pod("far-8", ContainerPlan(stop_ns=4000 * MS))
 EARLY = (pod("early")._replace(appears_ns=-5 * NS_PER_SECOND),)
 DEAF = (pod("deaf", ContainerPlan(stop_ns=None)),)
@@ -92,14 +92,14 @@ GRACEFUL = "graceful graceful graceful"
     ],
 )
 def test_fates(pods: tuple[PodPlan, ...], faults: dict[str, Any], outcome: str, fates: str) -> None:
-    """What each misfortune by itself makes of the shutdown, and of each of its pods in their order."""
+    """Each fault's effect on the shutdown and on each pod, in order."""
     run = Run(pods, **faults)
     assert run.account.outcome == outcome
     assert run.fates == dict(zip((each.pod.name for each in pods), fates.split(), strict=True))
 
 
 def test_each_happens_to_the_node() -> None:
-    """A late grant leaves logind's timer, a cancel arms the node again, a lost bus is made anew."""
+    """A late grant keeps logind's timer, a cancel rearms, a lost bus reconnects."""
     assert (
         Run(late_grant_ns=12 * NS_PER_SECOND).events(decisions.ShutdownBegan)[0].grant_ns == 5 * NS_PER_SECOND
     )
@@ -118,7 +118,7 @@ def test_each_happens_to_the_node() -> None:
 
 @pytest.mark.parametrize("kind", ["poweroff", "soft-reboot"])
 def test_kind(kind: str) -> None:
-    """The kind is on record; a soft reboot keeps the boot id and the clock."""
+    """The record has the kind; a soft reboot keeps boot ID and clock."""
     run = Run(kind=kind)
     assert run.account.kind == kind
     first, second = (boot.node for boot in run.machine.boots)
@@ -127,7 +127,7 @@ def test_kind(kind: str) -> None:
 
 
 def test_every_order_has_somebody() -> None:
-    """The model carries out every order that there is for a daemon on a node."""
+    """The model executes every order of a daemon on a node."""
     machine = simulate(SimulationRequest(synthetic=1, calm=True, mode="api"), 1).machine
     known = {decisions.CancelOrder, *machine.lives[0].effects._table}
     orders = {kind for kind in TYPES.values() if issubclass(kind, Order)}

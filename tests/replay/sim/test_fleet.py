@@ -1,4 +1,4 @@
-"""docs/fleet.md: its ten questions, asked of 200 simulated nodes, answered as it really was on them."""
+"""The ten questions of docs/fleet.md on 200 simulated nodes, against the truth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = 200
 
 
 class Fleet(NamedTuple):
-    """The machines as the model had them, and the folder with their journals and tables."""
+    """The model's machines, and the folder with their journals and tables."""
 
     machines: list[Machine]
     folder: Path
@@ -30,7 +30,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
 
 
 def test_no_rule_of_its_own() -> None:
-    """What belongs together is told by the tables' columns: no question takes a name to pieces."""
+    """The tables' columns relate rows: no query splits a name."""
     assert [number for number, _, _ in questions()] == list(range(1, 11)) == list(CHECKS)
     assert [number for number, _, sql in questions() if "regexp" in sql] == []
 

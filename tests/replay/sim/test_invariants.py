@@ -1,4 +1,4 @@
-"""Any seed holds every invariant; and the checks have teeth."""
+"""Any seed holds every invariant, and the invariants detect violations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ebbtide.replay.sim.sim_node import Happening
 from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, plan_of, simulate
 from tests.conftest import Sample
 
-#: About 12 ms each; more by hand: ebbtide simulate --seeds 0..99999
+#: About 12 ms each. By hand: ebbtide simulate --seeds 0..99999
 SEEDS, PARTS = 600, 6
-#: Sampled, one of so many; it has no divisor in common with the 40 sizes, so that each of them comes.
+#: The sample's stride; coprime to the 40 sizes, so that each comes.
 ONE_OF = 7
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int, sample: Sample) -> None:
-    """Whatever the seed makes go wrong, every invariant holds and the journal replays to the byte."""
+    """Every invariant holds and the journal replays to the byte."""
     for seed in sample(range(SEEDS), ONE_OF)[part::PARTS]:
         run = simulate(SimulationRequest(synthetic=4 + seed % 40), seed)
         assert not run.breaches, f"ebbtide simulate --synthetic {4 + seed % 40} --seed {seed}: {run.breaches}"
@@ -35,12 +35,12 @@ def test_seeds(part: int, sample: Sample) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=some.integers(0, 2**63 - 1), pods=some.integers(0, 25))
 def test_any_seed(seed: int, pods: int) -> None:
-    """Simulate, then verify: identical, for any seed there is."""
+    """Any seed verifies as identical."""
     assert simulate(SimulationRequest(synthetic=pods), seed).breaches == []
 
 
 def test_a_stop_that_the_next_daemon_sends_again() -> None:
-    """A runtime that takes two seconds for it: SIGKILL is due when it arrives."""
+    """A runtime that needs two seconds: SIGKILL is due when the stop arrives."""
     assert simulate(SimulationRequest(synthetic=4), 17561).breaches == []
 
 
@@ -48,7 +48,7 @@ def test_a_stop_that_the_next_daemon_sends_again() -> None:
 
 
 def calm_run() -> Machine:
-    """A run with hooks, a pod that has to be killed, and nothing wrong."""
+    """A calm run with hooks and one killed pod."""
     machine = Machine(plan_of(SimulationRequest(calm=True, synthetic=40), 5)).run()
     assert check_run(machine) == []
     assert {"hook", "kill", "release"} <= {seen.what for seen in machine.log.seen}
@@ -80,13 +80,13 @@ def killed_early(machine: Machine) -> None:
 
 
 def killed_untold(machine: Machine) -> None:
-    """Whoever gets SIGKILL was told by nobody."""
+    """A killed pod without a stop signal."""
     killed = machine.log.seen[at(machine, "kill")].uid
     machine.log.seen[:] = [each for each in machine.log.seen if (each.what, each.uid) != ("signal", killed)]
 
 
 def never_told(machine: Machine) -> None:
-    """The last pod to be stopped runs to the end without a word."""
+    """The last pod runs to the end without a stop."""
     last = [seen for seen in machine.log.seen if seen.what == "signal"][-1]
 
     def theirs(seen: Happening) -> bool:
@@ -101,7 +101,7 @@ def limit_reached(machine: Machine) -> None:
 
 
 def wave_too_soon(machine: Machine) -> None:
-    """Somebody of a later wave was hurried before a lower one was over."""
+    """A later wave's pod is stopped before an earlier wave ended."""
     seen = machine.log.seen
     signals = [index for index, each in enumerate(seen) if each.what == "signal"]
     accounts = Simulated(0, machine, []).shutdown_records()
@@ -119,7 +119,7 @@ def wave_too_soon(machine: Machine) -> None:
 
 
 def no_fate(machine: Machine) -> None:
-    """A pod of the plan has no end on record."""
+    """A planned pod without a recorded end."""
     for index, booted in enumerate(machine.boots):
         first = next((each for each in booted.records if isinstance(each.event, PodEnded)), None)
         kept = [each for each in booted.records if each is not first]
@@ -148,7 +148,7 @@ TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
 
 @pytest.mark.parametrize("name", TEETH)
 def test_the_invariants_see(name: str) -> None:
-    """A run that was tampered with is found out, by the invariant that is about it."""
+    """The matching invariant finds each manipulation."""
     tamper, invariant = TEETH[name]
     machine = calm_run()
     tamper(machine)
@@ -156,7 +156,7 @@ def test_the_invariants_see(name: str) -> None:
 
 
 def test_a_flipped_bit_is_seen() -> None:
-    """A journal that does not read back, or replays otherwise, is a breach."""
+    """An unreadable or differently replaying journal is a breach."""
     machine = calm_run()
     parts = next(iter(machine.journal._parts.values()))
     spoiled = bytearray(parts[-1])
@@ -166,7 +166,7 @@ def test_a_flipped_bit_is_seen() -> None:
 
 
 def test_broken_logic_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that forgets the 2 s between stop signal and SIGKILL is found by some seed."""
+    """Some seed finds a daemon without the 2 s between stop signal and SIGKILL."""
     monkeypatch.setattr(container, "FLOOR_NS", 0)
     found = {
         breach.invariant

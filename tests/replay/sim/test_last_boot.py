@@ -1,6 +1,6 @@
-"""Wherever a simulated machine goes down, its next boot says how far it came as its records alone have it.
+"""After any end of a simulated machine, the next boot judges the last one by its records alone.
 
-What a boot is blamed for is `tests.actors.policy.test_last_boot`.
+`tests.actors.policy.test_last_boot` tests the judgement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CUTS = 12
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whenever_it_goes_down(seed: int) -> None:
-    """The ending is the last shutdown's on record, and is recorded once, for a question about this boot."""
+    """One record of the last shutdown's end, when it is asked about this boot."""
     random = Random(seed)
     files = simulate(SimulationRequest(synthetic=12), seed).files()
     raws = list(History([Memory(files)]).raw())

@@ -1,4 +1,4 @@
-"""The loop in virtual time: order of admission, ticks, moves, and its end."""
+"""The loop in virtual time: admission order, ticks, moves, and its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = facts.SettingsLoaded(settings=Settings(shutdown_grace_period_ns=10 * 
 
 
 class Deaf:
-    """A world that answers nothing and remembers what it was shown."""
+    """A world without answers that stores what it receives."""
 
     def __init__(self) -> None:
         self.seen: list[Record] = []
@@ -28,7 +28,7 @@ class Deaf:
 
 
 def test_one_instant_goes_by_lane() -> None:
-    """Moves first, then logind, outcomes and the rest; within a lane in the order of putting."""
+    """Moves, then logind, outcomes and the rest; each lane in order."""
     agenda, world = Agenda(), Deaf()
     agenda.put(5, facts.ContainerStarted(uid="a", container="b"))
     agenda.put(5, facts.OrderEnded(key="x", result="done"))
@@ -44,7 +44,7 @@ def test_one_instant_goes_by_lane() -> None:
 
 
 def test_a_tick_comes_at_its_deadline() -> None:
-    """Arming that fails is tried again exactly when the actor's deadline has come."""
+    """A failed arming is retried exactly at the actor's deadline."""
     agenda, world = Agenda(), Deaf()
     agenda.put(7, SETTINGS)
     loop = Loop(System(), agenda, world, 1000)
@@ -58,7 +58,7 @@ def test_a_tick_comes_at_its_deadline() -> None:
 
 
 def test_a_world_that_goes_in_circles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A world that moves by itself for ever ends in an error that says so."""
+    """An endless world ends in an explicit error."""
     monkeypatch.setattr(loops, "STEPS_MAX", 1000)
     agenda = Agenda()
 

@@ -1,4 +1,4 @@
-"""A simulated Kubernetes node: each mode, what goes wrong with it, and what must hold in every seed."""
+"""A simulated Kubernetes node: modes, faults, and invariants of all seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.replay.sim.test_faults import Run
 
 
 def of(plan: PodPlan, **changes: Any) -> PodPlan:
-    """The same pod with what only a Kubernetes node's has."""
+    """The pod with its Kubernetes fields."""
     return plan._replace(pod=replace(plan.pod, **changes))
 
 
@@ -28,7 +28,7 @@ def seen(run: Run, *whats: str) -> list[Happening]:
 
 @pytest.mark.parametrize(("hangs_ms", "source"), [(None, "simulated"), (-5000, "table")])
 def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
-    """Pods have ended before the kubelet: what it had started again by then only a look can show."""
+    """Pods ended before the kubelet: only a look shows its restarts."""
     hangs_ns = None if hangs_ms is None else hangs_ms * MS
     run = Run(kind="reboot", mode="cri", kubelet="slow", runtime_hangs_after_ns=hangs_ns)
     assert set(run.fates.values()) == {"graceful"}
@@ -40,7 +40,7 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
 
 
 def test_deletes_that_nobody_answers() -> None:
-    """A slow server may have taken a delete that has no answer: such a pod's hook is not run again."""
+    """A slow server may have carried out an unanswered delete: the hook does not run again."""
     ways: dict[tuple[str, bool], int] = {}
     for seed in range(12):
         run = Run(seed=seed, kind="poweroff", mode="api", api_takes_ns=3 * NS_PER_SECOND)
@@ -59,7 +59,7 @@ def test_deletes_that_nobody_answers() -> None:
 
 @pytest.mark.parametrize(("list_ms", "known"), [(900, True), (3500, False)])
 def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) -> None:
-    """With no list from before, the plan waits 1.5 s for the API server's; then it has no priorities."""
+    """Without an earlier list the plan waits 1.5 s for the API server, then has no priorities."""
     run = Run(
         kind="reboot",
         mode="cri",
@@ -78,7 +78,7 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
 
 @pytest.mark.parametrize("mode", MODES)
 def test_many_seeds(mode: NodeMode) -> None:
-    """Every invariant, in runs with everything that can go wrong."""
+    """Every invariant, with all faults."""
     for seed in range(60):
         result = try_out(Name(seed, mode))
         assert not result.breaches, str(result)
@@ -87,7 +87,7 @@ def test_many_seeds(mode: NodeMode) -> None:
 @pytest.mark.parametrize(
     ("seed", "mode"),
     [
-        # The daemon: nobody told these pods to stop.
+        # The daemon: these pods got no stop.
         (804986097713, "api"),  # a pod with a hook, under a kubelet that hangs and that nobody can ask
         (804986099481, "api"),  # the same, whose grace ends with its wave
         (649, "api"),  # a kubelet that hangs so late that its endpoint's silence is not known yet
@@ -96,7 +96,7 @@ def test_many_seeds(mode: NodeMode) -> None:
         (1397, "api"),  # a grace of 2 s is over before the endpoint's silence is known
         (206, "api"),  # a kubelet that hangs after a cancel has nothing taken from it
         (1316, "api"),  # a runtime that has hung since before the very first start
-        # The daemon: a hook that the kubelet runs was begun again, after a crash with the pod's delete open.
+        # The daemon: after a crash with an open delete, a hook of the kubelet ran again.
         (911, "api"),
         (2839, "api"),
         # The daemon.

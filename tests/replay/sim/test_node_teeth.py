@@ -1,4 +1,4 @@
-"""The invariants of a Kubernetes node have teeth: each notices what it is there for."""
+"""Each invariant of a Kubernetes node detects its violation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ebbtide.replay.sim.simulate import Machine, check_run
 from tests.replay.sim.test_faults import PODS, SETTINGS, pod
 from tests.replay.sim.test_node import of
 
-#: Its kubelet hangs after half a second, with the stop signal sent, or before that. It is handed over 3 s
-#: later, and has its 5 s of grace again.
+#: Its kubelet hangs after half a second, before or after the signal. The hand-over comes 3 s later with a
+#: fresh grace of 5 s.
 DEAF = pod("deaf", ContainerPlan(stop_ns=None))
 DEAF = DEAF._replace(pod=replace(DEAF.pod, grace_seconds=5))
 HANDED_OVER: dict[str, object] = {"pods": (DEAF,), "kubelet_hangs_after_ns": 500 * MS}
 
 
 def machine(mode: NodeMode = "api", pods: Sequence[PodPlan] = PODS, **faults: object) -> Machine:
-    """A run with a volume and a static pod, in which every invariant holds."""
+    """A correct run with a volume and a static pod."""
     plans = (*pods, of(pod("vol"), volumes=True), of(pod("proxy"), static=True))
     made = Machine(SimulationPlan(SETTINGS, plans, Faults(mode=mode, **faults), seed=1)).run()  # type: ignore[arg-type]
     assert check_run(made) == []
@@ -39,7 +39,7 @@ def record(of_run: Machine, kind: type[Event]) -> Record:
 
 
 def put(of_run: Machine, after: Record, event: Event) -> None:
-    """One record more in the first boot, right behind another."""
+    """Insert a record into the first boot, after another."""
     records = of_run.boots[0].records
     at = next(index for index, each in enumerate(records) if each.seq == after.seq)
     records.insert(at + 1, replace(records[at], event=event, cause=0))
@@ -74,7 +74,7 @@ def deletes_after_the_hand_over(of_run: Machine) -> None:
 
 
 def stops_beside_the_kubelet(of_run: Machine) -> None:
-    """No hand-over has come by then: the static pod's is behind the others."""
+    """Before any hand-over: the static pod's comes last."""
     first = next(seen for seen in of_run.log.seen if seen.what == "signal")
     assert first.life == KUBELET
     note(of_run, "signal", "signal", uid=first.uid, container=first.container, life=1)
@@ -154,7 +154,7 @@ TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]],
 def test_each_notices(
     name: str, mode: NodeMode, faults: dict[str, object], spoil: Callable[[Machine], None]
 ) -> None:
-    """A run that is changed so that it does not hold breaks this one."""
+    """Each manipulation breaks its own invariant."""
     changed = machine(mode, **faults)
     spoil(changed)
     assert name in {breach.invariant for breach in breaches(checking.boot_views(changed))}

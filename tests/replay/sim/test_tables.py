@@ -1,4 +1,4 @@
-"""``export parquet``: its tables, the journals that it takes for one, and what it refuses."""
+"""``export parquet``: tables, accepted journals, refusals."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_page_has_every_column() -> None:
-    """The reference is made from the tables' own list."""
+    """The page's reference comes from the tables' list."""
     text = columns.PAGE.read_text()
     assert columns.page(text) == text
 
 
 def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
-    """Of a cancelled shutdown that a power cut left unsettled: no daemon died by itself."""
+    """A cancelled shutdown, unsettled by a power cut: no daemon crashed."""
     plan = plan_of(SimulationRequest(synthetic=20), 407)
     machine = Machine(plan._replace(faults=plan.faults._replace(again_after_ns=None))).run()
     write_journal(tmp_path / "node", machine.journal.files())
@@ -54,7 +54,7 @@ def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
 def test_any_number_of_processes_writes_the_same_bytes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of folders, a packed journal and a torn one: also the exit code, and what is said."""
+    """For folders, a packed and a torn journal: also the exit code and the output."""
     for seed in range(1, 12):
         a_node(tmp_path / "fleet", seed)
     hurt = max((tmp_path / "fleet" / "node-2").iterdir())
@@ -79,7 +79,7 @@ def test_any_number_of_processes_writes_the_same_bytes(
 
 @pytest.mark.parametrize(("damage", "code"), [("torn", TORN), ("corrupt", CORRUPT)])
 def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """A damaged journal is used as far as it goes, beside the others; the worst verdict is the exit code."""
+    """A damaged journal is used up to the damage; the worst verdict is the exit code."""
     hurt = a_node(tmp_path / "fleet", 1)
     a_node(tmp_path / "fleet", 2)
     first, *_, last = sorted(hurt.iterdir())
@@ -98,7 +98,7 @@ def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("named", ["a folder", "each"])
 def test_copies_are_one_journal(tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory that was copied, or of which a part lies elsewhere, is counted once."""
+    """A copied or split directory counts once."""
     fleet = tmp_path / "fleet"
     node = a_node(fleet, 1)
     shutil.copytree(node, fleet / "copy")

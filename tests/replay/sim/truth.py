@@ -1,6 +1,6 @@
-"""What really happened on a fleet of simulated nodes, from the model alone: no journal is asked.
+"""The truth about a simulated fleet, from the model without the journals.
 
-The answers of docs/fleet.md are compared with these. A workload is a synthetic pod's name without its number.
+Compared with the answers of docs/fleet.md. A workload is a pod name without its number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def first(machine: Machine, *whats: str) -> Happening | None:
 
 
 def outcome(machine: Machine) -> str:
-    """Cancelled if it was withdrawn before the lock went, complete if that went, else cut short."""
+    """Cancelled if withdrawn before the lock's release, complete if released, else cut short."""
     word = first(machine, "withdraw", "release")
     if word is not None:
         return "cancelled" if word.what == "withdraw" else "complete"
@@ -53,7 +53,7 @@ def small_grants(fleet: list[Machine]) -> set[tuple[str, int]]:
 
 
 class HookEnd(NamedTuple):
-    """A hook that ended where a daemon saw it. ``detail``: how."""
+    """An observed hook end; ``detail``: how."""
 
     workload: str
     kind: str
@@ -62,7 +62,7 @@ class HookEnd(NamedTuple):
 
 
 def hook_ends(fleet: list[Machine]) -> Iterator[HookEnd]:
-    """But for those that ended because their container had."""
+    """Without those caused by their container's end."""
     for machine in fleet:
         began: dict[tuple[str, str], Happening] = {}
         alive = 0
@@ -80,7 +80,7 @@ def hook_ends(fleet: list[Machine]) -> Iterator[HookEnd]:
 
 
 def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
-    """From the start of a hook to its end in milliseconds, by workload and kind."""
+    """Hook durations in milliseconds, by workload and kind."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for each in hook_ends(fleet):
         found[each.workload, each.kind].append(each.took_ms)
@@ -88,7 +88,7 @@ def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
 
 
 def _with_its_container(machine: Machine, index: int) -> bool:
-    """Stopped because nobody is left to wait for: its container, or its pod's last chance, is gone."""
+    """Stopped for lack of a waiter: its container, or its pod's last chance, is gone."""
     end = machine.log.seen[index]
     exits = (seen for seen in machine.log.of("exit") if seen.uid == end.uid and seen.at_ns <= end.at_ns)
     return end.detail == "stopped" and any(seen.container == end.container for seen in exits)
@@ -100,17 +100,17 @@ def _hook_kind(machine: Machine, uid: str, container: str) -> str:
 
 
 def failed_hooks(fleet: list[Machine]) -> Counter[tuple[str, str]]:
-    """Hooks that ran to a bad end by themselves, by workload and kind."""
+    """Hooks that failed by themselves, by workload and kind."""
     return Counter((each.workload, each.kind) for each in hook_ends(fleet) if each.detail == "failed")
 
 
-#: A pod of a fleet: its machine's place, and its UID.
+#: The machine's index in the fleet, and the UID.
 PodOf = tuple[int, str]
 
 
 def killed(fleet: list[Machine], unseen: Collection[PodOf] = ()) -> Counter[str]:
-    """Pods of which a container died of SIGKILL, or would not even then, by workload. ``unseen``: those whose
-    end nobody recorded, since the machine went down first.
+    """Pods with a container that died of SIGKILL or survived it, by workload. ``unseen``: without a
+    recorded end, because the machine went down first.
     """
     uids = {(at, seen.uid) for at, seen in _of(fleet, "kill")}
     gone = {(at, seen.uid) for at, seen in _of(fleet, "exit") if seen.detail == "SIGKILL"}
@@ -127,9 +127,7 @@ def _of(fleet: list[Machine], *whats: str) -> Iterator[tuple[int, Happening]]:
 
 
 def deaf(fleet: list[Machine]) -> Counter[str]:
-    """Pods with a container that ignores its stop signal, and was looked at before it was to be killed, by
-    workload.
-    """
+    """Pods with a container that ignores its signal and was examined before its kill, by workload."""
     uids = {
         (at, seen.uid)
         for at, seen in _of(fleet, "look")
@@ -139,7 +137,7 @@ def deaf(fleet: list[Machine]) -> Counter[str]:
 
 
 def crashed(fleet: list[Machine]) -> set[str]:
-    """Nodes on which a daemon died between the signal and the shutdown's end, and another began after it."""
+    """Nodes where a daemon died in the shutdown and another one followed."""
     return {node(machine) for machine in fleet if _took_over(machine)}
 
 
@@ -150,7 +148,7 @@ def _took_over(machine: Machine) -> bool:
     word = first(machine, "withdraw", "release")
     over_ns = down.at_ns
     if word is not None and word.what == "withdraw":
-        # What had been asked to stop goes on to its end.
+        # A stopping container continues to its end.
         ends = [seen.at_ns for seen in machine.log.of("exit") if seen.at_ns < down.at_ns]
         over_ns = max([word.at_ns, *ends])
     died = [seen for seen in machine.log.of("crash") if signal.at_ns < seen.at_ns < over_ns]

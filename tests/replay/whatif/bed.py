@@ -1,4 +1,4 @@
-"""Shutdowns to ask "what if" of: simulated with given or drawn manners, so that the truth is known."""
+"""Simulated shutdowns for what-if, with given or drawn behaviour, so that the truth is available."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOW, HIGH = 0, 1000
 SECOND = NS_PER_SECOND
 CALM = Faults()
 
-#: An order takes a moment, and which moment is drawn anew.
+#: An order's delay is drawn anew.
 SLACK_NS = SECOND // 20
 
 
@@ -56,7 +56,7 @@ def behaves(
 
 
 class Recorded(NamedTuple):
-    """A simulated shutdown on record, and what can be asked of it."""
+    """A recorded simulated shutdown, and its what-ifs."""
 
     machine: Machine
     shutdown: RecordedShutdown
@@ -69,7 +69,7 @@ class Recorded(NamedTuple):
         return run_again(self.shutdown, Changes(**changes))  # type: ignore[arg-type]
 
     def truth(self, settings: Settings) -> Outline:
-        """The same node, with the same manners, under other settings."""
+        """The same node and behaviour under other settings."""
         machine = Machine(self.machine.plan._replace(settings=settings)).run()
         records = machine.boots[0].records
         first = next(each.seq for each in records if each.episode == each.seq)
@@ -89,7 +89,7 @@ def recorded(plan: SimulationPlan) -> Recorded:
 
 
 def drawn(seed: int, count: int = 12, *, calm: bool = False) -> SimulationPlan:
-    """A plausible node, and what goes wrong with it."""
+    """A plausible node with faults."""
     draws = Draws(seed).fork("what-if")
     pods = drawing.draw_pod_plans(drawing.synthetic_pods(count, draws), draws)
     return SimulationPlan(
@@ -102,7 +102,7 @@ def side(found: Comparison, name: str) -> PodSide:
 
 
 def is_in(now: Interval, truth_ns: int | None) -> bool:
-    """Whether a true time lies between the two runs; None is later than any time."""
+    """Is the true time between the two runs? None is later than any time."""
     low, high = now.bounds
     late = truth_ns is None or (low is not None and low <= truth_ns + SLACK_NS)
     return late and (high is None or (truth_ns is not None and truth_ns <= high + SLACK_NS))

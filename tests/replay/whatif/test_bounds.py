@@ -1,4 +1,4 @@
-"""What the record cannot tell is said and not guessed: observed, bound, or assumed; totals are intervals."""
+"""Unrecorded behaviour is marked: observed, bound or assumed; totals are intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.replay.whatif.bed import SECOND, Recorded, behaves, is_in, pod, recor
 
 
 def test_a_killed_pod_needed_more_than_it_had() -> None:
-    """Killed at 20 s, and given 40 s now: it may end just after 20 s, or be killed at 40 s."""
+    """Killed at 20 s, now given 40 s: it may end after 20 s, or be killed at 40 s."""
     known = record([behaves(pod("stuck"), None), behaves(pod("web"), 3)])
     found = known.ask(settings=settings(low=40))
     stuck = side(found, "stuck")
@@ -29,7 +29,7 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
 def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     reap_ns: int | None, fate: PodOutcome
 ) -> None:
-    """At once, or never: the truth lies between the two, and the pod's row is assumed."""
+    """At once or never: the truth is between, and the row is assumed."""
     slow = behaves(pod("slow"), 15)
     slow = slow._replace(containers={"main": slow.containers["main"]._replace(reap_ns=reap_ns)})
     known = record([slow])
@@ -46,13 +46,13 @@ def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
 
 
 def in_its_hook() -> Recorded:
-    """The container ends 4 s after the signal, in the middle of its hook."""
+    """The container ends in mid-hook, 4 s after the signal."""
     hook = HookPlan(takes_ns=15 * SECOND)
     return record([behaves(pod("web", hook=Hook(kind="exec")), 1, hook, lives_ns=14 * SECOND)])
 
 
 def test_an_exit_in_a_hook_belongs_to_the_hook() -> None:
-    """It comes as long after the hook's begin; cut before that, it is anybody's guess between the two."""
+    """It ends as long after the hook's start; if cut earlier, between the bounds."""
     known = in_its_hook()
     assert side(known.ask(settings=settings(low=15)), "web").support.level == "observed"
     cut = side(known.ask(settings=settings(low=3)), "web")

@@ -1,4 +1,4 @@
-"""What may be changed, and what cannot: settings, pods, the grant."""
+"""Possible and impossible changes: settings, pods, the grant."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:
-    """Nobody knows how it stops: at once, or not even with SIGKILL. It is neither saved nor lost."""
+    """Its stop is unknown: at once, or not even by SIGKILL. It is neither saved nor lost."""
     new = side(known.ask(pods=(pod("new", grace=7),)), "new")
     assert new.then is None
     assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "failed"), "same")
 
 
 def test_a_record_that_does_not_replay_is_refused(known: Recorded) -> None:
-    """An edited fact: the decisions that follow are not this version's."""
+    """After an edited fact the decisions are not this version's."""
     history, first = History([known.source]), known.shutdown.first_seq
     forged = [
         Batch(

@@ -1,4 +1,4 @@
-"""With nothing changed, nothing changes: the new run is the record, event by event, at its times."""
+"""Without a change the new run equals the record, event by event, in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world.worlds import Name, try_out
 
 SEEDS, SEEDS_A_TEST = 96, 16
 WORLDS = 60
-#: Sampled, one seed and one world of so many.
+#: One seed and one world of so many.
 ONE_OF = 3
 
 
@@ -30,7 +30,7 @@ def seeds(first: int, sample: Sample) -> Sequence[int]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_a_simulated_shutdown_is_the_same_again(seeds: Sequence[int]) -> None:
-    """For any seed, with restarts, power cuts, cancels and refusals: both runs are the record."""
+    """With restarts, power cuts, cancels and refusals: both runs equal the record."""
     for seed in seeds:
         found = recorded(drawn(seed)).ask()
         assert found.is_same, f"seed {seed}"
@@ -38,13 +38,13 @@ def test_a_simulated_shutdown_is_the_same_again(seeds: Sequence[int]) -> None:
 
 
 def fate(line: PodRecord) -> tuple[PodOutcome | None, int | None]:
-    """As an account has it: who was spared, or could not be ended, has no end."""
+    """As in an account: a spared or surviving pod has no end."""
     return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
-    """Outcome, end and fates of every shutdown; also where one signal ends one and opens the next."""
+    """Each shutdown's outcome, end and pods; also when one signal ends one and opens the next."""
     for seed in seeds:
         source = simulate(SimulationRequest(synthetic=10), seed).machine.journal.source
         for account in shutdown_records(History([source()]), boot_id="another"):
@@ -60,13 +60,13 @@ def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
 
 
 def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None:
-    """The daemon under Trio, on disks that fail and a node that misbehaves: its journals too."""
+    """The daemon under Trio, with failing disks and nodes."""
     told = 0
     for seed in sample(range(WORLDS), ONE_OF):
         world = try_out(Name(seed)).world
         sources = [place.source for place in world.disks.places]
         there = {raw.seq for raw in History(sources).raw()}
-        # A disk may have lost the begin of one that its checkpoint still knows.
+        # A disk may have lost the start that its checkpoint remembers.
         for episode in (each for each in episodes(History(sources)) if each.first_seq in there):
             assert what_if(History(sources), episode.first_seq, Changes()).is_same, f"{Name(seed)}"
             told += 1

@@ -1,8 +1,7 @@
-"""Against the truth: the simulator knows what a what-if and an advice can only infer.
+"""What-if and advice against the simulator's truth.
 
-The same node, with the same manners, is simulated again under the new settings. What the what-if called
-observed has come out so; what it called a bound or assumed, and the total, lie between its two runs; and
-every pod that ended by itself does so under the advised periods.
+The same node runs again under the new settings. Observed values come true; bounds, assumptions and totals
+enclose the truth; under the advised periods every pod that ended by itself does so again.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def variations() -> Iterator[Settings]:
 
 
 def wrong(side: PodSide, truth: PodRecord) -> str:
-    """What was said of a pod and has not come out."""
+    """The predictions that did not come true."""
     best, worst = sorted(map(FATES.index, side.outcomes))
     if not best <= FATES.index(truth.outcome) <= worst:
         return f"{truth.outcome}, not between {side.outcomes}"
@@ -64,7 +63,7 @@ def wrong(side: PodSide, truth: PodRecord) -> str:
 
 
 def coincides(known: Recorded) -> bool:
-    """A container's life was over in its hook, or before its stop: the record shows a quick one of either."""
+    """The container ended in its hook or before its stop: the record shows either as quick."""
     seen = RecordedBehaviour(known.shutdown, Changes(), None).containers
     manners = {
         (plan.pod.uid, name): manner
@@ -82,7 +81,7 @@ def coincides(known: Recorded) -> bool:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_what_would_have_been_is_what_would_have_been(seeds: Sequence[int]) -> None:
-    """The total, and every pod's fate and time, under other settings lie between what was said."""
+    """Total, outcomes and times under other settings are within the prediction."""
     judged = sum(judge(recorded(drawn(seed, calm=True)), f"seed {seed}") for seed in seeds)
     assert judged > len(seeds) * 20
 
@@ -95,7 +94,7 @@ def test_on_a_kubernetes_node(mode: NodeMode) -> None:
 
 
 def judge(known: Recorded, where: str) -> int:
-    """Compare what is said of each pod with the truth. Returns how often."""
+    """Compare each pod's prediction with the truth; returns the number."""
     judged = 0
     for settings in () if coincides(known) else variations():
         truth, found = known.truth(settings), known.ask(settings=settings)
@@ -113,14 +112,14 @@ def told(known: Recorded) -> list[ShutdownRecord]:
 
 
 def advised(known: Recorded) -> tuple[Advice, Settings]:
-    # Without caution, which would keep the periods of most of these small nodes as they are.
+    # With caution, most of these small nodes would keep their periods.
     advice = advise(told(known), BARE)
     return advice, replace(drawing.DEFAULT_SETTINGS, by_pod_priority=advice.periods)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
 def test_advice_keeps_whom_its_evidence_shows(seeds: Sequence[int]) -> None:
-    """Under the advised configuration every pod that ended by itself does so again; the true node agrees."""
+    """Under the advised configuration every pod that ended by itself does so again, also in truth."""
     for seed in seeds:
         known = recorded(drawn(seed, calm=True))
         advice, settings = advised(known)
