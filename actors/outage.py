@@ -504,9 +504,10 @@ def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if state.counted and not refused and event.result == "done":
         return _consider(replace(state, permit=True, permit_ns=now), now)
     reason = f"{BRAKE_SAYS}{refused or event.reason or event.result}"
-    # A refusal ends an earlier permit.
-    permit = state.permit and not refused
-    return _wait(state, reason, phase="suspected", permit=permit, wake_ns=now + PERMIT_RETRY_NS)
+    # A refusal ends an earlier permit, but a machine that was switched off keeps its place.
+    after, orders = _permit_back(state) if refused and now >= state.switch_ns else (state, ())
+    after, waits = _wait(after, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+    return after, [*orders, *waits]
 
 
 def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:

@@ -46,7 +46,10 @@ class Permits:
                 await self._view.of(node).news.wait()
 
     def request(self, node: str, key: str = "") -> tuple[NodesCounted, str]:
-        """Count, then take a place, or queue for one: the count, and the reason of a refusal."""
+        """Count, then take a place, or queue for one: the count, and the reason of a refusal.
+
+        A refused node keeps a permit that it has until `give_back`.
+        """
         now = trio.current_time()
         self._permits = {each: until for each, until in self._permits.items() if until > now}
         self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
@@ -54,10 +57,9 @@ class Permits:
         # A node that has a permit is counted again, but queues behind no other node.
         counted = self.count(node, key, 0 if node in self._permits else ahead)
         refused = refusal(counted)
-        if refused:
-            self._permits.pop(node, None)
+        if refused and node not in self._permits:
             self._waiting[node] = now
-        else:
+        elif not refused:
             self._waiting.pop(node, None)
             self._permits[node] = math.inf
         return counted, refused

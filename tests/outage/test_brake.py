@@ -99,6 +99,20 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
     assert await two.adopt(RequestPermit(key="k", node="n2"), outbox) is None
 
 
+async def test_a_refused_node_keeps_its_permit(autojump_clock: MockClock) -> None:
+    """Its machine may be off already: another one would be one too many."""
+    cluster = Cluster(10)
+    permits = Permits(Brake(max_nodes=1), cluster.view)
+    dead(cluster, "n1", "n2")
+    assert refused(permits, "n1") == ""
+    cluster.view.sees(math.inf)
+    assert refused(permits, "n1") == NOT_SEEN
+    cluster.view.sees(trio.current_time())
+    assert refused(permits, "n2") == "nodes out of service: 1; at most 1 may be"
+    permits.give_back("n1")
+    assert refused(permits, "n2") == ""
+
+
 async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
     """Its name is that of another, whose actor ends later: the permit stays with who asked for it."""
     cluster = Cluster(10, leases=False)
@@ -299,8 +313,6 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                     left = [each for each in before if each.name not in out]
                     assert 2 * (len(left) + 1 - len(healthy)) <= len(left) + 1
                     assert cluster.view.sees_since < math.inf
-                else:
-                    held.discard(name)
             case 3:
                 permits.give_back(name)
                 held.discard(name)
