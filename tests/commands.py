@@ -1,4 +1,4 @@
-"""Commands as a shell runs them, away from this machine's bus; and texts that were read and committed."""
+"""Commands as in a shell, without this machine's bus; and committed output texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ebbtide(*arguments: str | Path, **environ: str) -> Ran:
 
 
 def same_as_golden(path: Path, text: str) -> None:
-    """The text stands in the golden file. A missing file is written, and fails: read it, then commit it."""
+    """Compare with the golden file. A missing file is written and fails: read it, then commit it."""
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""For all tests: actors do what their tables say, and a journal is a function of its facts."""
+"""For all tests: table checks in actors, and journals that replay."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ T = TypeVar("T")
 
 System.checked = True
 
-# As the daemon has it (`actors.edges.cri.cri_edge`), before any test loads gRPC: its handlers at a fork go on
-# with threads that the child does not have, and one child in some hundred never came to its program.
+# As in the daemon (`actors.edges.cri.cri_edge`), before gRPC loads: its fork handlers use threads that the
+# child lacks, and one child in some hundred hung.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# A shell without job control starts a background command with these ignored, and children inherit that.
+# A shell without job control starts background commands with these ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# Each test has the product's own bounds until it widens them.
+# Tests use the product's bounds until they widen them.
 os.environ.pop("EBBTIDE_BOUNDS_FACTOR", None)
 
-# No deadline: benchmarks measure speed. The gate has the same inputs in each run;
-# `--hypothesis-profile=fresh` draws others.
+# No deadline: benchmarks measure speed. The gate has fixed inputs; `--hypothesis-profile=fresh` draws others.
 FRESH = hypothesis.settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.settings.register_profile("fresh", FRESH, derandomize=False)
 hypothesis.settings.register_profile("gate", FRESH, derandomize=True, database=None)
@@ -47,14 +46,14 @@ hypothesis.settings.load_profile("gate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What repeats one proof a million times runs sampled, so that the whole suite takes minutes."""
+    """Proofs with a million cases run sampled, so that the suite takes minutes."""
     parser.addoption("--whole", action="store_true", help="run the sampled proofs whole (docs/testing.md)")
     parser.addoption("--no-skips", action="store_true", help="a test that would be skipped fails")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With ``--no-skips``: a real part that cannot be had fails the gate."""
+    """With ``--no-skips`` an unavailable real part fails the gate."""
     report = yield
     if report.skipped and item.config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
@@ -78,18 +77,18 @@ def whole(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_sessionstart() -> None:
-    """What collecting makes lives to the end: six thousand tests, and every module that they import."""
+    """Collected objects live to the end: six thousand tests and their modules."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Without this the collector would walk it all again every few tests."""
+    """Otherwise the garbage collector would scan them every few tests."""
     gc.freeze()
     gc.enable()
 
 
 class Sample:
-    """One of so many, evenly spread and the same each time; with ``--whole`` all of them."""
+    """An evenly spread, fixed sample; ``--whole`` takes all."""
 
     def __init__(self, whole: bool) -> None:
         self._whole = whole
@@ -105,7 +104,7 @@ def sample(whole: bool) -> Sample:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("journal", "ls", ...)`` without a process of its own, away from this machine's bus."""
+    """``run("journal", "ls", ...)`` in this process, without this machine's bus."""
     from ebbtide.cli.common.guard import guarded
 
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", NOWHERE)
@@ -121,10 +120,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def _every_journal_replays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After the test: re-execute each journal in its folder that a whole system wrote.
+    """After the test: replay each system journal in its folder.
 
-    A journal that a test of the writer made up from loose records holds no actors, and is passed over. Of a
-    damaged one the intact prefix replays.
+    Journals of loose records have no actors and are skipped. A damaged journal replays its intact prefix.
     """
     folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
@@ -136,14 +134,14 @@ def _every_journal_replays(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """In a nursery Ctrl-C comes in a group, which pytest takes for a failed test: it ends the whole run."""
+    """In a nursery Ctrl-C comes in a group, which pytest takes for a failure: end the run."""
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt):
         node.session.shouldstop = "Ctrl-C"
 
 
 def replayed(journal: Path) -> Divergence | None:
-    """The first divergence of a journal that a system wrote; None also for any other."""
+    """The first divergence of a system's journal; None for other journals."""
     replayer, history = Replayer(), History([DirectorySource(journal)])
     raws = history.raw()
     first = next(raws, None)

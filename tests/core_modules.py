@@ -1,4 +1,4 @@
-"""The deterministic core by module: what is mutated, reloaded and held to the rules is named in one place."""
+"""The modules of the deterministic core, for mutation, reloading and house rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Of ``actors/``, what is no core: the border that edges share, the runner on Trio, a model of logind.
+#: Parts of ``actors/`` outside the core: the edges' interface, the runner, a logind model.
 NOT_CORE = ("__init__", "interfaces", "runner", "simulated_logind")
 
 FILES = sorted(

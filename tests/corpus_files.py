@@ -1,4 +1,4 @@
-"""What holds for any file that a person or a program wrote: it is read, or refused in one line."""
+"""Any input file is read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-#: A long path, a long name cut short, and what is wrong with it.
+#: A long path, a shortened name, and the error.
 MESSAGE_LENGTH_MAX = 600
 
 
@@ -18,9 +18,9 @@ def corpus(name: str) -> list[Path]:
 def read_or_refused(
     paths: list[Path], read: Callable[[Path], object], refusal: type[Exception], mistakes_max: int = 1
 ) -> None:
-    """As each file's name says; the error names the file, and so many mistakes in one line.
+    """As the file's name says; errors name the file, one line per mistake.
 
-    A file that a reader without limits would read for ever ends the test by its watchdog.
+    A file that would be read forever fails by the watchdog.
     """
     for path in paths:
         if path.name.startswith("ok-"):

@@ -1,4 +1,4 @@
-"""Handlers replaced for a test, in every phase in which the event is heard."""
+"""Replace an event's handler in every phase for a test."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Many seeds, one after the other: where they begin, how far they are, and what to do with one that breaks.
+"""Many seeds in a row: start, progress, and breaches.
 
-The test world (`tests.world`) and the simulated Kubernetes node (`tests.replay.sim`) are run by the same
-rules: a seed is one run, a breach is printed with the command that shows it again, and the parts of it that
-do not matter are left out by themselves.
+Used by the test world (`tests.world`) and the simulated node (`tests.replay.sim`): a seed is one run, a
+breach is printed with its command, and irrelevant parts are removed automatically.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-#: How often a long run says where it is.
+#: The interval of progress lines.
 PROGRESS_SECONDS = 5.0
 
-#: A fresh range begins somewhere below this: far enough that two of them hardly ever meet, and short to type.
+#: A fresh range starts below this: collisions are rare, and it is short to type.
 FRESH_BELOW = 1 << 40
 
 
 class Tried(Protocol):
-    """A run that is over. As text: the command that shows it again, and what broke."""
+    """A finished run. As text: its command and the breaches."""
 
     @property
     def breaches(self) -> Collection[object]: ...
@@ -35,9 +34,9 @@ TriedT = TypeVar("TriedT", bound=Tried)
 def fewest(
     without: tuple[str, ...], parts: Sequence[str], breaks: Callable[[tuple[str, ...]], bool]
 ) -> tuple[str, ...]:
-    """What can be left out beside ``without`` so that it still ``breaks``: of the rest nothing can.
+    """Add parts to ``without`` while it still ``breaks``, until none can be added.
 
-    One part after the other, and again from the start as long as that helps: parts may need each other.
+    Repeat from the start while that helps: parts may need each other.
     """
     again = True
     while again:
@@ -55,7 +54,7 @@ def run_many(
     what: str,
     seconds: float = float("inf"),
 ) -> int:
-    """Returns how many broke. ``what`` they are called; ``seconds`` until it stops by itself."""
+    """Returns the number of breaches. ``what``: their name; ``seconds``: the time limit."""
     began = shown = time.monotonic()
     tried = broken = 0
     for name in names:
@@ -75,7 +74,7 @@ def run_many(
     return broken
 
 
-#: Of fresh ones without a number: more than any time allows.
+#: More fresh seeds than any time allows.
 SEEDS_WITHOUT_A_NUMBER = 10_000_000
 
 
@@ -93,7 +92,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
 
 
 def seeds_of(options: argparse.Namespace) -> range:
-    """The range that was asked for, if any. A fresh one is printed: nothing else tells it afterwards."""
+    """The requested range. A fresh one is printed, so that it can be repeated."""
     if options.fresh and not options.seeds:
         options.seeds = SEEDS_WITHOUT_A_NUMBER
     first = random.SystemRandom().randrange(FRESH_BELOW) if options.fresh else options.first

@@ -1,7 +1,7 @@
-"""What /proc says of every process.
+"""Read /proc for every process.
 
-``Path("/proc").glob("[0-9]*/stat")`` is not it: in Python 3.11 it looks at each file itself, and raises
-ProcessLookupError where a process ends in that moment.
+``Path("/proc").glob("[0-9]*/stat")`` is unsafe: Python 3.11 stats each file and raises ProcessLookupError
+when a process ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def each_process(file: str, proc: Path = Path("/proc")) -> dict[int, bytes]:
-    """The bytes of ``file`` of every process by its number, but for those that end meanwhile."""
+    """Each process's ``file`` by PID, without those that end meanwhile."""
     found = {}
     for name in filter(str.isdigit, os.listdir(proc)):
         with contextlib.suppress(OSError):

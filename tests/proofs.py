@@ -27,11 +27,11 @@ from tests.beds.inside import die_with_parent
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proofs.md"
 PYTHON = ".venv/bin/python"
-#: What cannot be had fails a proof. A session fixture that builds takes longer than a test's watchdog.
+#: A missing part fails a proof. A building session fixture outlasts a test's watchdog.
 PYTEST = f"{PYTHON} -m pytest -q --no-skips -o faulthandler_timeout=7200"
-#: A proof that takes so many times its minutes hangs.
+#: A proof hangs after so many times its minutes.
 HANGS_TIMES = 10
-#: As a shell without job control starts a background command: it ignores these, and so do its children.
+#: A shell without job control starts background commands so; their children inherit it.
 NOHUP = "env --ignore-signal=HUP,INT,QUIT"
 TAIL_LINES = 60
 
@@ -46,9 +46,9 @@ README_COMMAND = "bash .ci/run tests"
 
 
 class Proof(NamedTuple):
-    """``minutes`` on two idle processors; ``paths`` is a pattern of the files that it judges.
+    """``minutes`` on two idle processors; ``paths``: a pattern of its files.
 
-    ``busy`` processes take processor time beside each of ``runs`` runs.
+    ``busy``: processes that compete with each of ``runs`` runs.
     """
 
     about: str
@@ -62,7 +62,7 @@ class Proof(NamedTuple):
 PROOFS = {
     "coverage": Proof(
         "branch coverage of the deterministic part",
-        # A million readings of a damaged journal cover no more than one, and take an hour when watched.
+        # A million readings of a damaged journal add no coverage and take an hour under it.
         f"{PYTHON} -m coverage erase && {PYTHON} -m coverage run -m pytest -q -n 2 tests/actors tests/scripts"
         " tests/replay tests/events tests/otel tests/cli/replay --ignore=tests/actors/edges"
         " --ignore=tests/otel/delivery --deselect tests/replay/test_damage.py"
@@ -122,7 +122,7 @@ PROOFS = {
     ),
     "outages": Proof(
         "outages on two nodes with storage, by the controller",
-        # With results of its own: what others have is not run again.
+        # With its own results: existing ones are not repeated.
         f"{PYTHON} -m tests.outage_bed --all --actor controller --results $(mktemp -d)/outages.jsonl",
         70,
         OUTAGE,
@@ -185,7 +185,7 @@ class Result(NamedTuple):
 
 
 def run(name: str, folder: Path) -> Result:
-    """Run one proof to its end. Print what a person needs to judge a failure."""
+    """Run a proof; print the figures to judge a failure."""
     proof = PROOFS[name]
     figures, failed = [], 0
     for number in range(proof.runs):
@@ -213,7 +213,7 @@ def run(name: str, folder: Path) -> Result:
 
 
 def figure(lines: list[str]) -> str:
-    """The last line with a count, as pytest and our own commands end with one."""
+    """The last line with a count."""
     counted = [
         line for line in lines if re.search(r"\d+ (passed|failed|seeds|worlds|broken|shutdowns)|TOTAL", line)
     ]
@@ -236,7 +236,7 @@ def needed(revision: str) -> list[str]:
 
 
 def _end_of(proof: Proof, output: BinaryIO) -> int:
-    """The exit code of its command, or what SIGKILL makes of one that hangs."""
+    """Its exit code, or SIGKILL's for a hung one."""
     argv = ["bash", "-c", proof.command]
     with subprocess.Popen(argv, cwd=ROOT, stdout=output, stderr=output, start_new_session=True) as process:
         try:
@@ -250,7 +250,7 @@ def _end_of(proof: Proof, output: BinaryIO) -> int:
 
 @contextlib.contextmanager
 def _busy(count: int) -> Iterator[None]:
-    """So many processes that never wait, at normal priority."""
+    """So many busy processes at normal priority."""
     argv = [sys.executable, "-c", "while True: pass"]
     loops = [subprocess.Popen(argv, preexec_fn=die_with_parent) for _ in range(count)]
     try:

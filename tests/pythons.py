@@ -1,8 +1,8 @@
-"""Running a module of these tests in a process of its own: under any hash seed, by any Python that there is.
+"""Run a test module in a separate process: any hash seed, any installed Python.
 
 python -m tests.pythons     # makes an environment for each other Python here; compares the bytes
 
-``EBBTIDE_OTHER_PYTHONS`` names their interpreters, with colons between.
+``EBBTIDE_OTHER_PYTHONS`` lists their interpreters, separated by colons.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ran(python: str, hash_seed: str, module: str, *arguments: str | Path) -> str
 
 
 def _installed() -> Iterator[tuple[str, str]]:
-    """The other versions on the path, or where pyenv keeps those that are not switched on."""
+    """Other versions on the path or in pyenv."""
     folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     for version in VERSIONS:
         candidates = [f"python{version}", *map(str, folder.glob(f"{version}.*/bin/python"))]

@@ -1,4 +1,4 @@
-"""docs/actors.md: every statement names a test, and every test that is named exists."""
+"""docs/actors.md: every statement names an existing test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "actors.md"
 
-#: A statement is a line of a list; the introduction above the first heading of a section is none.
+#: A statement is a list item; a section's introduction is not.
 STATEMENT = "* "
 MARKER = re.compile(r"<!-- test: (?P<path>[\w/.]+)::(?P<name>\w+)(\[(?P<case>[\w-]+)\])? -->$")
 
@@ -19,7 +19,7 @@ LINES = [line for line in PAGE.read_text().splitlines() if line.startswith(STATE
 
 
 def test_the_page_has_its_sections() -> None:
-    """Each subject that the page is for has statements, and no prose without a test."""
+    """Each of its subjects has statements, and no prose without a test."""
     sections = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]
     titles = [section.splitlines()[0].split(",")[0] for section in sections]
     wanted = ["Tables", "Order", "Back-pressure", "A failing actor", "A failing effect"]
@@ -33,7 +33,7 @@ def test_the_page_has_its_sections() -> None:
 
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
 def test_statement(line: str) -> None:
-    """A statement is one sentence, and names the test that proves it."""
+    """One sentence with the test that proves it."""
     found = MARKER.search(line)
     assert found, f"no test is named: {line}"
     sentence = line[len(STATEMENT) : found.start()].strip()

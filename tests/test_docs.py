@@ -1,4 +1,4 @@
-"""The documentation says what the code does: pictures are current, links lead somewhere."""
+"""The documentation matches the code: current pictures, working links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 @pytest.mark.parametrize("tool", ["draw_actors.py", "write_dispatch.py"])
 def test_what_is_made_from_the_actors_tables_is_current(tool: str) -> None:
-    """The pictures, and the way from an event to its handlers."""
+    """The pictures, and the path from an event to its handlers."""
     check = subprocess.run(
         [sys.executable, f"docs/tools/{tool}", "--check"], cwd=ROOT, capture_output=True, text=True
     )
@@ -26,20 +26,19 @@ def test_what_is_made_from_the_actors_tables_is_current(tool: str) -> None:
 
 
 def test_links_between_the_pages_lead_to_files() -> None:
-    """Every relative link of a page names a file of this repository."""
     links = [(page, link) for page in PAGES for link in LINK.findall(page.read_text()) if "://" not in link]
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_the_readme_names_a_command_for_the_demo_and_one_for_the_tests() -> None:
-    """CI runs the README's own test command, so it must be found there."""
+    """CI runs the README's test command."""
     readme = (ROOT / "README.md").read_text()
     for name in ("demo", "test"):
         assert re.search(rf"<!-- {name}-command -->\n```sh\n.+?\n```", readme, re.DOTALL), name
 
 
 def test_every_page_stands_once_in_the_sites_navigation() -> None:
-    """In docs/site/conf.py, under who reads it; the site's strict build would say so, but it comes late."""
+    """In docs/site/conf.py by audience; the strict site build would find it too, but late."""
     conf = ast.parse((ROOT / "docs/site/conf.py").read_text())
     (navigation,) = (
         ast.literal_eval(node.value)
@@ -65,7 +64,7 @@ ELSEWHERE = {
 
 
 def test_a_site_that_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
-    """What a browser fetches by itself; a link for a hand, and data in the page, are fine."""
+    """Automatic fetches only; manual links and data URLs are fine."""
     spec = spec_from_file_location("check", ROOT / "docs/site/check.py")
     assert spec is not None
     assert spec.loader is not None
@@ -89,7 +88,7 @@ PATH_IN_TEXT = re.compile(
 
 
 def test_a_recipe_names_few_files_that_are_there() -> None:
-    """At most six steps, each beginning with its file; a placeholder names the example that is there."""
+    """At most six steps, each with its file first; placeholders name an existing example."""
     for recipe in RECIPES:
         steps = [line for line in recipe.splitlines() if re.match(r"\d+\. ", line)]
         assert 1 < len(steps) <= RECIPE_FILES_MAX, recipe

@@ -1,4 +1,4 @@
-"""One rule for what is not installed: every verb runs on the base wheel, or says in a line what it needs."""
+"""Every verb runs on the base wheel, or names the missing extra in a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide import __version__
 from ebbtide.extras import EXTRAS, PackagesMissing, extra_of, install_command, missing_packages, require
 
 ROOT = Path(__file__).parent.parent
-#: Runs a command as it runs on the base wheel: nothing of any extra is to be found.
+#: Runs a command without any extra's package.
 HIDDEN = f"""
 import sys
 from importlib.machinery import PathFinder
@@ -54,7 +54,7 @@ def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_extra_of_the_project_is_in_the_table() -> None:
-    """But the developers' own. What only another brings is in no row."""
+    """Except the developers' extra. Transitive packages are in no row."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(project["optional-dependencies"]) - {"dev"} == set(EXTRAS)
     assert (extra_of("trio_asyncio._loop"), extra_of("pyarrow"), extra_of("trio")) == ("node", "tables", "")
@@ -70,7 +70,7 @@ def test_every_extra_of_the_project_is_in_the_table() -> None:
     ],
 )
 def test_what_needs_an_extra_says_so_in_a_line(tmp_path: Path, words: str, extra: str) -> None:
-    """Exit code 2, nothing done."""
+    """Exit code 2, no effect."""
     (tmp_path / "j").mkdir()
     ran = on_the_base_wheel(*words.format(d=tmp_path).split())
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran
@@ -85,7 +85,7 @@ def test_a_checkout_or_a_wheel_is_named_and_never_an_index(monkeypatch: pytest.M
 
 
 def test_no_text_names_us_as_an_index_would() -> None:
-    """What to install is told by `install_command` alone: our name on an index is whoever's has taken it."""
+    """Only `install_command` tells what to install: any project may own our name on an index."""
     sources = (
         path
         for part in ("actors", "events", "otel", "replay", "ebbtide")

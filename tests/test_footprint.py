@@ -1,6 +1,6 @@
-"""What a resident daemon may weigh: its memory, and what is imported while it idles (issue 3, "measured").
+"""A resident daemon's limits: memory, and imports while idle (issue 3, "measured").
 
-The real command line in a process of its own, mode ``process``, without a bus: it runs, unarmed, and idles.
+The real command in mode ``process`` without a bus: it runs unarmed and idles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.waiting import until_sync
 
 RESIDENT_MIB_MAX = 40
 
-#: Runs the command line, and lists what it had imported when it leaves.
+#: Runs the command and finally lists its imports.
 PROGRAM = """
 import atexit, pathlib, sys
 place = pathlib.Path(sys.argv.pop(1))
@@ -35,16 +35,16 @@ shutdownGracePeriod: 4s
 journalFallbacks: []
 """
 
-#: Ours and our dependencies', and what these import; anything else has to earn its place here.
+#: Our packages, our dependencies and theirs; others must justify their cost.
 PACKAGES = {
     "ebbtide",
     *("click", "jeepney", "msgspec", "trio", "yaml"),
     *("attr", "attrs", "idna", "outcome", "sniffio", "sortedcontainers", "typing_extensions"),
-    #: Made by extension modules and by site-packages' own start-up, not by an import of ours.
+    #: From extension modules and site-packages' start-up, not from our imports.
     *("_cython_3_1_4", "_distutils_hack", "cython_runtime", "coverage", "__main__", "a1_coverage"),
 }
 
-#: Of the standard library and of our own, what an idle daemon has no use for.
+#: Modules of the standard library and of ours that an idle daemon does not need.
 UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
@@ -54,7 +54,7 @@ UNWANTED = re.compile(
 
 
 class Idle(NamedTuple):
-    """What was seen of a daemon: its memory while it idled, and what it had imported."""
+    """An idle daemon's memory and imports."""
 
     resident_mib: float
     modules: frozenset[str]
@@ -72,7 +72,7 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Idle:
     with subprocess.Popen(argv, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None
         try:
-            # On a busy machine the disk is late, and is said to be, first.
+            # On a busy machine a late disk is reported first.
             assert any(line.startswith("not armed: ") for line in daemon.stderr)
             until_sync((folder / "run" / "ebbtide.sock").exists, "the control socket")
             resident_mib = _resident_mib(daemon.pid)
@@ -89,18 +89,17 @@ def _resident_mib(pid: int) -> float:
 
 
 def test_an_idle_daemon_fits_in_40_mib(idle: Idle) -> None:
-    """Resident memory when idle in mode process is at most 40 MiB."""
     assert idle.resident_mib <= RESIDENT_MIB_MAX
 
 
 def test_an_idle_daemon_imports_only_what_it_needs(idle: Idle) -> None:
-    """No package beyond the five that it stands on and theirs: no tables, no asyncio, no cluster client."""
+    """Only the five base packages and theirs: no tables, asyncio or cluster client."""
     packages = {name.partition(".")[0] for name in idle.modules}
     assert packages - PACKAGES - sys.stdlib_module_names == set()
 
 
 def test_an_idle_daemon_imports_nothing_for_other_commands(idle: Idle) -> None:
-    """What other commands, or only a shutdown with an httpGet hook, need is not in memory."""
+    """Code for other commands, or only for httpGet hooks, is not loaded."""
     assert sorted(name for name in idle.modules if UNWANTED.fullmatch(name)) == []
 
 
@@ -108,7 +107,7 @@ def test_an_idle_daemon_imports_nothing_for_other_commands(idle: Idle) -> None:
 
 #: Imported once armed, in a thread.
 LATE = ("grpc", "google", "kubernetes", "aiohttp", "asyncio", "trio_asyncio", "h11", "http")
-#: What imports them, and the edge of another mode.
+#: Their importers, and another mode's edge.
 OURS = {
     "ebbtide.actors.edges.cri.cri_runtime",
     "ebbtide.actors.edges.kubernetes.api_writes",
@@ -119,7 +118,7 @@ EDGES = ("cri.cri_edge", "kubernetes.api_edge", "kubelet_unit")
 
 @pytest.mark.parametrize("mode", ["auto", "observe"])
 def test_no_client_is_loaded_before_arming(tmp_path: Path, mode: str) -> None:
-    """Between the start and the lock stands no import that is not needed for the lock."""
+    """Before the lock only its own imports load."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     modules = tmp_path / "modules"
     places = ("--config", "config.yaml", "--journal", "state/journal", "--runtime", "run")

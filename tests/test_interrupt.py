@@ -1,4 +1,4 @@
-"""Whoever runs the tests can end them."""
+"""Ctrl-C ends a test run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.beds.inside import PROJECT
 from tests.waiting import WATCHDOG_SECONDS
 
 INTERRUPTED = 2
-#: As when somebody presses Ctrl-C while a test waits beside what it has started.
+#: Ctrl-C during a test that waits beside a started process.
 TESTS = """
 import signal
 import trio
@@ -30,7 +30,7 @@ def test_next():
 
 @pytest.mark.proof
 def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
-    """Not only the test that it meets: what a test has up goes down, and no other begins."""
+    """The test's processes end, and no other test starts."""
     (tmp_path / "test_ours.py").write_text(TESTS)
     argv = ["-m", "pytest", "-q", "-s", "-c", str(PROJECT / "pyproject.toml"), "-p", "tests.conftest"]
     ran = subprocess.run(

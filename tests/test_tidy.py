@@ -1,6 +1,6 @@
-"""The house rules as tests over the source: what the deterministic part may not do, and what a file may be.
+"""The house rules for the source: limits of the deterministic part, and of any file.
 
-Each rule says what to use instead. The rules are about the syntax tree, so a name in a comment is free.
+Each rule names the alternative. Rules use the syntax tree, so comments are exempt.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pytest
 
 from tests.core_modules import FILES, ROOT
 
-#: Files of ``replay/`` that meet the outside, and why.
+#: Files of ``replay/`` with outside contact, and why.
 MEETS_THE_OUTSIDE = {
     "replay/journal_library.py": "the library's front door: paths become the locations of a journal",
 }
 
-#: Files of the deterministic part: a journal is a function of its facts because of these.
+#: The deterministic part: these files make a journal a function of its facts.
 DETERMINISTIC = FILES + sorted(
     path
     for pattern in (
@@ -128,7 +128,7 @@ def _floats(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _by_name(tree: ast.AST) -> Iterator[ast.AST]:
-    """An order whose key looks at a name: names are for people."""
+    """An order whose key uses a name: names are for people."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -159,7 +159,7 @@ def _where(path: Path, node: ast.AST) -> str:
 
 @pytest.mark.parametrize("path", DETERMINISTIC, ids=lambda path: str(path.relative_to(ROOT)))
 def test_deterministic_part(path: Path) -> None:
-    """The deterministic part keeps each house rule; a finding names the place and what to use instead."""
+    """A finding has the place and the alternative."""
     tree = ast.parse(path.read_text())
     for rule in RULES:
         found = [_where(path, node) for node in rule.finds(tree)]
@@ -167,7 +167,6 @@ def test_deterministic_part(path: Path) -> None:
 
 
 def test_rules_find_what_they_forbid() -> None:
-    """Each rule bites: a line that breaks it is found."""
     offences = {
         _imports: "from time import monotonic",
         _calls: "x = hash('a')",
@@ -182,7 +181,7 @@ def test_rules_find_what_they_forbid() -> None:
 
 
 def test_the_deterministic_part_is_there() -> None:
-    """The patterns above match the files that they mean."""
+    """The patterns above match their files."""
     named = {str(path.relative_to(ROOT)) for path in DETERMINISTIC}
     assert {"actors/system.py", "actors/policy/planning.py", "events/facts.py", "replay/replayer.py"} <= named
 
@@ -192,7 +191,7 @@ def test_the_deterministic_part_is_there() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_file(path: Path) -> None:
-    """A file has a docstring that states its problem; functions that others call say their types."""
+    """A file's docstring states its problem; public functions have types."""
     text, name = path.read_text(), str(path.relative_to(ROOT))
     tree = ast.parse(text)
     assert not text.strip() or ast.get_docstring(tree), f"{name}: say in a docstring what it is for"
@@ -213,17 +212,16 @@ def _check_types(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) ->
 
 
 def test_exceptions_are_needed() -> None:
-    """An exception that no longer applies is taken off the list."""
     assert all((ROOT / name).exists() for name in MEETS_THE_OUTSIDE)
 
 
 # --- units -------------------------------------------------------------------------------------
 
-#: A unit behind a value that is put into a text, in an f-string or a template. Bytes are only counted.
+#: A unit after a value in an f-string or a template; bytes are only counted.
 UNIT = r" ?(ns|us|µs|ms|s|sec|seconds|min|h|d|days|kB|KiB|MB|MiB|GiB)(?![A-Za-z0-9_'])"
 TEMPLATE = re.compile(r"\{[a-z_.]*(:[^{}]*)?\}" + UNIT)
 
-#: Where a unit is written by hand, and why. All others ask `events.units`.
+#: Hand-written units, and why. Other code uses `events.units`.
 UNITS_BY_HAND = {
     "actors/hook.py": "reasons that are on record: a replay decides the same words",
     "actors/outage.py": "the same",
@@ -237,7 +235,7 @@ UNITS_BY_HAND = {
 
 
 def _units_by_hand(tree: ast.AST) -> Iterator[ast.expr]:
-    """Values in a text with a unit behind them, and templates of such texts."""
+    """Values with a unit in a text, and templates of such texts."""
     parts = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     inside = {part for values in parts for part in values}
     for values in parts:
@@ -252,7 +250,7 @@ def _units_by_hand(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def test_units_are_written_in_one_place() -> None:
-    """``3 s`` and not ``3s``, ``3.0 s`` or ``3000ms``, because one module writes all of them."""
+    """``3 s``, not ``3s``, ``3.0 s`` or ``3000ms``: one module formats all."""
     found = {
         str(path.relative_to(ROOT)): [node.lineno for node in _units_by_hand(ast.parse(path.read_text()))]
         for path in SOURCES
@@ -276,14 +274,14 @@ def test_units_are_written_in_one_place() -> None:
     ],
 )
 def test_a_unit_by_hand_is_found(offence: str, finds: bool) -> None:
-    """In f-strings and in templates; a word that begins like a unit is none."""
+    """Not in a word that begins like a unit."""
     assert bool(list(_units_by_hand(ast.parse(offence)))) == finds
 
 
 # --- names -------------------------------------------------------------------------------------
 
-#: Words that name nothing outside this project, each with what the field says instead. As parts of a name:
-#: ``_tell_tale`` and ``TaleTeller`` both hold one.
+#: Words without meaning outside this project, with the usual term. As parts of a name: ``_tell_tale`` and
+#: ``TaleTeller`` both match.
 BANNED_WORDS = {
     "agree": "compare, check",
     "arrivals": "added pods, watch",
@@ -325,7 +323,7 @@ BANNED_WORDS = {
     "words": "text, messages",
 }
 
-#: Names that hold one of them and stay: what is on the wire cannot change.
+#: Names on the wire cannot change.
 NAMES_ON_THE_WIRE = ("MeansChosen",)
 
 
@@ -343,7 +341,7 @@ def _banned_in(name: str) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_are_the_fields_own(path: Path) -> None:
-    """Modules, classes and functions are called as Kubernetes, systemd or OpenTelemetry call the thing."""
+    """Use the terms of Kubernetes, systemd or OpenTelemetry."""
     found = {
         name: [BANNED_WORDS[word] for word in words]
         for name in _named(path)
@@ -353,7 +351,7 @@ def test_names_are_the_fields_own(path: Path) -> None:
 
 
 def test_a_banned_word_is_found_in_any_spelling() -> None:
-    """As a part of a name, in either case; not within another word."""
+    """As a part of a name in any case, not inside another word."""
     assert _banned_in("_tell_tale") == _banned_in("TaleTeller") == ["tale"]
     assert _banned_in("let_go_of") == ["let_go"]
     assert not _banned_in("always_cleaned")
@@ -363,16 +361,16 @@ def test_a_banned_word_is_found_in_any_spelling() -> None:
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
-#: Tests with one of these marks are outside the default suite; with ``gate`` they are in the gate again.
+#: These marks exclude tests from the default suite; ``gate`` includes them again.
 OUTSIDE = {"root", "machine", "backend", "browser", "spark", "node", "proof"}
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "current_time"}
 DEADLINES = {"fail_after", "move_on_after", "fail_at", "move_on_at"}
-#: Keywords of a time-out, and calls that take one by its place.
+#: Time-out keywords, and calls with a positional time-out.
 TIME_OUTS = {"timeout", "timeout_seconds", "relative_deadline"}
 WAITS = {"wait", "join", "communicate", "settimeout", "alarm"}
 MOCK_CLOCKS = {"autojump_clock", "mock_clock"}
 
-#: Gate files that read a clock or set a deadline of their own, and why a slow machine does not fail them.
+#: Gate files with a clock or a deadline, and why slow machines do not fail them.
 READS_A_CLOCK = {
     "tests/beds/logind.py": "asks logind for a shutdown at a moment of the wall clock",
     "tests/beds/machine.py": "a command in the machine that does not answer is begun anew",
@@ -407,9 +405,9 @@ def _in_gate(marks: set[str]) -> bool:
 
 
 def _gate_functions(tree: ast.Module) -> list[Function]:
-    """The functions of a test file that the gate runs on the real clock: tests, fixtures and helpers.
+    """A file's functions that the gate runs on the real clock: tests, fixtures, helpers.
 
-    Where every test of the file takes a mock clock, so does every helper.
+    If every test takes a mock clock, the helpers do too.
     """
     assigned = [each for each in tree.body if isinstance(each, ast.Assign)]
     file_marks = _marks([each.value for each in assigned if ast.unparse(each.targets[0]) == "pytestmark"])
@@ -427,7 +425,7 @@ def _arguments(function: Function) -> set[str]:
 
 
 def _bounds(function: Function) -> Iterator[ast.Call]:
-    """Calls that read a real clock, and deadlines and time-outs that are not the watchdog's."""
+    """Real clock reads, and deadlines other than the watchdog's."""
     arguments = function.args.posonlyargs + function.args.args
     defaults = [*zip(reversed(arguments), reversed(function.args.defaults), strict=False)]
     defaults += [*zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)]
@@ -452,7 +450,7 @@ def _is_seconds(node: ast.expr) -> bool:
 
 
 def _hidden_clocks(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Imports that give a clock another name, by which `_bounds` would not know it."""
+    """Renaming imports that would hide a clock from `_bounds`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in ("time", "trio"):
             if any(each.name.removesuffix("_ns") in CLOCKS | DEADLINES for each in node.names):
@@ -473,9 +471,7 @@ def _imported_tests(tree: ast.Module) -> Iterator[Path]:
 
 
 def _gate_files() -> dict[Path, tuple[ast.Module, list[Function]]]:
-    """Test files with a test in the gate, every conftest above them, and what these import; each with the
-    functions that the gate runs.
-    """
+    """Gate test files, their conftests and imports, with the functions that the gate runs."""
     trees = {path: ast.parse(path.read_text()) for path in TESTS}
     files = {path: (tree, _gate_functions(tree)) for path, tree in trees.items()}
     waiting = [path for path, (_, run) in files.items() if path.name.startswith("test_") and run]
@@ -491,7 +487,7 @@ def _gate_files() -> dict[Path, tuple[ast.Module, list[Function]]]:
 
 
 def test_no_gate_test_depends_on_the_speed_of_the_machine() -> None:
-    """The gate asserts order, content and counts. A promise of speed is a benchmark (docs/testing.md)."""
+    """The gate asserts order, content and counts. Benchmarks measure speed (docs/testing.md)."""
     found: dict[str, list[int]] = {}
     for path, (tree, run) in sorted(_gate_files().items()):
         lines = {node.lineno for function in run for node in _bounds(function)}
@@ -504,7 +500,7 @@ def test_no_gate_test_depends_on_the_speed_of_the_machine() -> None:
 
 
 def test_a_bound_on_the_real_clock_is_found() -> None:
-    """The rule sees clocks, deadlines and time-outs, in helpers as well; it passes over the mock clock."""
+    """Clocks, deadlines and time-outs, also in helpers; the mock clock is exempt."""
     text = """
 def helper(): return time.monotonic()
 async def test_one():
@@ -527,7 +523,7 @@ import time as clock
 
 # --- prose -------------------------------------------------------------------------------------
 
-#: Phrases that hide the subject of a sentence. Name the thing, the component, or the actor instead.
+#: Phrases that hide a sentence's subject. Name the component instead.
 HIDING = {
     "a clause as the noun": r"\b(?:that of|what is|those that|of which|of whom)\b",
     "an impersonal passive": r"\b(?:is|are|was|be) (?:said|told|given|known)\b",
@@ -538,7 +534,7 @@ HIDING_PER_1000_WORDS_MAX = 0.6
 
 @pytest.mark.parametrize("pattern", HIDING.values(), ids=HIDING)
 def test_the_pages_name_their_subjects(pattern: str) -> None:
-    """An engineer whose second language is English understands each sentence at the first reading."""
+    """For readers whose second language is English."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
     texts = {page.name: page.read_text() for page in pages if page.name != "CHANGELOG.md"}
     found = [
@@ -555,7 +551,7 @@ def test_the_pages_name_their_subjects(pattern: str) -> None:
 
 
 def test_layers() -> None:
-    """Packages depend downwards only; nothing imports ebbtide (the contracts stand in pyproject)."""
+    """Imports point downwards; no package imports ebbtide (see the contracts in pyproject)."""
     command = [
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""The shipped unit and its drop-ins: what the daemon is forbidden, its pods in mode process are not."""
+"""The shipped unit and its drop-ins: limits for the daemon, not for mode process's pods."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ebbtide.supervisor import SILENT_SECONDS_MAX, START_SECONDS_MAX
 
 DEPLOY = Path(__file__).parents[1] / "deploy/systemd"
 UNITS = "etc/systemd/system"
-#: In tenths. What is left is the daemon's work, as the unit says; systemd 257 counts it as 2.7, 252 as 3.0.
+#: In tenths: the daemon's needs, as the unit explains; systemd 257 counts 2.7, 252 3.0.
 EXPOSURE_MAX = 30
 
-#: What pods inherit all the same: harmless without the filter it belongs to, or meant for them too.
+#: Pods inherit these: harmless alone, or meant for them too.
 KEPT = {"ProtectKernelModules", "SystemCallErrorNumber", "ReadWritePaths"}
-#: Every directive that a service's processes inherit, by how its name begins.
+#: Directives that a service's processes inherit, by prefix.
 INHERITED = re.compile(
     "Protect|Private|Restrict|SystemCall|Capability|NoNew|Read|Device|Lock|Limit|Memory|CPU|OOMScore|UMask"
 )
-#: Begin like these, and are the service manager's own.
+#: These look alike, but belong to the service manager.
 OTHERS = {"RestartSec", "RestartPreventExitStatus"}
 
 
 def directives(name: str) -> dict[str, list[str]]:
-    """Each directive of a unit file's service section, with its values."""
+    """The service section's directives with their values."""
     found: dict[str, list[str]] = {}
     section = (DEPLOY / name).read_text().split("[Service]\n")[1].split("\n[")[0]
     for line in section.splitlines():
@@ -38,7 +38,7 @@ def directives(name: str) -> dict[str, list[str]]:
 
 
 def test_pods_inherit_nothing_that_was_meant_for_the_daemon() -> None:
-    """Whatever the unit restricts, the drop-in of mode process says again, or the list here says why not."""
+    """Mode process's drop-in repeats each restriction, or the list here explains it."""
     unit, drop_in = directives("ebbtide.service"), directives("process.conf")
     inherited = {name for name in unit if INHERITED.match(name) and name not in OTHERS}
     assert "ProtectClock" in inherited
@@ -46,7 +46,7 @@ def test_pods_inherit_nothing_that_was_meant_for_the_daemon() -> None:
 
 
 def test_a_daemon_that_hangs_or_is_wrong_is_ended_and_stays_so() -> None:
-    """systemd and the parent process of ``--keep-lock`` are as patient; no start cures exit code 2."""
+    """systemd and ``--keep-lock`` have the same patience; no restart fixes exit code 2."""
     unit = directives("ebbtide.service")
     assert unit["RestartPreventExitStatus"] == ["2"]
     patience = [float(unit[name][0]) for name in ("WatchdogSec", "TimeoutStartSec")]
@@ -55,7 +55,7 @@ def test_a_daemon_that_hangs_or_is_wrong_is_ended_and_stays_so() -> None:
 
 
 def test_the_page_installs_the_drop_in_before_the_start() -> None:
-    """Whoever follows the page line by line starts no unit without a mode, and no pod in the sandbox."""
+    """Following the page never starts a unit without a mode, or a pod in the sandbox."""
     page = (DEPLOY.parents[1] / "docs/operations.md").read_text()
     commands = page.partition("```sh\n")[2].partition("```")[0]
     assert commands.index("node.conf") < commands.index("systemctl enable --now ebbtide")
@@ -63,7 +63,7 @@ def test_the_page_installs_the_drop_in_before_the_start() -> None:
 
 
 def test_a_node_is_in_the_units_sandbox() -> None:
-    """The drop-in of a Kubernetes node names the mode and the memory, and loosens nothing."""
+    """The node's drop-in names mode and memory, and loosens nothing."""
     assert set(directives("node.conf")) == {"ExecStart", "MemoryHigh"}
     assert directives("node.conf")["ExecStart"][-1].endswith("/ebbtide run --mode auto")
 
@@ -71,7 +71,7 @@ def test_a_node_is_in_the_units_sandbox() -> None:
 @pytest.mark.root
 @pytest.mark.parametrize(("drop_in", "code"), [("", 0), ("node.conf", 0), ("process.conf", 1)])
 def test_the_sandbox_stays_as_tight(tmp_path: Path, drop_in: str, code: int) -> None:
-    """systemd's own judgement of the files; the pods of mode process live in no sandbox, which it notices."""
+    """systemd's own rating; mode process's pods have no sandbox, which it reports."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze")
     folder = tmp_path / UNITS / "ebbtide.service.d"

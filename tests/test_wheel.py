@@ -1,4 +1,4 @@
-"""What is installed: one package, whole, beside any other that has the names of our folders."""
+"""The installed package: one, complete, beside packages named like our folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shutil import copytree, unpack_archive
 import pytest
 
 ROOT = Path(__file__).parent.parent
-#: In a checkout these are links out of the package, which builders follow in ways of their own.
+#: Links out of the package in a checkout; builders treat them differently.
 LINKED = ("actors", "events", "otel", "replay")
-#: Spark finds a data source by the name of a module at the top.
+#: Spark finds a data source by a top-level module.
 SPARKS_NAME = "pyspark_ebbtide.py"
-#: Without site-packages' start-up, where an editable install would put the checkout itself on the path.
+#: Without site-packages' start-up: an editable install would add the checkout.
 ISOLATED = (sys.executable, "-I", "-S", "-c")
 
 
@@ -32,7 +32,7 @@ def build(kind: str, source: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the sdist: what a package index would hand out, built as its readers would build it."""
+    """The wheel of the sdist, as a user would build it."""
     into = tmp_path_factory.mktemp("dist")
     unpack_archive(build("sdist", ROOT, into), into / "unpacked", filter="data")
     (source,) = (into / "unpacked").iterdir()
@@ -40,9 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
-    """At the top of site-packages only Spark's name beside it; every module and data file of the repository
-    is there.
-    """
+    """Only Spark's module beside it; every module and data file is there."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -58,7 +56,7 @@ def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
     }
     assert sorted(names) == sorted(expected)
     assert "ebbtide/py.typed" in expected
-    # The readme of an index has no other file of the repository: each of its links leads to the site.
+    # An index page has no other files: each link leads to the site.
     urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
     targets = re.findall(r"\]\(([^)\s]+)\)", str(metadata.get_payload()))
     assert len(targets) > 30
@@ -66,7 +64,7 @@ def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
 
 
 def test_it_lives_beside_a_package_with_the_name_of_a_folder(wheel: Path, tmp_path: Path) -> None:
-    """``Events``, which other projects depend on, installs a top-level ``events``: both import."""
+    """``Events`` installs a top-level ``events``: both import."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     (theirs,) = {
@@ -88,9 +86,8 @@ def test_it_lives_beside_a_package_with_the_name_of_a_folder(wheel: Path, tmp_pa
     ]
 
 
-#: What each verb of the README's shell blocks is given so that it ends at once and changes nothing here:
-#: ``{d}`` is a folder of the test's own with a configuration, a Pod manifest and a simulated journal. Exit
-#: codes: on a machine without a daemon, a bus and a node some things do not hold.
+#: Harmless arguments for each verb of the README's shell blocks: ``{d}`` has a configuration, a Pod manifest
+#: and a simulated journal. Exit codes: without daemon, bus and node some checks fail.
 HARMLESS: dict[str, tuple[str, set[int]]] = {
     "demo": ("demo --help", {0}),
     "simulate": ("simulate --pods {d}/pod.yaml --config {d}/config.yaml --journal {d}/journal", {0}),
@@ -111,12 +108,12 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "replay report": ("replay report --journal {d}/journal -o {d}/report.html", {0}),
     "fleet what-if": ("fleet what-if --journals {d} --config {d}/config.yaml", {2}),
 }
-#: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
+#: Verbs that need an extra here: `ebbtide run` is mode auto.
 NEEDS_EXTRA = {"run": "node", "outage": "node", "fleet what-if": "fleet"}
 
 
 def readme_verbs() -> list[str]:
-    """``verb`` or ``group verb`` of each call in a shell block, and of each that the text names."""
+    """Each ``verb`` or ``group verb`` in a shell block or the text."""
     from ebbtide.cli.app import SECTIONS
 
     commands = {name for section in SECTIONS.values() for name in section}
@@ -133,11 +130,9 @@ def readme_verbs() -> list[str]:
 
 @pytest.mark.proof
 def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: Path) -> None:
-    """Installed with `requirements.lock` and nothing else: no verb ends in a traceback, and what an extra
-    brings is asked for in one line.
-    """
+    """With only `requirements.lock`: no traceback; a missing extra is one line."""
     environment, folder = tmp_path / "venv", tmp_path / "d"
-    # With the pip of this environment: one of its own would take a third of the time.
+    # With this environment's pip, which saves a third of the time.
     make = (sys.executable, "-m", "venv", "--without-pip", str(environment))
     subprocess.run(make, check=True)
     python = str(environment / "bin" / "python")
@@ -152,7 +147,7 @@ def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: 
     (folder / "pod.yaml").write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: x}]}\n"
     )
-    # A journal to read has to be there before what reads it.
+    # Create the journal before its readers run.
     verbs = sorted(readme_verbs(), key=lambda verb: verb != "simulate")
     assert set(verbs) == set(HARMLESS)
     for verb in verbs:

@@ -1,4 +1,4 @@
-"""What runs on somebody else's machines with our rights: pinned, and with no more of these than it needs."""
+"""Foreign code in CI with our rights: pinned, with minimal rights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 GITHUB = Path(__file__).parents[1] / ".github"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
-#: A commit, and beside it the release that it is.
+#: A commit with its release.
 PINNED = re.compile(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 
@@ -22,7 +22,7 @@ def read(file: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
 def test_what_others_wrote_is_pinned(file: Path) -> None:
-    """Actions by their commits, containers by their digests: a tag can be moved."""
+    """Actions by commit, containers by digest: tags can move."""
     used = [line.strip(" -") for line in file.read_text().splitlines() if "uses:" in line]
     assert used
     assert [line for line in used if not PINNED.fullmatch(line)] == []
@@ -32,7 +32,7 @@ def test_what_others_wrote_is_pinned(file: Path) -> None:
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
 def test_rights_are_the_least(file: Path) -> None:
-    """Reading alone; who publishes the site may do that and nothing else; no step keeps the token."""
+    """Read only; the site's publisher may only publish; no step keeps the token."""
     workflow = read(file)
     assert workflow["permissions"] == {"contents": "read"}
     given = [job["permissions"] for job in workflow["jobs"].values() if "permissions" in job]
@@ -41,18 +41,17 @@ def test_rights_are_the_least(file: Path) -> None:
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     checkouts = [step for step in steps if "checkout" in step.get("uses", "")]
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-    # A pull request's own words never become a command.
+    # A pull request's text never becomes a command.
     assert not any("${{" in step.get("run", "") for step in steps)
 
 
 def test_ci_is_the_one_script() -> None:
-    """No second list of what is run."""
     steps = read(GITHUB / "workflows/ci.yml")["jobs"]["run"]["steps"]
     assert [step["run"] for step in steps if "run" in step][-1] == "bash .ci/run"
 
 
 def test_the_forms_are_what_the_hosting_reads() -> None:
-    """A form has a name, a description and fields with labels."""
+    """Name, description and labelled fields."""
     form = read(GITHUB / "ISSUE_TEMPLATE/fault.yml")
     assert {"name", "description", "body"} == set(form)
     assert all(field["attributes"].get("label") for field in form["body"] if field["type"] != "markdown")

@@ -1,6 +1,6 @@
-"""Waiting for another process or task. No gate test has a bound of seconds: the machine may be slow.
+"""Wait for another process or task, without bounds of seconds: the machine may be slow.
 
-A wait ends when its condition holds. If it never holds, the watchdog ends the test.
+A wait ends with its condition, or by the watchdog.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import trio
 
-#: The end of every wait in a gate test: far more than a slow machine needs. Only a defect takes longer.
+#: The end of every wait in a gate test: only a defect takes longer.
 WATCHDOG_SECONDS = 300.0
 POLL_SECONDS = 0.01
 
 
 async def until(holds: Callable[[], Any], what: str | Callable[[], str]) -> Any:
-    """Poll ``holds`` (a function, or one that returns an awaitable) and return its first true answer.
+    """Poll ``holds`` (sync or async) and return its first true answer.
 
-    Raises AssertionError with ``what`` when the watchdog ends the wait.
+    Raises AssertionError with ``what`` at the watchdog's end.
     """
     with trio.move_on_after(WATCHDOG_SECONDS):
         while True:

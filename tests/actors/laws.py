@@ -1,4 +1,4 @@
-"""The laws of a shutdown, and of a Kubernetes node's, checked record by record from outside of the core."""
+"""The laws of a shutdown and of a Kubernetes node's, checked on each record outside the core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebbtide.events.values import TerminationMode
 
 @dataclass
 class Stop:
-    """What is known of one pod's stop, over all shutdowns of a boot."""
+    """One pod's stop, over all shutdowns of a boot."""
 
     begun_ns: int
     grace_ns: int
@@ -28,7 +28,7 @@ class Stop:
 
 @dataclass
 class Laws:
-    """``observe`` asserts; each law is named where it is."""
+    """``observe`` asserts each law."""
 
     seen: int = 0
     open_orders: dict[str, int] = field(default_factory=dict)
@@ -37,10 +37,10 @@ class Laws:
     stops: dict[str, Stop] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
-    #: Containers whose end was reported since their pod was planned.
+    #: Containers with a reported end since their pod's plan.
     exited: dict[tuple[str, str], int] = field(default_factory=dict)
     waves: list[d.WaveStarted] = field(default_factory=list)
-    #: Going down since a cancelled shutdown; the next one may adopt them, or end before it knows them.
+    #: Still stopping after a cancelled shutdown; the next one adopts them, or they end before.
     carried: tuple[str, ...] = ()
     deadline_ns: int = 0
     release_by_ns: int = 0
@@ -63,7 +63,7 @@ class Laws:
             self.stops[uid].hurried_ns = now_ns
 
     def started_again(self, uid: str, container: str) -> None:
-        """Another container under its name: its hook has not run, and nobody has told it."""
+        """A new container of that name: no hook and no stop yet."""
         self.hooks.pop((uid, container), None)
         if uid in self.stops:
             self.stops[uid].signalled.pop(container, None)
@@ -77,7 +77,7 @@ class Laws:
                 self.started_again(event.pod.uid, each.name)
 
     def rebooted(self) -> None:
-        """What ran in the last boot is gone; its pods may be started anew."""
+        """Nothing of the last boot runs; its pods may start anew."""
         self.hooks.clear()
         self.stops.clear()
 
@@ -92,7 +92,7 @@ class Laws:
             getattr(self, check.__name__)(record.event, record)
 
     def _ordered(self, record: Record) -> None:
-        """An order's key is its own in an episode (rule 4)."""
+        """An order's key is unique in an episode (rule 4)."""
         key = record.event.key  # type: ignore[attr-defined]  # an order
         assert key not in self.open_orders, f"{key} is ordered again while it is open"
         if record.episode:
@@ -121,7 +121,7 @@ class Laws:
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
     def _planned(self, event: d.PodPlanned, record: Record) -> None:
-        """A pod has one place in a shutdown, unless it was started again after its end."""
+        """A pod has one place in a shutdown, unless it restarted after its end."""
         if event.again:
             assert event.pod.uid in self.ended, f"{event.pod.uid} is started again without an end"
             del self.ended[event.pod.uid], self.planned[event.pod.uid]
@@ -141,7 +141,7 @@ class Laws:
         self.waves.append(event)
 
     def _stop_began(self, event: d.PodStopBegan, record: Record) -> None:
-        """No pod begins before its wave, unless the fallback leads."""
+        """No pod stops before its wave, unless the fallback leads."""
         uid = event.uid
         assert uid not in self.ended, f"{uid} begins after its end"
         if not self.engaged:
@@ -165,7 +165,7 @@ class Laws:
         self.stops[event.uid].signalled.setdefault(event.container, record.mono_ns)
 
     def _kill(self, event: d.KillContainer, record: Record) -> None:
-        """Never before grace and floor, but for the last possible SIGKILL, or a hurry."""
+        """Not before grace and floor, except the last possible SIGKILL, or a hurry."""
         stop, now = self.stops[event.uid], record.mono_ns
         signalled_ns = stop.signalled[event.container]
         grace_ns = stop.begun_ns + stop.grace_ns
@@ -174,7 +174,7 @@ class Laws:
         assert now >= min(max(grace_ns, signalled_ns + FLOOR_NS), stop.kill_by_ns)
 
     def _pod_ended(self, event: d.PodEnded, record: Record) -> None:
-        """One fate a pod; only what has begun has ended by itself, by SIGKILL, or not at all."""
+        """One outcome per pod; only a stopped pod ends gracefully, by SIGKILL, or not at all."""
         carried = event.uid in self.carried
         self.carried = tuple(uid for uid in self.carried if uid != event.uid)
         if carried and event.uid not in self.planned:
@@ -189,12 +189,12 @@ class Laws:
         )
         if event.outcome in ("killed", "failed"):
             assert event.uid in self.stops, f"{event.uid} {event.outcome} without a stop"
-        # All its containers are gone, with an unknown exit code: it has ended.
+        # All containers are gone with an unknown exit code: it has ended.
         self.ended[event.uid] = "gone" if event.gone else event.outcome
         self._forget(event.uid)
 
     def _forget(self, uid: str) -> None:
-        """A later shutdown begins anew with a pod that this one has done with."""
+        """A later shutdown starts anew with a finished pod."""
         self.stops.pop(uid, None)
         self.hurried_before.discard(uid)
         for place in [place for place in self.hooks if place[0] == uid]:
@@ -206,7 +206,7 @@ class Laws:
             assert uid not in self.ended
 
     def _released(self, event: d.ReleaseLock, record: Record) -> None:
-        """Before logind's own timer, unless no daemon ran then."""
+        """Before logind's timer, unless no daemon ran then."""
         assert record.mono_ns <= max(self.release_by_ns, self.start_ns)
         self.released = True
 
@@ -217,7 +217,7 @@ class Laws:
     # --- at the end ---------------------------------------------------------------------------
 
     def settled(self, episode: int) -> None:
-        """Once everything has taken its course, the fates add up to the inventory, and the lock is gone."""
+        """Finally the outcomes match the inventory, and the lock is released."""
         assert self.released or self.closed or not episode, "nobody released the lock"
         if self.released or self.closed:
             missing = [uid for uid in self.planned if uid not in self.ended]
@@ -251,7 +251,7 @@ TOUCHES = (d.SendSignal, d.KillContainer, d.RunHook, d.DeletePod, d.StopKubelet,
 
 @dataclass
 class NodeLaws(Laws):
-    """``means`` of the open shutdown; ``deleted`` maps a pod to the end of the grace that its delete gave."""
+    """``means`` of the open shutdown; ``deleted``: the end of a deleted pod's grace."""
 
     means: TerminationMode = ""
     kind: str = ""
@@ -260,7 +260,7 @@ class NodeLaws(Laws):
     kubelet_stopped: bool = False
     deleted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
-    #: Deleted, perhaps by an earlier shutdown that was cancelled.
+    #: Deleted, perhaps by an earlier cancelled shutdown.
     going: dict[str, int] = field(default_factory=dict)
     undeletable: set[str] = field(default_factory=set)
     stop_due: bool = False
@@ -283,7 +283,7 @@ class NodeLaws(Laws):
         super().observe(record)
 
     def started_again(self, uid: str, container: str) -> None:
-        """Nor has the kubelet been asked to end it."""
+        """No kubelet order ended it."""
         super().started_again(uid, container)
         self.accepted.pop(uid, None)
         self.deleted.pop(uid, None)
@@ -303,7 +303,7 @@ class NodeLaws(Laws):
         self.means, self.taints = event.means, event.taints
 
     def _over(self, event: d.HandedOver, record: Record) -> None:
-        """One way, once; whoever else might see a failure says it again at most after that."""
+        """One hand-over, once; other observers repeat the failure at most after it."""
         assert not self.handed_over or record.actor == "FallbackActor"
         self.handed_over = True
 
@@ -311,7 +311,7 @@ class NodeLaws(Laws):
         self.kubelet_stopped, self.stopping = True, event.key
 
     def _kubelet_starts(self, event: d.StartKubelet, record: Record) -> None:
-        """Never in mid-shutdown, and only one that we have stopped."""
+        """Never mid-shutdown, and only after our stop."""
         assert self.kubelet_stopped, "the kubelet is started that nobody has stopped"
         assert not record.episode or self.closed or self.cancelled, "the kubelet is started in mid-shutdown"
         assert not self.stopping, "the kubelet is started while it is being stopped"
@@ -321,11 +321,11 @@ class NodeLaws(Laws):
             self.undeletable.add(event.pod.uid)
 
     def _delete(self, event: d.DeletePod, record: Record) -> None:
-        """Only of what a delete ends, at least a second, and ever less."""
+        """Only for deletable pods, at least a second, and decreasing."""
         assert event.uid not in self.undeletable
         assert event.grace_seconds >= 1
         until_ns = record.mono_ns + event.grace_seconds * NS_PER_SECOND
-        # A whole second is the least that can be asked for, and a begun one is the pod's.
+        # A whole second is the minimum, and the pod keeps a begun second.
         before_ns = self.deleted.get(event.uid, until_ns) + NS_PER_SECOND - 1
         assert until_ns <= max(before_ns, record.mono_ns + NS_PER_SECOND)
         self.deleted[event.uid] = until_ns
@@ -343,7 +343,7 @@ class NodeLaws(Laws):
         assert event.uid not in self.accepted, f"the hook of {event.uid} may have run"
 
     def _delivered(self, event: d.DeliverStatuses, record: Record) -> None:
-        """Never a terminal phase for a pod that comes back."""
+        """No terminal phase for a returning pod."""
         if record.episode and self.means == "cri" and record.cause and not event.unchanged_only:
             uids = [uid for uid, *_ in event.statuses if uid in self.planned and uid not in self.going]
             assert not (uids and pods_come_back(self.kind)), f"{uids} come back"  # type: ignore[arg-type]
@@ -358,7 +358,7 @@ class NodeLaws(Laws):
         self.mounted = bool(event.mounted)
 
     def _certified(self, event: d.DetachCertified, record: Record) -> None:
-        """Safe is said only of what was read and ended."""
+        """Only volumes and pods that were read and ended are certified safe."""
         assert not self.cancelled, "certified on a machine that stays up"
         if event.safe:
             assert self.listed, "certified without knowing the pods"
@@ -367,7 +367,7 @@ class NodeLaws(Laws):
             assert not unseen, f"certified while {unseen} may run"
 
     def _kill(self, event: d.KillContainer, record: Record) -> None:
-        """A deleted pod was told by the kubelet."""
+        """The kubelet has signalled a deleted pod."""
         stop = self.stops[event.uid]
         if "" in stop.signalled:
             stop.signalled.setdefault(event.container, stop.signalled[""])
@@ -376,7 +376,7 @@ class NodeLaws(Laws):
         super()._kill(event, record)
 
     def _wave_started(self, event: d.WaveStarted, record: Record) -> None:
-        """Those of the hand-over begin again with the lowest priority."""
+        """The hand-over's waves start again with the lowest priority."""
         if self.waves and event.handover and not self.waves[-1].handover:
             self.waves.clear()
         super()._wave_started(event, record)
@@ -388,7 +388,7 @@ class NodeLaws(Laws):
         self.listed = event.listed
 
     def _announced(self, event: d.AnnounceNode, record: Record) -> None:
-        """Drained is said only of a node whose pods are known, and have ended."""
+        """Drained requires a complete inventory whose pods have all ended."""
         if "Drained" in event.conditions:
             assert self.listed
             assert all(self.ended.get(uid, "") not in ("", "failed", "unknown") for uid in self.planned)

@@ -1,8 +1,7 @@
-"""A node that is played by drawn numbers: pods, logind, restarts, all kinds of outcomes, in any order.
+"""A node with drawn behaviour: pods, logind, restarts, outcomes in any order.
 
-It keeps only what the contract with the edges demands: an order has at most one outcome, an inventory lists
-what has not exited, a container exits once. Everything else is up to the draw. `NodePlay` is the same on a
-Kubernetes node, whose kubelet, runtime and API server come and go too.
+It keeps only the edges' contract: at most one outcome per order, an inventory of unexited containers, one
+exit per container. `NodePlay` is a Kubernetes node whose kubelet, runtime and API server come and go too.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ ORDERS = tuple(name for name, kind in TYPES.items() if issubclass(kind, Order))
 RESULTS: tuple[f.Result, ...] = ("done", "failed", "timed-out", "cancelled", "unknown")
 KINDS: tuple[ShutdownKind, ...] = ("poweroff", "reboot", "unknown")
 
-#: Moves that are drawn, the later ones more seldom.
+#: Drawn moves, the later ones rarer.
 Move = tuple[str, int]
 
 
 @dataclass
 class Play:
-    """``pods`` on the node, of which ``late`` more are seen only by a refresh."""
+    """``pods`` on the node; a refresh shows ``late`` more."""
 
     settings: Settings
     pods: list[Pod]
@@ -83,7 +82,7 @@ class Play:
         self.bench.advance(self.bench.now_ns + number * 50_000_000)
 
     def _answer(self, number: int) -> None:
-        """One open order, the older the likelier; an inventory comes with its facts."""
+        """Answer an open order, preferably an old one; an inventory comes with its facts."""
         keys = list(self.bench.orders)
         if keys:
             key = keys[number % len(keys)]
@@ -144,7 +143,7 @@ class Play:
         )
 
     def _die(self, number: int) -> None:
-        """SIGKILL, some time without a daemon, a start; what was open ends unknown, some of it later."""
+        """SIGKILL, a pause, a restart; open orders end as unknown, some later."""
         self.bench.system = self.bench.restored()
         self.bench.now_ns += number * 100_000_000
         lost = list(self.bench.orders)[number % 3 :]
@@ -157,7 +156,7 @@ class Play:
             self.bench.feed(f.OrderEnded(key=key, result="unknown"))
 
     def _reboot(self, number: int) -> None:
-        """The machine goes: no process, no order and no clock of the last boot is left."""
+        """A reboot removes processes, orders and the clock."""
         self.boots += 1
         self.bench.system = self.bench.restored()
         self.bench.now_ns = (1 + number) * NS_PER_SECOND
@@ -216,7 +215,7 @@ class Play:
     # --- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Let everything take its course: orders are answered, time passes, nothing else happens."""
+        """Answer all orders and let time pass, without further events."""
         for _ in range(6):
             self._answer_all(0)
             self._check()
@@ -253,7 +252,7 @@ OWNERS = ("", "Deployment/web", "DaemonSet/agent")
 
 
 def on_node(pod: Pod, number: int) -> Pod:
-    """What the API knows of it, by a drawn number."""
+    """The API's drawn knowledge of it."""
     return replace(
         pod,
         static=number % 5 == 0,
@@ -310,7 +309,7 @@ class NodePlay(Play):
             self.bench.feed(f.PodJoined(pod=pod))
 
     def _start_again(self, number: int) -> None:
-        """By its kubelet: a container whose end was reported."""
+        """The kubelet restarts a container with a reported end."""
         over = [place for place, alive in self.alive.items() if not alive]
         if over:
             uid, container = over[number % len(over)]
@@ -325,7 +324,7 @@ class NodePlay(Play):
         self.bench.feed(f.VolumesUnmounted(uid=self.pods[number % len(self.pods)].uid))
 
     def _wait(self, number: int) -> None:
-        """Long enough for an undeleted pod's turn, a retry, an overdue status."""
+        """Long enough for an undeleted pod, a retry, an overdue status."""
         self.bench.advance(self.bench.now_ns + number * NS_PER_SECOND)
 
 

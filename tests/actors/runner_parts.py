@@ -1,4 +1,4 @@
-"""Stand-ins for the runner's neighbours: a clock, a journal that is told how far it is, an edge."""
+"""Fakes for the runner's neighbours: a clock, a journal with settable progress, an edge."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WALL_NS = 1_700_000_000 * NS_PER_SECOND
 
 
 class TrioClock:
-    """Both clocks under Trio's, which a test's autojump clock moves; ``shift_ns`` steps the wall clock."""
+    """Both clocks under Trio's mock clock; ``shift_ns`` steps the wall clock."""
 
     def __init__(self) -> None:
         self.shift_ns = 0
@@ -33,7 +33,7 @@ class TrioClock:
 
 
 class FakeJournal:
-    """Written and synced as far as a test says; ``hung`` never answers."""
+    """Written and synced up to the test's number; ``hung`` never answers."""
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.at_once = at_once
@@ -62,7 +62,7 @@ class FakeJournal:
 
 
 class FakeEdge:
-    """Effects as a test gives them; ``lives`` is what `adopt` finds of an order."""
+    """The test's effects; ``lives``: `adopt`'s result for an order."""
 
     def __init__(self, effects: Mapping[type[Order], Effect], lives: Effect | None = None) -> None:
         self.effects = effects
@@ -73,7 +73,7 @@ class FakeEdge:
         await trio.sleep_forever()
 
     def prewarm(self) -> None:
-        """Nothing here is imported late."""
+        """No late imports here."""
 
     def detach(self) -> None:
         self.detached = True
@@ -86,7 +86,7 @@ class FakeEdge:
 
 
 class Rig:
-    """Effects under way in a nursery, with what they reported."""
+    """Running effects in a nursery, with their reports."""
 
     def __init__(self, edges: Sequence[Edge], journal: FakeJournal) -> None:
         self.inbox = Inbox()
@@ -94,7 +94,7 @@ class Rig:
         self.effects = Effects(edges, self.inbox, journal, TrioClock())
 
     def facts(self) -> list[Fact]:
-        """What arrived since the last look, in the order in which a sequencer would take it."""
+        """New facts in admission order."""
         found: list[Fact] = []
         while (group := self.inbox.take()) is not None:
             found += group
@@ -114,7 +114,7 @@ async def rig(*edges: Edge, journal: FakeJournal | None = None) -> AsyncIterator
 
 
 async def settle() -> None:
-    """Until no other task has anything to do at this instant."""
+    """Wait until no task can run at this instant."""
     await trio.testing.wait_all_tasks_blocked()
 
 
@@ -127,7 +127,7 @@ def signal(key: str = "s") -> SendSignal:
 
 
 def deliver(key: str = "d") -> DeliverStatuses:
-    """An order whose effect outlives the boot: it waits for the sync."""
+    """An order whose effect outlives the boot waits for the sync."""
     return DeliverStatuses(key=key, statuses=())
 
 

@@ -1,4 +1,4 @@
-"""The table of transitions: what it refuses, and that a wrong row is found."""
+"""The transition table: its refusals, and detection of a wrong row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def _failures(system: System) -> list[str]:
 
 
 def test_a_pair_has_one_row() -> None:
-    """Two rows for the same phase and event are refused when the table is built."""
     with pytest.raises(ValueError, match="SettingsLoaded in phase 'green' has two rows"):
         _table(Row(EVERY, SettingsLoaded, _to("red")), *ignored("green", SettingsLoaded))
 
@@ -75,13 +74,13 @@ def test_a_pair_has_one_row() -> None:
     ],
 )
 def test_an_unknown_phase_is_refused(row: Row) -> None:
-    """In either column, and also where none is named."""
+    """In either column, and if none is named."""
     with pytest.raises(ValueError, match="are not phases: known are red, green"):
         _table(row)
 
 
 def test_a_row_of_one_region_stands_for_every_phase_of_the_other() -> None:
-    """And the region of which its last columns name nothing stays as it is."""
+    """The region without a phase in its result stays."""
     table = Transitions(
         (("red", "green"), ("night", "day")),
         lambda state: state.phase,
@@ -102,7 +101,7 @@ def test_a_row_of_one_region_stands_for_every_phase_of_the_other() -> None:
 
 
 def test_rows_of_two_regions_may_not_meet() -> None:
-    """An event belongs to one region; else two rows would answer it."""
+    """An event belongs to one region; otherwise two rows would match."""
     with pytest.raises(ValueError, match=r"SettingsLoaded in phase 'red\+night' has two rows"):
         Transitions(
             (("red", "green"), ("night", "day")),
@@ -113,7 +112,7 @@ def test_rows_of_two_regions_may_not_meet() -> None:
 
 
 def test_the_row_of_the_phase_is_carried_out() -> None:
-    """What an event does depends on the phase; what is ignored changes nothing."""
+    """The phase decides an event's effect; an ignored event changes nothing."""
     system = _system(
         _table(Row("red", SettingsLoaded, _to("green"), "green"), ignored("green", SettingsLoaded))
     )
@@ -126,13 +125,13 @@ def test_the_row_of_the_phase_is_carried_out() -> None:
 
 
 def test_an_absent_pair_is_refused() -> None:
-    """The actor hears the event in another phase only: a shutdown must not be the first to find that."""
+    """The actor receives the event in another phase only: a shutdown must not be the first to reach this."""
     with pytest.raises(ValueError, match="without a row: SettingsLoaded in phase 'red'; write one"):
         _table(Row("green", SettingsLoaded, _to("red")))
 
 
 def test_a_phase_that_nobody_has_named_is_a_failed_actor() -> None:
-    """What is left to go wrong: its state stays, and its failure is a record."""
+    """Its state stays, and the failure is a record."""
     system = _system(_table(*ignored(EVERY, SettingsLoaded)))
     system.slots[(CONFIG.name, "")].state = Light(phase="blue")
     assert _failures(system) == ["KeyError"]
@@ -155,7 +154,7 @@ def test_a_decision_that_the_row_does_not_name_is_found() -> None:
 
 
 def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that is wrong there costs nobody a shutdown."""
+    """A wrong row must not cost a shutdown."""
     monkeypatch.setattr(System, "checked", False)
     row = Row("red", SettingsLoaded, _to("green", Leave(reason="")))
     system = _system(_table(row, ignored("green", SettingsLoaded)))
@@ -165,8 +164,8 @@ def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("actor", ACTOR_TYPE_BY_NAME.values(), ids=lambda actor: actor.name)
 def test_deleting_a_row_is_found(actor: ActorType) -> None:
-    """Whichever it is: pairs are its own, so that the table is refused, or an event is no longer heard, which
-    the pictures show that are drawn from the tables (tests/test_docs.py).
+    """A missing row makes the table invalid, or drops an event, which changes the pictures from the tables
+    (tests/test_docs.py).
     """
     table = actor.transitions
     for machine in table.machines if isinstance(table, Machines) else (table,):
@@ -175,7 +174,7 @@ def test_deleting_a_row_is_found(actor: ActorType) -> None:
 
 
 BOTH = (False, True)
-#: The fields from which an actor's phases follow, each with its values.
+#: The fields that determine an actor's phases, with their values.
 FIELDS: dict[str, dict[str, tuple[object, ...]]] = {
     "LogindActor": {
         "phase": ("off", "arming", "armed", "listening", "waiting"),
@@ -211,14 +210,14 @@ def states(actor: str) -> list[Any]:
 
 @pytest.mark.parametrize("actor", FIELDS)
 def test_every_state_is_in_one_phase_of_each_region(actor: str) -> None:
-    """What checkpoints and digests encode names one, whatever it is; and no phase is without a state."""
+    """Checkpoints and digests need a phase for any state; and each phase has a state."""
     table = ACTOR_TYPE_BY_NAME[actor].transitions
     for machine in table.machines if isinstance(table, Machines) else (table,):
         assert {machine.phase_of(state) for state in states(actor)} == set(machine.phases)
 
 
 def test_a_made_default_is_found() -> None:
-    """msgspec would encode it: it leaves out a default by identity."""
+    """msgspec omits a default by identity, so it would encode this one."""
     row = Row("red", SettingsLoaded, _to("".join(["r", "ed"])))
     with pytest.raises(UndeclaredTransition, match="has made phase='red', which equals its default"):
         _failures(_system(_table(row, ignored("green", SettingsLoaded))))

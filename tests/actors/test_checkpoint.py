@@ -1,4 +1,4 @@
-"""A checkpoint brings the whole deterministic state back, or says why it cannot."""
+"""A checkpoint restores the whole deterministic state, or reports why not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_fresh_system_has_nothing_open() -> None:
     ids=["actor", "type", "utf-8"],
 )
 def test_what_cannot_be_restored_is_named(actor: str, bad: bytes) -> None:
-    """An actor of a newer version, a state that does not fit its type, or is no text: by its name."""
+    """The error names an actor of a newer version and a state of a wrong type."""
     state = ActorState(actor=actor, subject="", state=msgspec.Raw(bad))
     checkpoint = msgspec.structs.replace(take_checkpoint(System()), actors=(state,))
     with pytest.raises(BadPayload) as refused:
@@ -68,13 +68,13 @@ def test_what_cannot_be_restored_is_named(actor: str, bad: bytes) -> None:
 
 @pytest.mark.parametrize("seconds", [(1 << 63) - 1, 20 * 10**9, -(1 << 63)])
 def test_a_sleep_of_any_length_can_be_written_down(seconds: int) -> None:
-    """The API server takes a preStop sleep of any 63 bits beside such a grace period: a tenant's pod."""
+    """The API server accepts any 63-bit preStop sleep with such a grace."""
     script = f"""
 shutdown poweroff total=30s critical=10s
   web p=0 grace={abs(seconds)} app[sleep:{seconds}]
 """
     made = Bench()
-    # Each step's state is written and read again by the bench.
+    # The bench encodes and decodes each step's state.
     for command in parse(script)[0].commands:
         run(made, command)
     hook = made.system.slots[("HookActor", "web")]
@@ -88,7 +88,7 @@ shutdown poweroff total=30s critical=10s
     [("FallbackActor", "pods", b"\xa1a\x80"), ("NodeStatusActor", "running", b"\xa1a")],
 )
 def test_a_state_of_too_many_entries_is_not_built(actor: str, field: str, entry: bytes) -> None:
-    """Each of a million would take a hundred bytes; what is refused is the number, before the first."""
+    """Each of a million entries would take a hundred bytes: the count is refused first."""
     count = (CHECKPOINT_ITEMS_MAX + 1).to_bytes(4, "big")
     head = {"pods": b"\xdf", "running": b"\xdd"}[field]
     name = bytes([0xA0 + len(field)]) + field.encode()

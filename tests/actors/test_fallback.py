@@ -1,4 +1,4 @@
-"""FallbackActor: when it leads, signals and kills. Whole shutdowns: `tests/scripts`."""
+"""FallbackActor: its lead, signals and kills. `tests/scripts` has whole shutdowns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failure(actor: str) -> d.ActorFailed:
 
 
 def planned(*, grace_seconds: int = 2, begun_ns: int = 0) -> FallbackState:
-    """In a shutdown, with one pod of the actors that have failed."""
+    """A shutdown with one pod of the failed actors."""
     grace_ns = grace_seconds * NS_PER_SECOND
     pod = FallbackPod(pod=POD, wave=0, grace_ns=grace_ns, left=("a", "b"), begun_ns=begun_ns)
     times = {"deadline_ns": RELEASE_BY_NS, "release_by_ns": RELEASE_BY_NS}
@@ -46,7 +46,7 @@ def planned(*, grace_seconds: int = 2, begun_ns: int = 0) -> FallbackState:
 
 @pytest.mark.parametrize("actor", [kind.name for kind in SHUTDOWN.types if kind != FALLBACK])
 def test_a_failure_of_each_actor_has_its_effect(actor: str) -> None:
-    """Their names are written out in the fallback: each is the name of an actor that there is."""
+    """The fallback names actors by text: each must exist."""
     state, decisions = handle(planned(), failure(actor), 1)
     leads, secures = actor in LEADS_FOR, actor in SECURES_FOR
     assert any(isinstance(each, d.FallbackEngaged) for each in decisions) == leads
@@ -58,7 +58,7 @@ def test_a_failure_of_each_actor_has_its_effect(actor: str) -> None:
 def test_signalled_once_and_killed_once_when_its_time_is_over(
     begun_ns: int, waited_ns: int, grace_seconds: int, has_begun: bool
 ) -> None:
-    """After the rest of the grace and the floor, before the release; what has ended is left alone."""
+    """After grace and floor, before the release; ended containers are skipped."""
     now = begun_ns + waited_ns
     state = planned(grace_seconds=grace_seconds, begun_ns=begun_ns if has_begun else 0)
     state, decisions = handle(state, failure("HookActor"), now)
@@ -94,7 +94,7 @@ def test_signalled_once_and_killed_once_when_its_time_is_over(
 def test_a_pod_has_ended_when_its_last_container_has(
     order: tuple[str, str], first: dict[str, object], last: dict[str, object], outcome: str
 ) -> None:
-    """One that exits again, or that nobody waits for, ends nothing. Its fate is what the ends have shown."""
+    """A repeated exit or an unexpected container ends no pod. The exits determine its outcome."""
     state, _ = handle(planned(begun_ns=5), failure("HookActor"), 5)
     for container in ("done", order[0], order[0]):
         exited = ContainerExited(uid="u", container=container, **first)  # type: ignore[arg-type]

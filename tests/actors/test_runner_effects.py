@@ -106,14 +106,14 @@ async def test_what_changes_the_cluster_waits_without_a_bound(autojump_clock: Mo
 
 
 class LostJournal(FakeJournal):
-    """Another leader has written the next number: nothing more will be stored."""
+    """Another leader wrote the next number: no more writes succeed."""
 
     async def wait_synced(self, seq: int) -> bool:
         return False
 
 
 async def test_what_could_not_be_stored_does_not_begin(autojump_clock: MockClock) -> None:
-    """Neither the order that was waited for nor one behind it in the same step."""
+    """Neither the waiting order nor a later one of the step starts."""
     witness = Witness()
     async with rig(FakeEdge({SetTaint: witness}), journal=LostJournal()) as it:
         it.effects.hold(taint("OutageActor/taint//0"), 1)
@@ -157,7 +157,7 @@ class Started:
 
 
 async def test_an_actors_orders_keep_their_order(autojump_clock: MockClock) -> None:
-    """What has only to be written waits with an earlier order of its actor that is not synced yet."""
+    """A written-only order waits for its actor's earlier unsynced order."""
     started, journal = Started(), FakeJournal(at_once=False)
     release = d.ReleaseLock(key="LogindActor/release//0")
     arm, other = d.Arm(key="LogindActor/arm//1"), d.RunHook(key="h", uid="u", container="c", timeout_ns=1)
@@ -286,7 +286,7 @@ async def test_an_effect_that_raises_ends_failed(autojump_clock: MockClock, effe
         panicked, ended, other = it.facts()
         assert isinstance(panicked, EffectPanicked)
         assert panicked.key == "s"
-        # Not in its own words: these may quote anything that the edge was given.
+        # Without the error's text: it may quote an edge's input.
         assert re.fullmatch(rf"ValueError at {effect.__name__}, line \d+", panicked.error)
         assert isinstance(ended, OrderEnded)
         assert (ended.key, ended.result, ended.reason) == ("s", "failed", "ValueError")
@@ -348,7 +348,7 @@ async def test_an_effect_may_finish_what_cancelling_interrupts(autojump_clock: M
 
 
 async def test_an_effect_may_fail_while_it_is_cancelled(autojump_clock: MockClock) -> None:
-    """Even together with the cancellation its bug reaches nobody but the record; the runner lives on."""
+    """Even during the cancel the bug goes only to the record; the runner survives."""
 
     async def effect(order: Order, outlet: Outlet) -> Ending:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""The inbox: lanes in their order, groups that stay together, and back-pressure where it belongs."""
+"""The inbox: lane order, unsplit groups, back-pressure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drain(inbox: Inbox) -> list[Fact]:
 
 
 def test_logind_and_people_come_before_outcomes_before_the_rest() -> None:
-    """Whatever waits in another lane, a signal or a word from a person is admitted first."""
+    """A signal or a human order precedes all other lanes."""
     inbox = Inbox()
     urgent = [f.PreparingRead(preparing=True), f.BusLost(error="x"), f.HurryRequested(pod="p", asked_by=0)]
     outcomes = [ended("a"), f.ContainerExited(uid="u", container="c")]
@@ -38,7 +38,7 @@ def test_logind_and_people_come_before_outcomes_before_the_rest() -> None:
 
 
 def test_a_second_life_begins_before_it_ends() -> None:
-    """The end of what a kubelet had started again does not overtake the word of its start."""
+    """A restart's end does not overtake its start."""
     inbox = Inbox()
     end = f.ContainerExited(uid="u", container="c")
     lives = [end, f.PodJoined(pod=POD.pod), end]
@@ -48,7 +48,7 @@ def test_a_second_life_begins_before_it_ends() -> None:
 
 
 def test_only_urgent_facts_on_demand() -> None:
-    """Before a tick nothing but the urgent lane is emptied."""
+    """Before a tick only the urgent lane is emptied."""
     inbox = Inbox()
     inbox.push(ended("a"))
     assert inbox.take(urgent_only=True) is None
@@ -57,7 +57,7 @@ def test_only_urgent_facts_on_demand() -> None:
 
 
 async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
-    """Facts that are put together are taken together, in their own order, in the lane of the first."""
+    """A group stays together and in order, in its first fact's lane."""
     inbox = Inbox()
     parts = [f.InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=3) for part in (1, 2, 3)]
     async with trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
 
 
 async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> None:
-    """Back-pressure: the put that finds no room waits until there is some; other lanes do not notice."""
+    """A put into a full lane waits; other lanes do not."""
     inbox = Inbox()
     for _ in range(QUEUE_GROUPS_MAX):
         await inbox.put(POD)
@@ -91,7 +91,7 @@ async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> Non
 async def test_everybody_who_waits_gets_in(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many edges at a full lane: emptied, it has taken every fact, and none twice."""
+    """Many edges at a full lane: each fact arrives once."""
     inbox = Inbox()
     monkeypatch.setattr(runner, "QUEUE_GROUPS_MAX", 32)
     many = 64
@@ -108,7 +108,7 @@ async def test_everybody_who_waits_gets_in(
 
 
 async def test_outcomes_are_never_refused(autojump_clock: MockClock) -> None:
-    """There is at most one for each order, so their lane has no limit: an effect's end never waits."""
+    """At most one per order, so their lane is unbounded: an effect's end never waits."""
     inbox = Inbox()
     for at in range(QUEUE_GROUPS_MAX + 10):
         inbox.push(ended(str(at)))

@@ -1,4 +1,4 @@
-"""The sequencer: who is admitted first, with what stamp, and what follows from a step."""
+"""The sequencer: admission order, stamps, and a step's consequences."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Bed:
         return [fact for fact, _ in self.system.seen]
 
     async def run(self, for_seconds: float = 0) -> list[Event]:
-        """So long, and until nothing is left to do; what was admitted."""
+        """Run for so long and until idle; returns the admitted facts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sequencer.run)
             await trio.sleep(for_seconds)
@@ -85,7 +85,7 @@ LEAVES = {f.StopRequested: [Leave(reason="told to")]}
 
 
 async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) -> None:
-    """A due tick waits for what logind says, and comes before outcomes and inventories."""
+    """A due tick waits for logind, and precedes outcomes and inventories."""
     bed = Bed(FakeSystem(0, answers=LEAVES))
     for fact in (POD, ENDED, BUS):
         bed.inbox.push(fact)
@@ -93,7 +93,7 @@ async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) 
 
 
 async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock) -> None:
-    """What fell due while no daemon ran is admitted before anything that waits, one tick for all of it."""
+    """One overdue tick precedes everything that waits."""
     await trio.sleep(10)
     bed = Bed(FakeSystem(3 * NS_PER_SECOND, 5 * NS_PER_SECOND, answers=LEAVES))
     bed.inbox.push(ENDED)
@@ -102,7 +102,7 @@ async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock
 
 
 async def test_a_group_is_admitted_as_a_whole(autojump_clock: MockClock) -> None:
-    """Nothing comes between the facts of a group, not even what is urgent."""
+    """Not even urgent facts split a group."""
     parts = [f.InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=2) for part in (1, 2)]
     bed = Bed(FakeSystem())
     bed.sequencer.observers.append(lambda records: bed.inbox.push(BUS) if records[0].seq == 1 else None)
@@ -141,7 +141,7 @@ async def test_a_full_inbox_starves_nobody(autojump_clock: MockClock) -> None:
 
 
 async def test_whoever_asks_hears_that_it_comes_round(autojump_clock: MockClock) -> None:
-    """Idle, busy or behind, it says so; one that does not run, or is in the middle of a step, does not."""
+    """Idle, busy or late, the sequencer answers; stopped or mid-step it does not."""
     bed = Bed(FakeSystem(7 * NS_PER_SECOND))
     with trio.move_on_after(1) as scope:
         await bed.sequencer.turned()
@@ -162,7 +162,7 @@ async def test_whoever_asks_hears_that_it_comes_round(autojump_clock: MockClock)
 
 
 async def test_the_monotonic_stamp_never_goes_back(autojump_clock: MockClock) -> None:
-    """A clock that misbehaves is clamped: stamps do not decrease."""
+    """A bad clock is clamped."""
     bed = Bed(FakeSystem())
     await trio.sleep(5)
     bed.sequencer.admit(ENDED)

@@ -1,4 +1,4 @@
-"""What a failing actor may do: neither be due for ever nor take the step along, but those that end pods."""
+"""An actor's failure: no endless deadline, no lost step, and all stopping actors fail together."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.journals import started
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
-    """A ConfigReconciler that waits for a time which its own `Tick` does not take away."""
+    """A ConfigReconciler with a deadline that its `Tick` does not clear."""
 
     def ignore(state: Any, event: Any, now: int) -> Any:
         return state, ()
 
-    # In tests its table would find it out; this is about a daemon.
+    # The table check of tests would find it; a daemon has none.
     monkeypatch.setattr(System, "checked", False)
     replace_handler(monkeypatch, CONFIG, f.Tick, ignore)
     system = System()
@@ -36,7 +36,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
 
 
 def test_no_progress_is_a_failure(stuck: System) -> None:
-    """A deadline that is still due after the actor's own tick is recorded as its failure."""
+    """A deadline that stays due after the actor's tick is a failure."""
     due_ns = stuck.next_deadline_ns()
     assert due_ns is not None
     records = stuck.step(f.Tick(), Stamp(due_ns, due_ns))
@@ -69,7 +69,7 @@ def _raise(*_: Any) -> Any:
 def test_a_failures_cause_reaches_whoever_listens(
     monkeypatch: pytest.MonkeyPatch, listener_fails: bool
 ) -> None:
-    """The record has the error's kind and no more; a listener that fails itself changes no record."""
+    """The record has only the error's type; a failing listener changes no record."""
     replace_handler(monkeypatch, CONFIG, f.SettingsLoaded, _raise)
     heard = []
 
@@ -86,7 +86,7 @@ def test_a_failures_cause_reaches_whoever_listens(
 
 
 def test_in_a_shutdown_all_that_end_pods_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one record, also where the others were to hear of the same event; no actor is made any more."""
+    """One record, even if the others would also receive the event; no actor is recreated."""
     system = System()
     pods = tuple(
         Pod(uid=uid, namespace="n", name=uid, containers=(Container(name="c"),)) for uid in ("a", "b")

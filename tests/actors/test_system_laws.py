@@ -65,7 +65,7 @@ configurations = st.builds(
     status_flush_seconds=st.integers(0, 3),
 )
 
-#: What a shutdown is made of is drawn more often than what disturbs it.
+#: Usual moves are drawn more often than disturbances.
 USUAL = ("advance", "answer", "answer-all", "exit") * 3
 moves: st.SearchStrategy[Move] = st.tuples(st.sampled_from((*USUAL, *MOVES)), st.integers(0, 60))
 plays = st.builds(
@@ -106,7 +106,7 @@ node_plays = st.builds(
 )
 
 
-#: The same plays each time, so that red is red for everybody. ``LAWS_PLAYS=5000`` looks further, at random.
+#: Fixed plays, so failures are reproducible. ``LAWS_PLAYS=5000`` draws more at random.
 PLAYS = os.environ.get("LAWS_PLAYS", "")
 LAWS = settings(
     max_examples=int(PLAYS or 150),
@@ -117,8 +117,8 @@ LAWS = settings(
 
 
 def perform(play: Play, drawn: list[Move], failing: str = "", at: int = -1) -> None:
-    """A shutdown. At the move number ``at`` an actor begins to fail, if one is named."""
-    # Starts that fail hand everything to the fallback: one failure at a time.
+    """One shutdown; from move ``at`` on an actor fails, if named."""
+    # Failing starts lead to the fallback: one failure at a time.
     play.may_fail_to_start = failing != "FallbackActor"
     play.make(("answer-all", 0))
     play.make(("signal", 1))
@@ -160,7 +160,7 @@ def test_laws_hold_on_a_kubernetes_node(play: NodePlay, drawn: list[Move]) -> No
 def test_laws_hold_on_a_node_when_an_actor_fails(
     play: NodePlay, drawn: list[Move], actor: str, at: int
 ) -> None:
-    """Whichever actor raises at whatever event, also the one that knows who ends the pods."""
+    """Any actor at any event, including the one that chooses the means."""
     perform(play, drawn, actor, at)
 
 
@@ -178,13 +178,13 @@ def test_the_same_facts_give_the_same_records(play: Play, drawn: list[Move]) -> 
     assert records == play.bench.records
 
 
-#: What its kubelet does in a shutdown, and what that comes in the middle of.
+#: The kubelet's restarts in a shutdown, and other moves.
 AGAIN = ("advance", "answer", "answer-all", "exit", "exit", "again", "again", "die", "cancel")
 AGAIN_PLAYS = int(PLAYS or 150)
 
 
 def test_laws_hold_when_pods_are_started_again() -> None:
-    """Its kubelet starts again what has ended: each life has its hook, its signal and its fate."""
+    """Each life has its hook, signal and outcome."""
     met = Counter[str]()
     for seed in range(AGAIN_PLAYS):
         drawn = random.Random(seed)

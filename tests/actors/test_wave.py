@@ -1,4 +1,4 @@
-"""A roll call of pods: who belongs here, who has ended."""
+"""A roll of pods: members and ended ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ebbtide.actors.wave import PodChecklist
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=12), st.data())
 def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject) -> None:
-    """Whatever is marked, in whatever order: the open ones are the others, in the order of their coming."""
+    """In any order; the open ones keep their order of arrival."""
     roll = PodChecklist.of(uids)
     marked = data.draw(st.lists(st.sampled_from(uids), unique=True) if uids else st.just([]))
     for uid in marked:
@@ -22,14 +22,13 @@ def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject
 
 
 def test_joining_comes_last_and_is_open() -> None:
-    """A late pod is one more at the end."""
     roll = PodChecklist.of(["a", "b"]).mark("a").join("c")
     assert list(roll.missing()) == ["b", "c"]
     assert not roll.is_open("nobody")
 
 
 def test_a_pod_that_has_begun_again_is_waited_for_again() -> None:
-    """In its own place, however often: no other pod's end is taken back or given away."""
+    """In its own place, repeatedly; other pods are unaffected."""
     roll = PodChecklist.of(["a", "b"]).mark("a").mark("b")
     for _ in range(2):
         roll = roll.join("a")

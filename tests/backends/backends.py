@@ -1,7 +1,6 @@
-"""Real back ends for one test run, each on loopback ports and folders of its own, stopped by its process id.
+"""Real back ends for one test run, on loopback ports and own folders, stopped by PID.
 
-What they keep is read back in OTLP's own messages, so that it can be compared span by span with what was
-sent.
+Their content is read back as OTLP messages and compared span by span.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Key = tuple[bytes, bytes]
 
 
 class Kept(NamedTuple):
-    """One trace as a back end gives it back. ``count`` has each copy of a span, ``spans`` one of each."""
+    """A stored trace. ``count`` has each copy of a span, ``spans`` one of each."""
 
     count: int
     spans: dict[Key, Span]
@@ -43,7 +42,7 @@ class Backend:
         self.grpc = f"http://127.0.0.1:{ports['otlp_grpc']}"
 
     def raw(self, trace_id: str) -> bytes:
-        """The trace as the back end's query gives it; empty while it knows none."""
+        """The trace from the back end's query; empty if unknown."""
         raise NotImplementedError
 
     def trace(self, trace_id: str) -> Kept:
@@ -236,7 +235,7 @@ class Collector(Backend):
 
 
 def _lines(path: Path) -> list[str]:
-    """Those that are whole: a line is written in pieces."""
+    """Whole lines: a line is written in pieces."""
     return path.read_text().split("\n")[:-1] if path.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""A trace that came back from a back end, span by span against the projection of its journal."""
+"""Compare a back end's trace span by span with the journal's projection."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ebbtide.otel.traces.projection import Projection
 from tests.backends.backends import Kept, Key
 from tests.otel.wire import encode_traces
 
-#: What Jaeger, and the Collector for a file, add to a span of their own accord.
+#: Attributes that Jaeger, and the Collector for a file, add to a span.
 ADDED = ("otel.", "span.kind", "internal.", "w3c.", "@jaeger@", "log.file.")
 
 
 class Shutdown(NamedTuple):
-    """One episode of a journal: its spans, and those of them that are of its own trace."""
+    """An episode's spans, and those in its own trace."""
 
     trace_id: str
     spans: list[Span]
@@ -57,7 +57,7 @@ def wired(spans: Sequence[Span], resource: Resource) -> dict[Key, WireSpan]:
 
 
 def told(span: WireSpan) -> dict[str, Any]:
-    """What people read of a span: back ends order attributes and events as they like, and forget flags."""
+    """A span's content: back ends reorder attributes and events, and drop flags."""
     return {
         "name": span.name,
         "parent": span.parent_span_id,
@@ -79,7 +79,7 @@ def _values(attributes: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """The same of a list and of the JSON that some back ends keep in its place, however that is spaced."""
+    """Equal for a list and for a back end's JSON of it, with any spacing."""
     if isinstance(value, str) and value.startswith("["):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
@@ -94,7 +94,7 @@ def _value(value: Any) -> Any:
 
 
 def assert_same(kept: Kept, shutdown: Shutdown) -> None:
-    """Every span of the shutdown's own trace is there once, as the projection has it, and nothing else."""
+    """Each span of the trace is there once, as projected, and no other."""
     expected = wired(shutdown.own, shutdown.resource)
     missing = [span.name for key, span in expected.items() if key not in kept.spans]
     foreign = [span.name for key, span in kept.spans.items() if key not in expected]

@@ -1,6 +1,6 @@
-"""What a back end's waterfall shows as the critical path: the algorithm of Jaeger's user interface.
+"""The critical path in Jaeger's user interface.
 
-From the end of the root backwards: whoever ended last, and before it began, whoever ended last before that.
+Walk back from the root's end: the span that ended last, then the one that ended last before its start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.backends.backends import Key
 
 
 class Section(NamedTuple):
-    """The part of a span that everybody waited for, in wall-clock nanoseconds."""
+    """The exclusive part of a span, in wall-clock nanoseconds."""
 
     span: Span
     began_ns: int
@@ -33,7 +33,7 @@ def critical_path(spans: Mapping[Key, Span]) -> list[Section]:
 
 
 def _back_from(span: Span, at_ns: int, children: Mapping[bytes, list[Span]], found: list[Section]) -> None:
-    """What of this span, and of those below it, was waited for until then; the last first."""
+    """The span's and its children's parts of the path before that time; the last first."""
     while True:
         before = [
             each

@@ -1,4 +1,4 @@
-"""Jaeger, Tempo and a Collector, each of a Go module of its own here: their graphs do not agree.
+"""Jaeger, Tempo and a Collector, each in its own Go module: their dependencies conflict.
 
 python -m tests.backends.programs [NAME…]     # builds them ahead of time, and says where they are
 """
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 class Program(NamedTuple):
-    """What is built of the module in folder ``name``."""
+    """The package built in folder ``name``."""
 
     package: str
     flags: tuple[str, ...] = ()
@@ -23,20 +23,20 @@ class Program(NamedTuple):
 
 PROGRAMS = {
     "jaeger": Program("github.com/jaegertracing/jaeger/cmd/all-in-one"),
-    # It reaches into the standard library, which newer linkers refuse.
+    # It uses standard library internals, which newer linkers refuse.
     "tempo": Program(".", ("-ldflags=-checklinkname=0",)),
     "collector": Program("."),
 }
 
 
 def program(name: str) -> Path:
-    """The binary, built if it is not there. Raises tests.beds.rootfs.Unavailable."""
+    """The binary, built if missing. Raises tests.beds.rootfs.Unavailable."""
     package, flags = PROGRAMS[name]
     return built(Module(HERE / name, flags), name, package)
 
 
 def main() -> None:
-    """Build what is not there."""
+    """Build the missing programs."""
     for name in sys.argv[1:] or PROGRAMS:
         print(program(name), flush=True)
 

@@ -79,7 +79,7 @@ def test_a_trace_comes_back_as_it_is(
 
 
 def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None:
-    """In batches of other sizes and in other orders, over both protocols: the count is that of one export."""
+    """Other batches, orders and protocols: one export's count."""
     shutdown, chance = episodes[4], random.Random(7)
     for attempt in range(TIMES):
         spans = list(shutdown.own)
@@ -108,8 +108,8 @@ def test_the_command_line_sends_an_old_shutdown(
 def test_the_critical_path_is_seen_by_eye(
     backend: Backend, journal: Path, episodes: list[Shutdown], real: bool
 ) -> None:
-    """What Jaeger's waterfall marks as waited for is what ``replay critical-chain`` says, to the nanosecond,
-    and each of its spans names the workload: read back, also from Tempo.
+    """Jaeger's waterfall and ``replay critical-chain`` agree to the nanosecond, and each span names the
+    workload; read back from Tempo too.
     """
     folder = DEMO if real else journal
     shutdown = (shutdowns(DEMO) if real else episodes)[0]

@@ -1,6 +1,6 @@
-"""A real daemon's shutdown, exported while it runs: killed half way, finished after the restart, read back.
+"""A real daemon's shutdown, exported live: killed half way, finished after the restart, read back.
 
-Needs the real logind (`tests.daemon.rig`) beside the real back ends.
+Needs the real logind (`tests.daemon.rig`) and real back ends.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def exporting_to(rig: Rig, backend: Backend, protocol: str) -> None:
 
 
 async def two_waves(rig: Rig) -> None:
-    """Armed and granted, with two pods in the first wave and one in the second, slow ones: all of it can be
-    asked about while it happens.
-    """
+    """Two slow pods in the first wave, one in the second: time to query during the shutdown."""
     rig.pod("web", "after=0.3", hook=0.3)
     rig.pod("slow", "after=3")
     rig.pod("db", "after=6", priority=1000)
@@ -44,7 +42,7 @@ async def two_waves(rig: Rig) -> None:
 
 
 def exporter_of(pid: int) -> int:
-    """The process id of a daemon's exporter, which one of its threads has started."""
+    """The PID of a daemon's exporter, started by one of its threads."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     children = [each for path in lists for each in path.read_text().split()]
     (found,) = [
@@ -84,9 +82,7 @@ PAIRS = [("jaeger", "http/protobuf"), ("tempo", "grpc")]
 async def test_a_shutdown_is_there_when_the_lock_is_released(
     request: pytest.FixtureRequest, rig: Rig, name: str, protocol: str
 ) -> None:
-    """What had ended is with the back end while the shutdown still runs; the flush is answered, and the rest
-    follows at once.
-    """
+    """The back end has the ended spans during the shutdown; the flush is answered, and the rest follows."""
     backend: Backend = request.getfixturevalue(name)
     exporting_to(rig, backend, protocol)
     await two_waves(rig)
@@ -122,7 +118,7 @@ async def test_killed_half_way_and_finished_after_the_restart(rig: Rig, jaeger: 
 
 
 async def test_what_the_back_end_missed_is_sent_at_the_next_start(rig: Rig, jaeger: Backend) -> None:
-    """Nobody was there during the shutdown; the next start delivers from the cursor."""
+    """No back end during the shutdown; the next start delivers from the cursor."""
     rig.configure({0: 8, 1000: 12}, tracing={"endpoint": "http://127.0.0.1:9", "flush": "2s"})
     await two_waves(rig)
     await rig.bed.power_off()

@@ -1,7 +1,7 @@
-"""A stand-in for the daemon under its supervisor: it speaks the protocol and notes what it sees.
+"""A fake daemon for its supervisor: speaks the protocol and records events.
 
-``child.py FOLDER WORDS [/ WORDS]...``: the words of its first life, of its second, and so on; the last ones
-hold for all that follow. A line of ``FOLDER/log`` is ``NANOSECONDS LIFE WHAT``.
+``child.py FOLDER WORDS [/ WORDS]...``: the words of each life; the last ones repeat. A line of ``FOLDER/log``
+is ``NANOSECONDS LIFE WHAT``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-#: Only a defect takes longer (`tests.waiting.WATCHDOG_SECONDS`; this runs alone).
+#: Only a defect takes longer (`tests.waiting.WATCHDOG_SECONDS`; this file imports nothing).
 ANSWER_MS_MAX = 300_000
 SIGN_SECONDS = 0.5
 
@@ -44,7 +44,7 @@ class Kept:
         self.send(text.encode())
 
     def do_store(self, name: str) -> None:
-        """The writing end of the pipe ``FOLDER/NAME``; only the supervisor has it then."""
+        """Store the writing end of ``FOLDER/NAME``; then only the supervisor has it."""
         descriptor = os.open(self.folder / name, os.O_WRONLY)
         self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), descriptor)
         os.close(descriptor)
@@ -62,7 +62,7 @@ class Kept:
         os.close(ours)
 
     def do_fds(self, _: str) -> None:
-        """What was handed back: only if it is meant for this process, and each descriptor by what it is."""
+        """Returned descriptors, if meant for this process, by content."""
         names = os.environ.get("LISTEN_FDNAMES", "").split(":")
         count = int(os.environ.get("LISTEN_FDS", "0"))
         mine = os.environ.get("LISTEN_PID") == str(os.getpid())
@@ -79,7 +79,7 @@ class Kept:
             time.sleep(0.002)
 
     def do_signals(self, _: str) -> None:
-        """Note every signal; SIGTERM and SIGINT end it, as they end the daemon."""
+        """Record every signal; SIGTERM and SIGINT end it, as in the daemon."""
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self.send(b"READY=1\nSTATUS=armed")
@@ -91,7 +91,7 @@ class Kept:
                 return
 
     def do_alive(self, until: str) -> None:
-        """Signs of life until the test has made ``FOLDER/UNTIL``, and one more."""
+        """Signs of life until ``FOLDER/UNTIL`` exists, and one more."""
         while True:
             self.send(b"WATCHDOG=1")
             if not until or (self.folder / until).exists():

@@ -1,4 +1,4 @@
-"""The rig for each test; skipped where the real logind cannot be had."""
+"""The rig for each test; skipped without a real logind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.daemon.rig import rig as new_rig
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    """The daemon is not started yet. On leaving, every journal is replayed; a divergence fails the test."""
+    """The daemon is not started. Finally every journal is replayed; a divergence fails the test."""
     if reason := missing():
         pytest.skip(reason)
     async with new_rig() as made:
         yield made
-        # Shown where the test failed: the folder goes with the rig.
+        # Shown on failure: the folder is removed with the rig.
         print(made.log())

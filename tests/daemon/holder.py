@@ -1,7 +1,6 @@
-"""The first process of the namespace in which a daemon under test lives, with all its pods.
+"""PID 1 of the namespace of a daemon under test and its pods.
 
-A process namespace ends as one: whatever a test leaves running, also a test that was killed, goes with this
-process. Until its input ends it only waits for orphans, as a machine's first process does.
+Its end ends everything in the namespace, even after a killed test. It reaps orphans until its input ends.
 """
 
 from __future__ import annotations

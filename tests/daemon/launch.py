@@ -1,7 +1,7 @@
-"""Becomes the daemon with the descriptors of its earlier life, passed as systemd passes them: from 3 on.
+"""Exec the daemon with the descriptors of its earlier life, from 3 on as in systemd.
 
-``launch.py SOCKET COUNT COMMAND...``: they come over the inherited socket, so that nothing on the way to here
-keeps a duplicate; one would hold the lock.
+``launch.py SOCKET COUNT COMMAND...``: they arrive on the inherited socket. A duplicate elsewhere would hold
+the lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What runs in a pod of the daemon's tests: it writes down what happens to it, and when.
+"""A pod's program in the daemon's tests: it records its events with times.
 
-``program.py TRACE [ignore] [after=SECONDS] [code=N]`` is a container, with ``hook=SECONDS`` a hook.
-A line of the trace is ``NANOSECONDS WHAT PID`` (CLOCK_MONOTONIC, the same for every process).
+``program.py TRACE [ignore] [after=SECONDS] [code=N]`` is a container, with ``hook=SECONDS`` a hook. A trace
+line is ``NANOSECONDS WHAT PID`` (CLOCK_MONOTONIC, equal for all processes).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The whole daemon as an operator has it: a process of its own, the real logind, a service manager, pods.
+"""The whole daemon as a process, with the real logind, a service manager, and pods.
 
-The daemon and its pods live in a process namespace inside the logind bed, and their files in its folder, so
-that nothing outlives a test, even one that was killed.
-`Rig` plays the service manager: it starts the daemon, keeps its descriptors, hands them back to the next
-one, and reads what the journal, the log and the pods themselves say. Every journal that was written is put
-through the replayer when the rig is left.
+Daemon and pods run in a process namespace inside the logind bed, with files in its folder, so nothing
+outlives a test. `Rig` acts as the service manager: it starts the daemon, keeps its descriptors for the next
+one, and reads journal, log and pod traces. At the end every journal is replayed.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Mark(NamedTuple):
-    """One line of a pod's own account: up, hook, hooked, TERM, gone."""
+    """A line of a pod's trace: up, hook, hooked, TERM, gone."""
 
     at_ns: int
     what: str
@@ -49,7 +47,7 @@ class Mark(NamedTuple):
 
 
 class Store(NotifyBed):
-    """A service manager that can also be stuck: then it removes nothing and confirms nothing."""
+    """A service manager that can hang: it then removes and confirms nothing."""
 
     stuck = False
 
@@ -62,7 +60,7 @@ class Store(NotifyBed):
 
 
 def configuration(periods: dict[int, int], **fields: Any) -> str:
-    """Waves by priority, in seconds; other fields by the configuration's own names."""
+    """Waves by priority in seconds; other fields by option name."""
     waves = [
         {"priority": priority, "shutdownGracePeriodSeconds": seconds} for priority, seconds in periods.items()
     ]
@@ -71,7 +69,7 @@ def configuration(periods: dict[int, int], **fields: Any) -> str:
 
 
 class Rig:
-    """``folder`` holds the pods, their traces, the configuration, the journal and the runtime files."""
+    """``folder`` has the pods, traces, configuration, journal and runtime files."""
 
     def __init__(self, bed: LogindBed, folder: Path, store: Store, holder: subprocess.Popen[str]) -> None:
         self.bed = bed
@@ -132,7 +130,7 @@ class Rig:
         return [*EBBTIDE, "run", "--mode", "process", *words]
 
     def launch(self, log: int | None = None) -> None:
-        """As the service manager starts its unit: with the descriptors that it kept; ``log``: its stderr."""
+        """Start like the service manager, with the stored descriptors; ``log``: its stderr."""
         passed = {name: self.store.pass_on(name) for name in self.store.store}
         fds = [fd for descriptors in passed.values() for fd in descriptors]
         names = [name for name, descriptors in passed.items() for _ in descriptors]
@@ -159,9 +157,9 @@ class Rig:
             os.close(fd)
 
     async def start(self, until: str = "armed") -> None:
-        """Launch, and wait for a status line that begins so, and for every pod.
+        """Launch, and wait for this status prefix and every pod.
 
-        One that says it is armed has decided so; whoever kills it next wants to find that on record.
+        "Armed" in the status may precede its record, so wait for the record too.
         """
         before, armed = len(self.store.said), len(self.records(Armed))
         self.launch()
@@ -171,14 +169,14 @@ class Rig:
             await self._until(lambda: len(self.records(Armed)) > armed, "Armed on record")
 
     async def granted(self) -> None:
-        """Wait until logind grants what is needed."""
+        """Wait for logind's grant."""
         await self.recorded(GrantAssessed, sufficient=True)
 
     async def ready(self, since: int = 0) -> None:
         await self._until(lambda: any("READY" in said for said in self.store.said[since:]), "READY")
 
     async def status(self, text: str, since: int = 0) -> None:
-        """Wait until the status shown to the service manager begins so."""
+        """Wait for this status prefix."""
 
         def shown() -> bool:
             lines = [said["STATUS"] for said in self.store.said[since:] if "STATUS" in said]
@@ -204,7 +202,7 @@ class Rig:
             self.wake()
 
     def wake(self) -> None:
-        """What entered the namespace for the daemon stops with it, and could not see its end."""
+        """A helper inside the namespace stops with the daemon and could not see its end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
 
@@ -214,7 +212,7 @@ class Rig:
         await self.left()
 
     async def left(self) -> int:
-        """Wait until the daemon has left; its exit code (negative: the signal that ended it)."""
+        """Wait for the daemon's exit; its code (negative: a signal)."""
         process = self.process
         assert process is not None
 
@@ -230,7 +228,7 @@ class Rig:
         await trio.run_process([*self.enter, *argv])
 
     async def refused(self, *words: str) -> str:
-        """Launch it, and expect it to be refused as a wrong request; what it said. Later options win."""
+        """Launch and expect exit code 2; returns its output. Later options win."""
         argv = [*self.enter, *self.argv, *words]
         done = await trio.run_process(
             argv, env=self.environment, capture_stderr=True, check=False, cwd=HERE.parents[1]
@@ -239,13 +237,13 @@ class Rig:
         return done.stderr.decode()
 
     async def ebbtide(self, *words: str) -> str:
-        """A command of an operator on the running daemon; its output. Raises CalledProcessError."""
+        """Run an operator's command; its output. Raises CalledProcessError."""
         argv = [*self.enter, *EBBTIDE, *words, "--runtime", str(self.runtime)]
         done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
         return done.stdout.decode()
 
     async def stop(self) -> int:
-        """As the unit is stopped: once it has left, its descriptors are let go. Its exit code."""
+        """Stop the unit: its descriptors are released after its exit. The exit code."""
         self.signal(signal.SIGTERM)
         code = await self.left()
         self.store.close()
@@ -254,7 +252,7 @@ class Rig:
     # --- what is to be seen ------------------------------------------------------------------------
 
     async def counted(self, event: type[E], count: int) -> None:
-        """Wait until the journal has so many of these. Raises AssertionError: it has not, or has more."""
+        """Wait until the journal has so many of these. Raises AssertionError on fewer or more."""
         await self._until(lambda: len(self.events(event)) >= count, f"{count} {event.__name__}")
         assert len(self.events(event)) == count
 
@@ -293,7 +291,7 @@ class Rig:
         await self._until(lambda: not self.lives(pod), f"the end of {pod}")
 
     def running(self) -> list[str]:
-        """The command lines in the namespace, without its first process and the daemon."""
+        """Command lines in the namespace, without PID 1 and the daemon."""
         root = Path(f"/proc/{self._inits[0]}/root/proc")
         found = []
         for entry in root.iterdir():
@@ -304,12 +302,12 @@ class Rig:
 
     @property
     def locations(self) -> list[Path]:
-        """The journal's, as the daemon sees them: a test may have mounted something there."""
+        """The journal's locations in the daemon's view: a test may have mounted one."""
         root = Path(f"/proc/{self._inits[0]}/root")
         return [root / path.relative_to("/") for path in (self.journal, self.fallback)]
 
     def records(self, *kinds: type[E]) -> list[Record]:
-        """The journal's records of these types, over all its locations."""
+        """Records of these types in all locations."""
         sources = [DirectorySource(path) for path in self.locations]
         return [record for record in History(sources).records() if isinstance(record.event, kinds or Event)]
 
@@ -317,7 +315,7 @@ class Rig:
         return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
 
     async def recorded(self, event: type[E], **fields: Any) -> Record:
-        """Wait until the journal has such an event with these fields; its last record."""
+        """Wait for such an event; its last record."""
         found: list[Record] = []
 
         def holds() -> bool:
@@ -333,7 +331,7 @@ class Rig:
 
 
 def marks_in(path: Path, what: str = "") -> list[Mark]:
-    """A trace that `tests.daemon.program` wrote, or only its lines of that kind."""
+    """A trace's lines, or those of that kind."""
     lines = path.read_text().splitlines() if path.exists() else []
     marks = [Mark(int(at), said, int(pid)) for at, said, pid in map(str.split, lines)]
     return [mark for mark in marks if what in ("", mark.what)]
@@ -345,7 +343,7 @@ def _children(pid: int) -> list[int]:
 
 
 def replay(*folders: Path) -> int:
-    """Every journal below these folders through the replayer; how many events.
+    """Replay every journal below these folders; the number of events.
 
     Raises AssertionError at the first divergence.
     """
@@ -368,7 +366,7 @@ def _segments(source: DirectorySource) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def rig() -> AsyncIterator[Rig]:
-    """A rig around a fresh bed. Leaving ends every process, then replays what was written."""
+    """A rig on a fresh bed. Finally ends every process and replays the journals."""
     async with logind_bed() as bed:
         folder = bed.folder / "rig"
         folder.mkdir()
@@ -384,7 +382,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 def _holder(bed: LogindBed) -> subprocess.Popen[str]:
-    """Control groups would outlive a test that is killed, so there are none to be had in there."""
+    """Without control groups, which would outlive a killed test."""
     separate = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
     without_groups = ["sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" "$@"']
     holder = subprocess.Popen(
@@ -400,7 +398,7 @@ def _holder(bed: LogindBed) -> subprocess.Popen[str]:
 
 
 async def _pull_the_plug(made: Rig) -> None:
-    """What is replayed must not grow meanwhile."""
+    """Freeze the journal before its replay."""
     if made.process is not None and made.process.poll() is None:
         await made.kill()
 

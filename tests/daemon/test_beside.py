@@ -1,4 +1,4 @@
-"""Metrics and shipping of the real daemon under the real logind."""
+"""Metrics and shipping of the real daemon with the real logind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def scrape(port: int) -> dict[str, float]:
-    """As Prometheus does; name and labels as one text."""
+    """Scrape like Prometheus; name and labels as one text."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(REQUEST)
         answer = b"".join([chunk async for chunk in stream])
@@ -41,7 +41,7 @@ async def asked(rig: Rig) -> dict[str, Any]:
 
 
 async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
-    """Armed before, sums after; a killed daemon's next one goes on with them, also without the side file."""
+    """Armed before, sums after; the next daemon continues them, even without the side file."""
     port = free_port(socket.SOCK_STREAM)
     rig.configure({0: 2}, metricsListen=f"127.0.0.1:{port}")
     rig.pod("web", "after=0.1")
@@ -70,7 +70,7 @@ async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
 
 
 async def test_the_segment_of_the_daemon_before_is_shipped(rig: Rig) -> None:
-    """The next start closes it; the one that is written to stays."""
+    """The next start closes it; the open segment stays."""
     folder = rig.folder / "bucket"
     folder.mkdir()
     rig.configure({0: 3}, shipping={"url": f"file://{folder}", "cluster": "prod"})

@@ -1,4 +1,4 @@
-"""The control socket by itself: whatever a client sends, the daemon behind it goes on."""
+"""The control socket alone: no client input stops the daemon."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def served(path: Path, said: list[str]) -> AsyncIterator[None]:
 
 
 async def said_back(path: Path, line: bytes) -> bytes:
-    """All that comes back before the other side closes."""
+    """All bytes until the other side closes."""
     stream = await trio.open_unix_socket(str(path))
     async with stream:
         await stream.send_all(line + b"\n")
@@ -52,7 +52,7 @@ async def said_back(path: Path, line: bytes) -> bytes:
     "line", [b"[" * 4000, b"{}", b'{"verb": 1}', b'{"verb": "echo", "pod": 3}', b"\xff", b""]
 )
 async def test_what_is_no_request_is_answered_and_nothing_ends(tmp_path: Path, line: bytes) -> None:
-    """A deeply nested, ill-typed or empty line gets one sentence, and the next request is served."""
+    """A deeply nested, ill-typed or empty line gets one sentence; the next request works."""
     path = tmp_path / "s"
     async with served(path, []):
         answer = json.loads(await said_back(path, line))
@@ -64,7 +64,7 @@ async def test_what_is_no_request_is_answered_and_nothing_ends(tmp_path: Path, l
 
 
 async def test_a_bug_in_a_verb_costs_its_own_client_only(tmp_path: Path) -> None:
-    """The client is dropped, the log names the exception, and the next request is served."""
+    """That client is dropped, the log has the exception, and the next request works."""
     path, said = tmp_path / "s", list[str]()
     async with served(path, said):
         assert await said_back(path, b'{"verb": "bug"}') == b""
@@ -73,7 +73,7 @@ async def test_a_bug_in_a_verb_costs_its_own_client_only(tmp_path: Path) -> None
 
 
 async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -> None:
-    """The file has its mode from the first moment on, and the process's umask stays what it was."""
+    """The mode is set atomically, and the umask is unchanged."""
     before = os.umask(0)
     try:
         async with served(tmp_path / "s", []):
@@ -84,7 +84,7 @@ async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -
 
 
 async def test_clients_without_number_cost_eight_descriptors(tmp_path: Path) -> None:
-    """Who connects and says nothing waits outside; whoever asks is answered once they have gone."""
+    """Silent clients beyond the limit wait outside; a request is answered after they leave."""
     path = tmp_path / "s"
     async with served(path, []):
         before = len(os.listdir("/proc/self/fd"))
@@ -116,7 +116,7 @@ async def _served(path: Path) -> object:
 
 
 def test_a_second_daemon_on_one_runtime_folder_is_refused_by_name_and_pid(tmp_path: Path) -> None:
-    """Two daemons would both adopt the same pods and run their hooks twice."""
+    """Two daemons would adopt the same pods and repeat hooks."""
     lock_runtime(tmp_path)
     with pytest.raises(RuntimeTaken, match=r"ebbtide \(process \d+\) runs with .*: end it first"):
         lock_runtime(tmp_path)
@@ -132,7 +132,6 @@ async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> N
 
 
 async def test_a_dead_daemons_socket_is_replaced(tmp_path: Path) -> None:
-    """What a killed daemon left is in nobody's way."""
     path = tmp_path / "ebbtide.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))

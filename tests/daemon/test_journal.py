@@ -1,4 +1,4 @@
-"""The journal of the real daemon: one writer, its own machine, on a disk that fails."""
+"""The real daemon's journal: one writer, one machine, a failing disk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root
 
-#: Fills what becomes free, until it is killed with its namespace.
+#: Fills free space until killed with its namespace.
 FILL = 'n=0; while :; do n=$((n+1)); head -c 4096 /dev/zero >> "$0/fill" 2>/dev/null || sleep 0.01; done'
 
 
 async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
-    """One writer of a journal, one user of a runtime folder: the first is named, exit 2, and it goes on."""
+    """The error names the first daemon, exit 2; that daemon continues."""
     await rig.start()
     first = f"ebbtide (process {rig.own_pid})"
     for words, doing in (((), "runs with"), (("--runtime", str(rig.folder / "other")), "writes the journal")):
@@ -30,7 +30,7 @@ async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
 
 
 async def test_a_disk_that_fills_in_a_shutdown(rig: Rig) -> None:
-    """The journal goes on at the next location, the loss is on record, and nobody waits for it."""
+    """The journal continues at the next location, the loss is recorded, and no pod waits."""
     rig.configure({0: 60, 1000: 60})
     rig.pod("web", "after=1", hook=0.5)
     rig.pod("db", "after=0.5", priority=1000)
@@ -53,7 +53,7 @@ async def test_a_disk_that_fills_in_a_shutdown(rig: Rig) -> None:
 
 @pytest.mark.parametrize("reader", ["gone", "stuck"])
 async def test_a_log_that_nobody_reads(rig: Rig, reader: str) -> None:
-    """Late in a shutdown the system's log is gone: lines are lost, no pod is."""
+    """A blocked system log loses lines, but no pod."""
     theirs, ours = os.pipe()
     if reader == "gone":
         os.close(theirs)

@@ -1,4 +1,4 @@
-"""The real daemon under its supervisor, on the real logind: `ebbtide run --keep-lock`."""
+"""The daemon under its supervisor on the real logind: `ebbtide run --keep-lock`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 async def kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """The rig of the daemon, whose process is then the supervisor."""
+    """A rig whose process is the supervisor."""
     monkeypatch.setattr(Rig, "argv", [*rig.argv, "--keep-lock"])
     return rig
 
@@ -33,7 +33,7 @@ def is_zombie(pid: int) -> bool:
 
 
 async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
-    """Rule 5: killed in mid-shutdown, logind waits; the next daemon resumes, releases, and it goes on."""
+    """Rule 5: after a kill logind waits; the next daemon resumes and releases."""
     kept.configure({0: 60})
     kept.pod("web", "after=2")
     kept.launch()
@@ -43,7 +43,7 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     first = only_child(supervisor)
     await kept.bed.power_off()
     await kept.traced("web", "TERM")
-    # Killed before the outcome is on record, the signal would be sent again.
+    # A kill before the recorded outcome would repeat the signal.
     await until(
         lambda: any(ended.key.startswith("HookActor/stop") for ended in kept.events(OrderEnded)), "the stop"
     )

@@ -1,4 +1,4 @@
-"""Where the log's lines go: the system journal's own protocol, the console, or standard error."""
+"""Log destinations: the system journal's protocol, the console, or standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.journals import began, steps
 
 
 def fields_in(datagram: bytes) -> dict[str, str]:
-    """What systemd reads of one: ``NAME=value`` lines, or a name, a length and a value."""
+    """systemd's format: ``NAME=value`` lines, or a name, a length and a value."""
     found: dict[str, str] = {}
     while datagram:
         name, _, rest = datagram.partition(b"\n")
@@ -45,7 +45,6 @@ def listener(tmp_path: Path) -> socket.socket:
 
 
 def test_fields_reach_the_system_journal(listener: socket.socket, tmp_path: Path) -> None:
-    """A line with its level and fields, also where a value has several lines."""
     journal = SystemJournal(str(tmp_path / "journal"))
     assert journal.send(4, "two\nlines", {"POD": "shop/web-0"})
     assert fields_in(listener.recv(65536)) == {
@@ -59,7 +58,7 @@ def test_fields_reach_the_system_journal(listener: socket.socket, tmp_path: Path
 
 
 def test_a_journal_that_does_not_read_costs_nothing(listener: socket.socket, tmp_path: Path) -> None:
-    """Its queue full, or its socket gone: the line is not taken, and nobody waits."""
+    """If its queue is full or its socket is gone, the line is dropped without waiting."""
     journal = SystemJournal(str(tmp_path / "journal"))
     taken = [journal.send(6, "line", {}) for _ in range(5000)]
     assert taken[0]
@@ -109,7 +108,7 @@ POD = Pod(uid="u", namespace="shop", name="web-0", containers=(Container(name="m
     ids=lambda event: type(event).__name__,
 )
 def test_one_event_is_one_line_whatever_it_holds(event: Event) -> None:
-    """Escape sequences, line breaks of every kind and reversals of direction are shown, never sent."""
+    """Escapes, line breaks and direction marks are shown as text."""
     (line,) = said(event)
     assert line.isprintable()
     assert SHOWN in line
@@ -130,7 +129,7 @@ def test_one_event_is_one_line_whatever_it_holds(event: Event) -> None:
     ],
 )
 def test_an_order_is_told_in_words(key: str, words: str) -> None:
-    """What was ordered, and of which pod, instead of the order's key; a key without words stays one."""
+    """The order's text and pod replace its key; an unknown key stays."""
     late = f.DurabilityLate(key=key, barrier="synced", waited_ns=20_000_000)
     (line,) = said(f.PodAppeared(pod=POD), late)
     assert line.startswith(words)
@@ -141,13 +140,13 @@ def release(events: Sequence[Event]) -> str:
 
 
 def test_a_lock_that_was_never_held_is_not_called_released() -> None:
-    """Without a lock there is nothing to release; a shutdown that an earlier process began had one."""
+    """Without a lock nothing is released; a shutdown of an earlier process had one."""
     assert release([began(lock_held=True)]) == "lock released"
     assert release([]) == "lock released"
     assert release([began(lock_held=False)]) == "no lock was held, nothing to release"
 
 
 def test_pods_that_outlive_the_budget_have_not_ended() -> None:
-    """Either all have ended, or some were given up on."""
+    """Either all have ended, or some were given up."""
     assert said(d.PodsEnded())[-1].endswith(" s all pods ended")
     assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s not ended in time: u")

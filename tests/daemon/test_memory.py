@@ -1,4 +1,4 @@
-"""What a daemon that is armed again and again keeps."""
+"""Memory of a daemon that arms repeatedly."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ebbtide.daemon import freeze_what_stays
 
 
 class Cycle:
-    """As a pod and its containers, which know each other."""
+    """A reference cycle, like a pod and its containers."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
 def test_what_was_frozen_and_has_gone_is_freed() -> None:
-    """A pod that was there when the node was armed, and is not when it is armed the next time."""
+    """A pod that vanished between two armings is freed."""
     made = Cycle()
     kept = weakref.ref(made)
     freeze_what_stays()

@@ -1,4 +1,4 @@
-"""The daemon's metrics: whole after any restart, and a forecast by what earlier shutdowns saw."""
+"""The daemon's metrics: complete after a restart, and a forecast from earlier shutdowns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Journal:
 
 
 class Side:
-    """The ways of a `Metering`: a side file in memory, and a journal up to ``before``."""
+    """A `Metering`'s inputs: a side file in memory, and a journal up to ``before``."""
 
     def __init__(self, before: list[Record]) -> None:
         self.before = before
@@ -56,7 +56,7 @@ class Side:
 
 
 async def test_what_is_missing_is_folded_once() -> None:
-    """Sums that were lost are made again from the journal, and what came meanwhile is counted once."""
+    """Lost sums are rebuilt from the journal, and new events count once."""
     side, whole = Side(records()[:50]), Meters()
     fold(whole, records())
     metering = side.metering(None)
@@ -70,7 +70,7 @@ async def test_what_is_missing_is_folded_once() -> None:
 
 @pytest.mark.parametrize("spoiled", ["utf-8", "buckets", "format", "list", "empty"])
 def test_a_side_file_that_does_not_fit_is_passed_over(tmp_path: Path, spoiled: str) -> None:
-    """Damaged, or another version's: the sums are folded anew, and the node is protected all the same."""
+    """Damaged or of another version: fold again; the node stays protected."""
     meters = Meters(journal_id=b"j" * 16)
     fold(meters, records())
     if spoiled == "buckets":
@@ -111,7 +111,7 @@ def test_a_journal_alone_is_counted(run: Run) -> None:
 
 
 async def test_only_what_is_durable_is_kept() -> None:
-    """Numbers that a power cut takes back are given out anew: sums that had counted them would skip those."""
+    """A power cut frees record numbers for reuse: sums that counted them would skip the new records."""
     side = Side([])
     metering = side.metering(Meters(), synced_seq=records()[-1].seq - 1)
     metering.fold(records())

@@ -1,4 +1,4 @@
-"""The scrape endpoint: one path, one answer a connection, and no client that holds the daemon up."""
+"""The scrape endpoint: one path, one answer per connection, no blocking client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def served(text: Callable[[], str]) -> AsyncIterator[int]:
 
 
 async def ask(port: int, request: bytes) -> bytes:
-    """What is answered until the server closes."""
+    """The answer until the server closes."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(request)
         return b"".join([chunk async for chunk in stream])
@@ -47,7 +47,7 @@ async def test_one_path_is_answered() -> None:
 
 
 async def test_a_failure_costs_its_answer_only() -> None:
-    """Whatever is wrong with the metrics, the daemon lives, and so does the next answer."""
+    """A metrics error costs one answer; the daemon and later answers continue."""
     answers = iter([ValueError("broken"), "up 1\n"])
 
     def text() -> str:

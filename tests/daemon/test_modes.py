@@ -1,4 +1,4 @@
-"""Where a node's parts are found, what may come later, and what a mode refuses to be without."""
+"""Finding a node's parts, parts that may come later, and a mode's requirements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebbtide.options import RunOptions
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which nothing is where it always is, until a test puts it there."""
+    """A machine without any of the usual files, until a test adds them."""
     for name in ("SOCKETS", "KUBECONFIGS", "STATIC_PODS", "UNIT_FOLDERS"):
         moved = tuple(tmp_path / path.relative_to("/") for path in getattr(places, name))
         monkeypatch.setattr(places, name, moved)
@@ -47,7 +47,7 @@ def found(mode: str, section: NodeSection | None = None, **options: Any) -> Node
 
 
 def test_on_an_ordinary_node_everything_is_found(runtime: Path) -> None:
-    """Of several identities one of our own goes before the kubelet's."""
+    """Our own identity precedes the kubelet's."""
     kubelets, ours = put(places.KUBECONFIGS[1]), put(places.KUBECONFIGS[0])
     places.STATIC_PODS[1].mkdir(parents=True)
     assert found("auto") == NodeParts(
@@ -64,7 +64,7 @@ def test_on_an_ordinary_node_everything_is_found(runtime: Path) -> None:
 
 
 def test_the_kubelets_unit_is_the_one_that_is_installed(machine: Path) -> None:
-    """k3s and rke2 have their own; one that is named is taken at its word."""
+    """k3s and rke2 have their own; a configured name is used as is."""
     put(places.UNIT_FOLDERS[0] / "k3s-agent.service")
     assert found("auto").kubelet_unit == "k3s-agent.service"
     put(places.UNIT_FOLDERS[2] / "kubelet.service")
@@ -73,13 +73,13 @@ def test_the_kubelets_unit_is_the_one_that_is_installed(machine: Path) -> None:
 
 
 def test_mode_auto_starts_with_what_there_is(machine: Path) -> None:
-    """A node that has not joined yet is armed, and waits for what joining brings."""
+    """A node before joining is armed and waits for its parts."""
     said = found("auto")
     assert (said.has_api, said.kubeconfig, said.cri_socket) == (True, places.JOINING, places.SOCKETS[0])
 
 
 def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cluster gave us an identity, the kubelet's is not borrowed, unless it is named."""
+    """A pod's own account precedes the kubelet's identity, unless that is configured."""
     put(places.KUBECONFIGS[1])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setattr(places, "in_a_pod", lambda: True)
@@ -116,8 +116,8 @@ WRONG = {"empty": b"", "a-map": b"{}", "no-text": bytes(range(256)), "wrong-type
 @pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
 @pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
 def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) -> None:
-    """Named on the command line it is refused; else only where the mode is nothing without one, so that no
-    node stays unarmed that has another way.
+    """On the command line it is refused; otherwise only in a mode that needs it, so that other nodes stay
+    armed.
     """
     path = put(places.KUBECONFIGS[1])
     path.write_bytes(content)
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) 
 
 
 def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The downward API's word goes before a configuration that all nodes share, and after the option."""
+    """The downward API precedes the shared configuration and follows the option."""
     monkeypatch.setenv(places.NODE_NAME_VARIABLE, "worker-3")
     assert found("auto", NodeSection(node_name="a")).node == "worker-3"
     assert found("auto", node_name="b").node == "b"

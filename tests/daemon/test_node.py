@@ -1,4 +1,4 @@
-"""One snapshot of this machine's node: where a daemon runs its configuration counts, not the default one."""
+"""One snapshot of the node: a running daemon's configuration replaces the default."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer(loaded: Loaded, options: RunOptions) -> dict[str, Any]:
 
 
 class Running(FakeDaemon):
-    """A daemon of mode process whose answers a test may change."""
+    """A daemon of mode process with settable answers."""
 
     def __init__(self, folder: Path) -> None:
         self.options = RunOptions(journal=folder / "journal", runtime=folder, mode="process")
@@ -54,7 +54,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_the_running_daemons_configuration_counts(running: Running) -> None:
-    """Its values, the source of each, its journal; and that is said."""
+    """Its values, their sources and its journal; the output says so."""
     node, given = running.node, parse([("/etc/site.yaml", TEXT.encode())])
     assert node.configuration.settings == given.settings
     assert node.configuration.config.node == given.config.node
@@ -64,14 +64,14 @@ def test_the_running_daemons_configuration_counts(running: Running) -> None:
 
 
 def test_nothing_secret_is_handed_out(running: Running) -> None:
-    """Whatever a header holds, and where traces go, is not in what the reader makes of the answer."""
+    """The reader drops header values and trace endpoints."""
     text = json.dumps(running.answers["configuration"])
     assert "hunter2" not in text
     assert running.node.configuration.config.tracing == parse([("x", HEAD.encode())]).config.tracing
 
 
 def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tmp_path: Path) -> None:
-    """The daemon goes on with what it has, and the doctor says that its next start would not."""
+    """The daemon keeps its settings; the doctor reports that the next start would fail."""
     broken = tmp_path / "site.yaml"
     broken.write_text("kind: 7\n")
     running.answers["configuration"]["files"] = [str(broken), str(tmp_path / "not-here.yaml")]
@@ -83,7 +83,7 @@ def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tm
 def test_the_verbs_judge_by_it_and_say_so(
     running: Running, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one line beside the result, so that what programs read is what it was."""
+    """One line beside the result, so parsed output stays the same."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus")
     guarded([verb, "--runtime", os.fspath(running.options.runtime), "-o", "json"])
     written = capsys.readouterr()

@@ -1,6 +1,6 @@
-"""Starts from a journal on disk: what a killed daemon's successor knows, after one restart and after several.
+"""Starts from a journal on disk after one restart and several.
 
-A life here is the real system and the real writer without edges; it ends as by SIGKILL.
+A life is the real system and writer without edges; it ends as by SIGKILL.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Life:
         return await self.admit(fact, at_seconds)
 
     async def begin_shutdown(self) -> None:
-        """Its only pod's hook runs at the end of this."""
+        """Ends with its only pod's hook running."""
         await self.start(0)
         await self.admit(SETTINGS, 0)
         await self.admit(f.LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=False), 0)
@@ -124,7 +124,7 @@ async def restart(folder: Path, times: int, *, preparing: bool = True) -> None:
 
 @pytest.mark.parametrize("times", [0, 1, 2, 4])
 async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times: int) -> None:
-    """In mid-shutdown status, hurry and release go on working: the pod is known, the need too."""
+    """Mid-shutdown, status, hurry and release work: the pod and the need survive."""
     async with life(tmp_path) as first:
         await first.begin_shutdown()
     await restart(tmp_path, times)
@@ -143,7 +143,7 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
 
 
 async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Path) -> None:
-    """Rule 7 with real restarts: each begins a segment, and the third start still knows of the other two."""
+    """Rule 7: each start begins a segment, and the third one counts the other two."""
     async with life(tmp_path) as first:
         await first.begin_shutdown()
     for failed in (0, 1):
@@ -159,7 +159,7 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
 
 
 async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: Path) -> None:
-    """Somebody killed them: the pods keep the grace that their wave has left."""
+    """They were killed from outside: the pods keep their wave's remaining grace."""
     async with life(tmp_path) as first:
         await first.begin_shutdown()
     for at, (lost, count) in enumerate([("hook", 0), ("stop", 1), ("stop", 1)]):
@@ -173,9 +173,9 @@ async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: P
 
 
 async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written by a version that decided otherwise: the hook's end and the exit behind that did happen.
+    """The writer's version decided differently: the hook's end and the later exit still happened.
 
-    The journal is no function of its facts here, so it lies where no other check replays it.
+    The facts do not produce this journal, so it is outside the replayed folders.
     """
     with TemporaryDirectory() as name:
         async with life(Path(name)) as first:
@@ -217,7 +217,7 @@ class AtOnce(DirectoryStorage):
     hangs = False
 
     async def acquire(self, program: str) -> None:
-        """Nobody else writes here."""
+        """No other writer here."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         if self.hangs:
@@ -229,7 +229,7 @@ class AtOnce(DirectoryStorage):
 async def test_a_location_that_hangs_is_left_behind_in_time(
     tmp_path: Path, autojump_clock: MockClock, hung: int
 ) -> None:
-    """Each location has its own bound; what is begun without a history counts as the newest afterwards."""
+    """Each location has its own bound; a journal without history then counts as the newest."""
     storages = [AtOnce(tmp_path / name) for name in ("disk", "ram")]
     for storage in storages[:hung]:
         storage.hangs = True
@@ -247,7 +247,7 @@ async def test_a_location_that_hangs_is_left_behind_in_time(
 async def test_another_versions_journal_leaves_no_node_unprotected(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """After a downgrade the newer journal stays where it is, and one of our own begins beside it."""
+    """After a downgrade the newer journal stays, and a new one begins beside it."""
     for file in SHUTDOWN.iterdir():
         (tmp_path / file.name).write_bytes(_of_format(2, file.read_bytes()))
     said: list[str] = []
@@ -263,7 +263,7 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
 async def test_no_error_of_reading_leaves_a_node_unprotected(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one that nobody foresaw either; it is named in the line, to be reported."""
+    """Also for an unforeseen error; the line names it."""
     for file in SHUTDOWN.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
 
@@ -285,7 +285,7 @@ async def test_no_error_of_reading_leaves_a_node_unprotected(
 
 
 def _of_format(version: int, segment: bytes) -> bytes:
-    """The same segment, its header written by another version."""
+    """The segment with another version's header."""
     end = header_length(segment[: HEADER_PREFIX.size]) - HASH_BYTES
     header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
     return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]

@@ -1,4 +1,4 @@
-"""A shutdown from the signal to the release, on the real logind (the design's rules 1, 5 and 7)."""
+"""Shutdowns from signal to release on the real logind (rules 1, 5 and 7)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def ended(rig: Rig) -> bool:
 
 
 async def test_waves_end_before_the_machine_goes(rig: Rig) -> None:
-    """Rules 1 and 5: waves in order, the duplicate in the store goes, confirmed, before our own lock, and
-    logind goes on right after.
+    """Rules 1 and 5: waves in order; the stored duplicate is removed, confirmed, before our lock; then
+    logind goes on.
     """
     await two_waves(rig)
     assert [row.who for row in await rig.bed.ours()] == ["ebbtide"]
@@ -48,7 +48,7 @@ async def test_waves_end_before_the_machine_goes(rig: Rig) -> None:
 
 
 async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
-    """Design 7: what has begun is finished within its grace, the rest is spared, the lock is taken anew."""
+    """Design 7: begun stops finish within their grace, other pods are spared, a new lock is taken."""
     rig.configure({0: 60, 1000: 60})
     rig.pod("web", "after=1")
     rig.pod("db", priority=1000)
@@ -73,7 +73,9 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
 
 
 async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
-    """Rule 7: logind bypassed, SIGTERM is the only notice: the waves run, with time asked of the manager."""
+    """Rule 7: logind is bypassed and SIGTERM is the only notice: waves run with time from the service
+    manager.
+    """
     await two_waves(rig)
     await rig.bed.do("property", name="SystemState", signature="s", value="stopping")
     assert await rig.stop() == 0
@@ -83,7 +85,7 @@ async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
 
 
 async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
-    """Rule 7: `systemctl stop` of the unit ends nothing but the daemon; the lock goes with the store."""
+    """Rule 7: `systemctl stop` ends only the daemon; the lock goes with the store."""
     rig.pod("web", hook=1)
     await rig.start()
     await rig.up("web")

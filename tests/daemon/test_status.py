@@ -1,4 +1,4 @@
-"""A Kubernetes node in the log's lines and in how it stands: what on-call people must see of a shutdown."""
+"""A Kubernetes node in log lines and status: an on-call view of a shutdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def standing(*events: Event) -> DaemonStatus:
 
 
 def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
-    """What an earlier process saw of the kubelet, the runtime and the API server is not known any more."""
+    """An earlier process's knowledge of kubelet, runtime and API server is void."""
     seen = (f.KubeletRead(unit="kubelet.service", active=True), f.RuntimeRead(reachable=True))
     found = standing(*seen, f.ApiRead(reachable=True, taint=False))
     assert (found.kubelet, found.runtime, found.api, found.may_taint) == (True, True, True, False)
@@ -44,7 +44,7 @@ def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
 
 
 def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
-    """Kept until the next shutdown begins, which knows nothing of them."""
+    """Kept until the next shutdown, which does not show them."""
     events = (
         BEGAN,
         d.MeansChosen(means="api", reason="mode api"),
@@ -67,14 +67,14 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
 
 
 def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
-    """A case outside of `NODE_EVENTS`, or the other way round, would never be shown."""
+    """A case missing on either side would never be displayed."""
     tree = ast.parse(inspect.getsource(node_state))
     cases = [ast.unparse(n.cls).partition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.MatchClass)]
     assert sorted(cases) == sorted(kind.__name__ for kind in node_state.NODE_EVENTS)
 
 
 def test_a_lock_that_a_restart_did_not_get_back_is_lost() -> None:
-    """As long as the shutdown runs: logind gives none any more."""
+    """During the shutdown logind grants no new one."""
     resumed = d.Resumed(action="resume")
     kept = f.DaemonStarted(
         version="1", pid=8, mode="auto", node="n", boot_id="b", userspace_id="b", lock_inherited=True

@@ -1,4 +1,4 @@
-"""The supervisor of the lock, with a child that speaks the protocol word by word."""
+"""The lock's supervisor, with a scripted child."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bench:
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def run(self, words: str, **environ: str) -> tuple[int, str]:
-        """To the end: the exit code, and standard error."""
+        """Run to the end: exit code and standard error."""
         self.start(words, **environ)
         return self.end()
 
@@ -106,8 +106,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.proof
 def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -> None:
-    """Stopped, it is killed and the next one has its lock; one that speaks is not, nor one that was frozen
-    together with its supervisor.
+    """A stopped child is killed and the next one has its lock; not a live one, nor one frozen together
+    with its supervisor.
     """
     lock = bench.pipe("lock")
     with benches(tmp_path / "well") as well, benches(tmp_path / "frozen") as frozen:
@@ -131,7 +131,7 @@ def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -
 
 @pytest.mark.proof
 def test_waiting_for_a_processor_is_known() -> None:
-    """Two that want one processor wait for each other, and the kernel says how long."""
+    """Two processes on one processor: the kernel reports their waiting time."""
     pin = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     spinning = [subprocess.Popen([*pin, *ALONE, "-c", "while True: pass"]) for _ in range(2)]
     try:
@@ -144,7 +144,7 @@ def test_waiting_for_a_processor_is_known() -> None:
 
 
 def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
-    """What was stored is held while the child is away, and stands at 3 and after in the next, by name."""
+    """Descriptors are held without a child, and the next one has them from 3 on, by name."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
     bench.start("fds store=lock store=other crash / fds await=seen say=STOPPING=1")
     bench.noted("fds lock other mine")
@@ -162,7 +162,7 @@ def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
 
 
 def test_a_removal_is_confirmed_by_the_barrier(bench: Bench) -> None:
-    """When the barrier's pipe closes, no duplicate is left: that is what a release waits for."""
+    """The closed barrier pipe proves that no duplicate remains: a release waits for it."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
     bench.start("store=lock store=other barrier remove=lock barrier await=seen crash / fds")
     until_sync(lambda: bench.log().count("confirmed") == 2, "the child")
@@ -176,7 +176,7 @@ def test_a_removal_is_confirmed_by_the_barrier(bench: Bench) -> None:
 
 
 def test_too_many_descriptors_are_refused(bench: Bench) -> None:
-    """The store is bounded: what has no place is closed, and the refusal said."""
+    """The store is bounded: a surplus descriptor is closed and the refusal reported."""
     pipes = {name: bench.pipe(name) for name in "abcdef"}
     stores = " ".join(f"store={name}" for name in pipes)
     bench.start(f"{stores} barrier await=seen crash / fds")
@@ -202,14 +202,14 @@ def test_too_many_descriptors_are_refused(bench: Bench) -> None:
     ],
 )
 def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: int, lives: int) -> None:
-    """STOPPING, 0, or a wrong request at the first start end it; everything else starts the child again."""
+    """STOPPING, 0, or a wrong request at the first start end it; otherwise the child restarts."""
     assert bench.run(words)[0] == code
     assert bench.log() == ["life"] * lives
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_signals_are_forwarded_and_a_stop_is_final(bench: Bench, stop: signal.Signals) -> None:
-    """SIGHUP reaches the child, SIGTERM and SIGINT end it, and no other is started."""
+    """SIGHUP reaches the child; SIGTERM and SIGINT end it without a restart."""
     bench.start("signals exit=7")
     bench.noted("up")
     bench.signal(signal.SIGHUP)
@@ -220,7 +220,7 @@ def test_signals_are_forwarded_and_a_stop_is_final(bench: Bench, stop: signal.Si
 
 
 def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
-    """SIGHUP would kill a child that is still starting; it is not lost either."""
+    """SIGHUP would kill a starting child; it waits and is not lost."""
     bench.start("await=seen signals say=STOPPING=1")
     bench.noted("life")
     bench.signal(signal.SIGHUP)
@@ -234,7 +234,7 @@ def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
 
 
 def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
-    """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
+    """`ebbtide run --keep-lock` refuses like `ebbtide run`: same line, same exit code."""
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserv: 3s\n")
     words = ["run", "--mode", "process", "--pods", str(tmp_path), "--config", str(config), "--keep-lock"]
@@ -244,7 +244,7 @@ def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
 
 
 def sleeping_in_poll(process: subprocess.Popen[str] | None) -> bool:
-    """It took every signal that was sent, and waits again."""
+    """The process handled every signal and waits again."""
     assert process is not None
     status = Path(f"/proc/{process.pid}/status").read_text()
     pending = re.findall(r"(?:SigPnd|ShdPnd):\s+(\w+)", status)
@@ -252,7 +252,7 @@ def sleeping_in_poll(process: subprocess.Popen[str] | None) -> bool:
 
 
 async def test_a_sign_of_life_waits_for_room(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:
-    """Somebody has filled the service manager's socket: the daemon's sign is sent before the next is due."""
+    """On a full socket the daemon's sign is sent before the next is due."""
     service = ServiceManager(str(tmp_path / "notify"), life_seconds=1)
     host = LocalHost("", "process", cast(Any, None), service, 0)
     daemon = SimpleNamespace(_host=host, sequencer=SimpleNamespace(turned=trio.lowlevel.checkpoint))

@@ -1,4 +1,4 @@
-"""The exporter as the daemon runs it: a real process, real pipes, and back ends that are no good."""
+"""The daemon's exporter: a real process, real pipes, broken back ends."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import NO_GOOD, Collector, collecting, no_good
 from tests.waiting import WATCHDOG_SECONDS, until
 
-#: A flush of a server that is known not to answer ends well before its time.
+#: A flush to a dead server ends well before its bound.
 AT_ONCE_SECONDS = 1.0
 
 
 class Journal:
-    """What the edge asks of a writer, of a journal that is finished."""
+    """The edge's view of a finished journal."""
 
     away = False
 
@@ -52,7 +52,7 @@ class Bed:
         self.spans = sum(len(shutdown.spans) for shutdown in shutdowns(folder))
 
     async def until_well(self) -> trio.Process:
-        """Wait for the first acknowledgement of the back end; the exporter's process."""
+        """Wait for the first acknowledgement; the exporter's process."""
         await until(lambda: self.edge._process is not None and not self.edge._unwell, "a well back end")
         assert self.edge._process is not None
         return self.edge._process
@@ -65,7 +65,7 @@ class Bed:
 
 @asynccontextmanager
 async def running(folder: Path, endpoint: str, **fields: object) -> AsyncIterator[Bed]:
-    """The edge with its exporter; left, the exporter's end is waited for."""
+    """The edge with its exporter; leaving waits for its exit."""
     lay_out(folder, 6, 2)
     said: list[str] = []
     destination = Destination(endpoint=f"{endpoint}/v1/traces", **fields)  # type: ignore[arg-type]
@@ -83,8 +83,8 @@ async def running(folder: Path, endpoint: str, **fields: object) -> AsyncIterato
 
 
 async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
-    """Niced, first to go when memory is short, without a secret in its arguments and its environment, and
-    gone when nothing is left to do. Traces alone are sent: Jaeger and Tempo take nothing else.
+    """Niced, first OOM victim, no secret in arguments or environment, and it exits when done. Only traces:
+    Jaeger and Tempo accept nothing else.
     """
     collector = Collector()
     secret = (("authorization", "s3cret"),)
@@ -106,8 +106,8 @@ async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
 
 
 async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
-    """The one order of the core: it fails at once while the back end has not answered, then ends as done. An
-    exporter that hangs holds it for the order's own time, and its late answer ends no later flush.
+    """The core's one order: it fails at once before any answer, then succeeds. A hung exporter takes the
+    order's own time, and its late answer ends no later flush.
     """
     collector = Collector()
     async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
@@ -129,7 +129,7 @@ async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("kind", [*NO_GOOD, "dead"])
 async def test_no_back_end_is_bad_enough_to_hold_a_shutdown(tmp_path: Path, kind: str) -> None:
-    """Down, deaf, mute, rude or endless: once that is known nobody waits, and the reason is on record."""
+    """Down, deaf, mute, malformed or endless: afterwards no shutdown waits, and the reason is recorded."""
     async with no_good(kind) as endpoint, running(tmp_path, endpoint, timeout_ns=20 * NS_PER_SECOND) as bed:
         for pause_seconds in (0.0, 0.7):
             await trio.sleep(pause_seconds)
@@ -140,7 +140,7 @@ async def test_no_back_end_is_bad_enough_to_hold_a_shutdown(tmp_path: Path, kind
 
 
 async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed, it is started again, and what was not acknowledged is sent."""
+    """A killed exporter restarts and sends the unacknowledged spans."""
     monkeypatch.setattr(side_process, "AFTER_START_SECONDS", 0.05)
     async with no_good("mute") as endpoint, running(tmp_path, endpoint) as bed:
         first = bed.edge._process

@@ -1,4 +1,4 @@
-"""The socket that only tells: which questions it takes, and what an answer may cost."""
+"""The read-only socket: accepted questions, and an answer's cost."""
 
 from __future__ import annotations
 
@@ -90,23 +90,25 @@ def children() -> set[str]:
         (("timeline", "-f"), "takes no '-f'"),
         (("timeline", "last", "last"), "takes no 'last'"),
         (("timeline", "../../etc"), "takes no '../../etc'"),
-        # Without a value they would take the next word for it, which is where the daemon's journal is.
+        # Without a value the option would take the next word, the daemon's journal path.
         (("timeline", "--pod"), "options are --NAME=VALUE"),
         (("plan", "--grant"), "options are --NAME=VALUE"),
         (("timeline", "--all=yes"), "takes no '--all=yes'"),
-        # No process can be started with it, and the daemon would log that.
+        # No process can start with it, and the daemon would log that.
         (("timeline", "--pod=a\0b"), "not a question"),
         (("timeline", "--pod=\ud800"), "not a question"),
     ],
 )
 def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:
-    """No order, no path, nobody else's rights, nothing that goes on for ever."""
+    """No orders, no paths, no foreign rights, no endless verbs."""
     with pytest.raises(ControlError, match=said):
         command_of(words)
 
 
 async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
-    """Both outputs and the exit code, of this node's own journal and daemon; bad words are its own error."""
+    """Both outputs and the exit code, for this node's journal and daemon; bad words are the command's own
+    error.
+    """
     async with node.serving():
         told = await node.ask("timeline", "-1", "--pod=web-0")
         status = await node.ask("status", "--output=table")
@@ -118,7 +120,7 @@ async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
 
 
 async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doctor gives way while it runs, is ended when a shutdown begins, and none begins in one; the timeline
+    """A doctor has low priority, ends when a shutdown begins, and does not start in one; the timeline
     still answers.
     """
     monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
@@ -132,7 +134,7 @@ async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pyte
             said.append(str(caught.value))
 
         nursery.start_soon(judge)
-        # Its process has the lowest priority, and is the first to go when memory is short.
+        # Lowest priority and first OOM victim.
         await until(lambda: [_given_way(each) for each in children() - before] == [(19, 900)], "a doctor")
         node.idle = False
         node.begun.set()

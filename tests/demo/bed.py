@@ -1,4 +1,4 @@
-"""Running the demo as a person does, in a pipe."""
+"""Run the demo in a pipe, like a person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.waiting import WATCHDOG_SECONDS
 
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "demo")
-#: The same in a machine's own time; a mode follows (`tests.demo.patient`).
+#: The same in real time; a mode follows (`tests.demo.patient`).
 PATIENT = (sys.executable, "-m", "tests.demo.patient")
 
 
@@ -46,7 +46,7 @@ def run_demo(folder: Path, *command: str) -> Ran:
 
 @contextmanager
 def demo_until(words: str, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """The demo, its files under ``folder``, when it has printed a line with these words."""
+    """The demo with files under ``folder``, once it printed a line with these words."""
     with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=_environment(folder)) as child:
         assert child.stdout is not None
         assert any(words in line for line in child.stdout)
@@ -54,7 +54,7 @@ def demo_until(words: str, folder: Path, *command: str) -> Iterator[subprocess.P
 
 
 def left_over(folder: Path) -> list[int]:
-    """Pods of a demo in this folder: of our environment they have the folder, and not the test's name."""
+    """A demo's pods in this folder: their environment has the folder, not the test's name."""
     ours, not_a_pod = f"TMPDIR={folder}\0".encode(), b"PYTEST_CURRENT_TEST="
     found = []
     for place in Path("/proc").iterdir():

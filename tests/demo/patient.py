@@ -1,8 +1,8 @@
-"""``python -m tests.demo.patient MODE [ARGUMENT...]``: the demo, where a slow machine changes no pod's fate.
+"""``python -m tests.demo.patient MODE [ARGUMENT...]``: the demo with bounds for slow machines.
 
-Every wave and every pod has ten minutes, but for the one pod that is killed. The power goes off when every
-program is ready, and the last wave ends when the late pod was rejected. MODE is ``whole``, or ``held`` (the
-last wave does not end), or ``paused`` (the power does not go off).
+Each wave and pod has ten minutes, except the killed pod. The power-off waits for all programs, and the last
+wave for the late pod's rejection. MODE is ``whole``, ``held`` (the last wave does not end), or ``paused`` (no
+power-off).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ebbtide.demo import demo_run as run
 from ebbtide.demo.demo_run import DemoResult, DrawFunction, PodsUp
 from ebbtide.events import bounds
 
-#: The line before which a program is ready, and how it says so. One pod has no handler and is ready at once.
+#: Each program's line when ready. One pod has no handler and is ready at once.
 READY = (
     ("          sleep 3600 & wait", "          : > {}\n"),
     ("          while True:\n              time.sleep(60)", '          open("{}", "w")\n'),

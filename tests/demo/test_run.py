@@ -1,4 +1,4 @@
-"""Real runs of the demo in a pipe: what it shows and what it leaves, whenever it ends."""
+"""Real demo runs in a pipe: output and leftovers, at any end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import WATCHDOG_SECONDS
 
 #: What the demo promises (a proof).
 SECONDS_MAX = 20.0
-#: Every pod, its wave, its outcome, and words of its reason.
+#: Each pod, its wave, outcome, and words of its reason.
 EXPECTED = [
     ("shop/legacy-0", "0", "killed", "its first process ignores SIGTERM"),
     ("shop/orders-0", "0", "graceful", "exit code 0"),
@@ -42,7 +42,7 @@ EXPECTED = [
 
 
 def assert_expected(ran: Ran) -> None:
-    """Exit code 0, and the table at the end has each pod of the plot, with its outcome and the reason."""
+    """Exit code 0, and the final table has each pod with outcome and reason."""
     assert (ran.code, ran.err) == (0, "")
     for pod, wave, outcome, why in EXPECTED:
         (line,) = re.findall(rf"^{pod} .*$", ran.out, re.MULTILINE)
@@ -65,7 +65,7 @@ def test_a_whole_run(
     """Its page in a pipe, and what it leaves."""
     ran = run_demo(tmp_path, *PATIENT, "whole")
     assert_expected(ran)
-    # Plain lines, waves in their order, and at the end where to look further.
+    # Plain lines, waves in order, and further commands at the end.
     assert not {"\x1b", "\r"} & set(ran.out)
     assert re.findall(r"wave (\d) \(priority", ran.out) == ["0", "1", "2", "3"]
     page = ran.out.partition("POD  ")[2]
@@ -74,7 +74,7 @@ def test_a_whole_run(
     assert re.search(r"^trace id [0-9a-f]{32}$", page, re.MULTILINE)
     commands = re.findall(rf"ebbtide (.*) --journal {re.escape(str(ran.journal))}$", page, re.MULTILINE)
     assert commands == [command for _, command in NEXT_COMMANDS]
-    # No process and no reserve. The journal is intact, replays, and has wave after wave.
+    # No process and no reserve. The journal is intact, replays, and has its waves in order.
     assert left_over(tmp_path) == []
     assert [path.suffix for path in ran.journal.iterdir() if path.stat().st_size > 2**20] == []
     assert not (ran.journal / "reserve").exists()
@@ -85,7 +85,7 @@ def test_a_whole_run(
     assert [(type(event), event.wave) for event in events if isinstance(event, WaveStarted | WaveEnded)] == [
         (kind, wave) for wave in range(4) for kind in (WaveStarted, WaveEnded)
     ]
-    # ``-o json``: one document on standard output, and the director's words are not in it.
+    # ``-o json``: one document on standard output, without the progress lines.
     (shutdown,) = shutdown_records(history)
     monkeypatch.setattr("ebbtide.cli.demo._play", lambda *_, **__: DemoResult(shutdown, "ab" * 16, True))
     assert guarded(["demo", "-o", "json", "--journal", str(tmp_path / "other")]) == 0
@@ -106,7 +106,7 @@ def test_a_whole_run(
 def test_interrupted_it_takes_its_pods_with_it(
     tmp_path: Path, number: signal.Signals, mode: str, words: str
 ) -> None:
-    """A signal, before or in mid-shutdown, ends the demo as it ends any program, with a word and its pods."""
+    """A signal before or during the shutdown ends demo and pods, with a message."""
     with demo_until(words, tmp_path, *PATIENT, mode) as child:
         assert child.stderr is not None
         assert left_over(tmp_path)
@@ -116,14 +116,14 @@ def test_interrupted_it_takes_its_pods_with_it(
     begin, _, hint = said.partition("; its story: ")
     assert begin == f"ebbtide: {number.name}: the demo ends early, and its pods with it"
     assert left_over(tmp_path) == []
-    # Of a shutdown that had begun its journal is named, and can be read.
+    # The output names the journal of a begun shutdown, and it is readable.
     (journal,) = tmp_path.glob("ebbtide-demo-*/journal")
     assert hint == ("" if mode == "paused" else f"ebbtide replay timeline --journal {journal}")
     assert not hint or guarded(hint.split()[1:]) == 0
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
-    """``ebbtide demo | head -3`` ends as SIGPIPE does, says nothing, and leaves no pod."""
+    """``ebbtide demo | head -3`` ends like SIGPIPE, silently, and leaves no pod."""
     with demo_until("", tmp_path, *PATIENT, "held") as child:
         assert child.stdout is not None
         assert child.stderr is not None

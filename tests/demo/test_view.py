@@ -1,4 +1,4 @@
-"""The live view: frames of a standing, and one real run on a terminal, read as a person sees it."""
+"""The live view: single frames, and a real run on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOOLS = Path(__file__).parents[2] / "docs" / "tools"
 
 @pytest.fixture(scope="module")
 def recorder() -> ModuleType:
-    """The program that makes the README's picture; it has a terminal that can be read."""
+    """The program that makes the README's picture; its terminal is readable."""
     sys.path.insert(0, str(TOOLS))
     return importlib.import_module("record_demo")
 
@@ -78,7 +78,7 @@ def drawn(of: DaemonStatus, now_ns: int, width: int = 80) -> str:
 
 
 def test_a_frame_tells_waves_pods_and_the_time_left() -> None:
-    """Every pod of the running wave with its phase, each wave's own clock, and the budget's."""
+    """Each pod of the running wave with its phase, each wave's clock, and the budget's."""
     lines = [line.rstrip() for line in drawn(standing(), 3 * NS_PER_SECOND, 90).splitlines()]
     assert re.fullmatch(r"reboot  1 of 3 pods in 2 waves +8 s of 10 s left", lines[0])
     text = "\n".join(lines)
@@ -90,7 +90,6 @@ def test_a_frame_tells_waves_pods_and_the_time_left() -> None:
 
 
 def test_time_does_not_run_below_zero() -> None:
-    """After the deadline the clocks stand at their ends."""
     text = drawn(standing(), 100 * NS_PER_SECOND)
     assert "0 s of 10 s left" in text
     assert "6 s of 6 s" in text
@@ -103,8 +102,8 @@ def test_time_does_not_run_below_zero() -> None:
 def test_on_a_terminal_it_is_live_and_ends_with_the_page(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The view changes in place while the shutdown runs, goes at its end, and the last page is left; the
-    picture made of it is one small well-formed file.
+    """The view changes in place, vanishes at the end, and the last page stays; its picture is a small
+    well-formed file.
     """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     taken = recorder.frames(recorder.run(COMMAND))
@@ -124,7 +123,7 @@ def test_on_a_terminal_it_is_live_and_ends_with_the_page(
 
 
 def test_the_readmes_picture_is_a_recording() -> None:
-    """``docs/demo.svg`` is well-formed, small, holds no script, and shows the demo's pods."""
+    """``docs/demo.svg`` is well-formed and small, has no script, and shows the demo's pods."""
     text = (TOOLS.parent / "demo.svg").read_text()
     assert Xml.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
     assert len(text) < 300_000
@@ -136,14 +135,14 @@ def test_the_readmes_picture_is_a_recording() -> None:
 
 
 def test_each_of_them_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is printed, on a journal that the demo has left."""
+    """The printed commands work on the demo's journal."""
     monkeypatch.chdir(tmp_path)
     for _, command in NEXT_COMMANDS:
         assert guarded([*command.split(), "--journal", str(DEMO)]) == 0, command
 
 
 def test_the_verbs_of_the_morning_after_are_named() -> None:
-    """What happened, where the time went, and a page to send."""
+    """The events, the time, and a shareable page."""
     named = " ".join(command for _, command in NEXT_COMMANDS)
     for verb in ("timeline", "blame", "report -o", "verify"):
         assert f"replay {verb}" in named

@@ -1,4 +1,4 @@
-"""Small journals for tests: records that fit each other, and a writer over any disks."""
+"""Small journals for tests: consistent records, and a writer over any disks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def running(
     checkpoint: bool = True,
     identity: Identity = IDENTITY,
 ) -> AsyncIterator[Writer]:
-    """A writer that is open and running; left, it is cancelled where it stands, like a process that dies."""
+    """An open, running writer; leaving cancels it at once, like a dying process."""
     writer = make_writer(storages, start, told, identity=identity)
     async with trio.open_nursery() as nursery:
         await writer.open()
@@ -95,7 +95,7 @@ async def rotate(writer: Writer) -> None:
 
 
 async def write_steps(writer: Writer, count: int, *, synced: bool = False) -> None:
-    """Append ``count`` steps one by one, each written (or synced) before the next."""
+    """Append ``count`` steps, each written (or synced) before the next."""
     for _ in range(count):
         writer.append(step(writer.last_seq + 1, synced=synced))
         await (writer.wait_synced if synced else writer.wait_written)(writer.last_seq)
@@ -108,7 +108,7 @@ def read(sources: Sequence[Source]) -> tuple[list[Record], Verdict]:
 
 
 def assert_whole(sources: Sequence[Source], last_seq: int) -> None:
-    """Every record is there once, up to this one, and the journal is intact."""
+    """Each record up to this one is there once, and the journal is intact."""
     records, verdict = read(sources)
     assert [record.seq for record in records] == list(range(1, last_seq + 1))
     assert verdict.state == "intact"

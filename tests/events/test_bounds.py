@@ -20,7 +20,7 @@ def test_a_factor_that_is_none(factor: str) -> None:
 
 
 def test_what_a_bound_has_to_fit_into() -> None:
-    """A pod without grace gets its stop signal before its SIGKILL, whatever became of its delete."""
+    """A pod without grace gets its stop signal before SIGKILL, whatever its delete did."""
     normal = Bounds()
     assert normal.mark_seconds + normal.taint_seconds < normal.delete_seconds < FLOOR_SECONDS
     assert normal.barrier_seconds * NS_PER_SECOND == BARRIER_NS_MAX

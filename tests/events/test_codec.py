@@ -1,4 +1,4 @@
-"""Headers and frames: what goes in comes out, and nothing damaged does."""
+"""Headers and frames: lossless, and damage is detected."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_record_survives_the_round_trip(made: list[Record]) -> None:
 @settings(max_examples=50)
 @given(records, st.data())
 def test_a_changed_frame_is_never_taken(made: list[Record], data: st.DataObject) -> None:
-    """Whichever bit flips, the records before it are read, and none from there on."""
+    """Any flipped bit stops the reader at its record."""
     numbered, good = chain(made)
     bit = data.draw(st.integers(HASH_BYTES * 8, len(good) * 8 - 1))
     bad = bytearray(good)
@@ -135,7 +135,7 @@ def test_a_buffer_that_ends_early_gives_what_is_whole(made: list[Record], data: 
 
 
 def test_the_end_of_the_last_whole_step_is_told() -> None:
-    """Records behind it wait for the rest of their step."""
+    """Later records wait for the rest of their step."""
     _, data = chain([*step(1), *step(4, whole=False)])
     parsed = parse_frames(data, HASH_BYTES, len(data), 0)
     assert (len(parsed.records), parsed.whole) == (6, 3)
@@ -145,13 +145,13 @@ def test_the_end_of_the_last_whole_step_is_told() -> None:
 
 
 def test_a_number_out_of_order_is_not_taken() -> None:
-    """A chain that holds is not enough: numbers have no holes."""
+    """A valid chain is not enough: numbers have no gaps."""
     _, data = chain(step(1), from_seq=5)
     assert parse_frames(data, HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
 
 
 def test_an_event_too_large_for_a_frame_is_refused() -> None:
-    """The limit is told together with the cure."""
+    """The error has the limit and the fix."""
     record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX))
     with pytest.raises(FrameTooLarge, match="split the event"):
         encode_frame(record, BEFORE, 0)
@@ -167,7 +167,7 @@ def test_a_header_survives_the_round_trip(header: Header) -> None:
 @settings(max_examples=50)
 @given(headers, st.data())
 def test_a_changed_header_is_damaged_and_never_misread(header: Header, data: st.DataObject) -> None:
-    """A flipped version is damage, not another version; so is an end at any byte."""
+    """A flipped version is damage, not another version; so is a cut."""
     good = encode_header(header)
     bit = data.draw(st.integers(0, len(good) * 8 - 1))
     bad = bytearray(good)
@@ -178,7 +178,7 @@ def test_a_changed_header_is_damaged_and_never_misread(header: Header, data: st.
 
 
 def _crafted(fixed: bytes, texts: bytes) -> bytes:
-    """A header with the right length and hash, whatever it says."""
+    """A header with valid length and hash around this content."""
     length = HEADER_PREFIX.size + len(fixed) + len(texts) + HASH_BYTES
     content = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length) + fixed + texts
     return content + hashlib.sha256(content).digest()
@@ -208,14 +208,14 @@ FIVE_TEXTS = b"\5\0" + 5 * b"\1\0x"
     ids=["48 bytes", "no texts", "few", "too few", "cut", "no UTF-8", "segment", "wall", "mono", "seq"],
 )
 def test_a_header_that_was_made_up_is_damaged(fixed: bytes, texts: bytes) -> None:
-    """Its hash fits, as anybody can make it fit; what it says is cut short, or is said by no writer."""
+    """A valid hash is easy to forge; the content is truncated or impossible."""
     with pytest.raises(DamagedHeader):
         parse_header(_crafted(fixed, texts))
     assert parse_header(_crafted(_fixed(), FIVE_TEXTS))[0].identity == ("x", "x", "x", "x", "x")
 
 
 def test_what_is_nested_too_deep_is_a_bad_payload() -> None:
-    """Deeper than a stack; it is shown as its bytes."""
+    """It would overflow the stack; its bytes are shown."""
     payload = b"\x81\xa5actor" + b"\x91" * 10_000 + b"\x90"
     with pytest.raises(BadPayload):
         decode_event("Checkpoint", b"\x81\xa6actors" + b"\x91" * 10_000 + b"\x90")
@@ -223,20 +223,20 @@ def test_what_is_nested_too_deep_is_a_bad_payload() -> None:
 
 
 def test_a_payload_of_too_many_values_is_not_unfolded() -> None:
-    """Each byte of it would take a hundred in memory."""
+    """Each byte would take a hundred in memory."""
     payload = b"\xdd" + (VALUES_MAX + 1).to_bytes(4, "big") + b"\x90" * (VALUES_MAX + 1)
     with pytest.raises(BadPayload, match="more than 1200000 values"):
         decode_event("Checkpoint", payload)
     with pytest.raises(BadPayload, match="more than 200000 values"):
         decode_event("InventoryTaken", payload)
     assert plain_payload(payload) == f"{len(payload)} bytes, more than 200000 values: not shown"
-    # Text is no value for each of its bytes.
+    # A text's bytes are not values.
     text = b"\x81\xa5error\xdb" + (2 * VALUES_MAX).to_bytes(4, "big") + b"x" * (2 * VALUES_MAX)
     assert decode_event("BusLost", text) == BusLost(error="x" * (2 * VALUES_MAX))
 
 
 def test_another_format_version_is_incompatible() -> None:
-    """The prefix and the hash at the end stand in every version, so it is told apart from damage."""
+    """Every version has the prefix and final hash, so it differs from damage."""
     good = encode_header(Header(JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY))
     other = bytearray(good[:-HASH_BYTES])
     other[8:10] = (FORMAT_VERSION + 1).to_bytes(2, "little")
@@ -253,7 +253,7 @@ def test_an_unknown_incompatible_bit_is_incompatible() -> None:
 
 
 def test_file_names_sort_and_say_whose_they_are() -> None:
-    """Anything else in the directory is nobody's segment."""
+    """Other names are no segments."""
     names = [segment_file_name(number, JOURNAL_ID) for number in (1, 2, 10, 1_000_000_000)]
     assert names == sorted(names)
     assert parse_segment_file_name(names[2]) == (10, "00010203")

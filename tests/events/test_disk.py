@@ -1,4 +1,4 @@
-"""Real directories: modes, the lock between processes, full and read-only filesystems, pipes that hang."""
+"""Real directories: modes, locks, full and read-only file systems, hanging pipes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.waiting import WATCHDOG_SECONDS, until
 
 @pytest.fixture(autouse=True)
 def wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that others keep busy is not taken for one that hangs."""
+    """A busy disk must not look hung."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(300))
 
 
@@ -52,7 +52,7 @@ trio.run(main)
 
 
 class Hanging:
-    """A module whose one function ends only when it is let go."""
+    """A module with one function that hangs until released."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
         self._module, self._name = module, name
@@ -68,7 +68,7 @@ class Hanging:
 
 
 async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name: str) -> None:
-    """Begin ``work``, stop waiting while it hangs, then let it go on."""
+    """Begin ``work``, give up while it hangs, then release it."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work, name)
         await until(hanging.begun.is_set, "nothing hangs")
@@ -77,7 +77,7 @@ async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name:
 
 
 def held_in(folder: Path) -> list[str]:
-    """The files below ``folder`` that this process holds open."""
+    """This process's open files below ``folder``."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -86,7 +86,7 @@ def held_in(folder: Path) -> list[str]:
 
 
 async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path) -> None:
-    """Directory 0700, files 0600, every record back, a second process's segment linked to the first's."""
+    """Directory 0700, files 0600, every record back, a second process's segment linked to the first."""
     place = tmp_path / "journal"
     for _ in range(2):
         verdict = read([DirectorySource(place)])[1]
@@ -99,7 +99,7 @@ async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path
 
 
 async def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
-    """No lock, no repair, not even a time stamp of a write."""
+    """No lock, no repair, no changed time stamp."""
     async with running([DirectoryStorage(tmp_path)]) as writer:
         await write_steps(writer, 1, synced=True)
     before = [(path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(tmp_path.iterdir())]
@@ -110,7 +110,7 @@ async def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_second_process_is_refused_by_program_and_pid(tmp_path: Path) -> None:
-    """The lock dies with its holder, whatever kills it."""
+    """The lock ends with its holder."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -130,7 +130,7 @@ async def test_a_second_process_is_refused_by_program_and_pid(tmp_path: Path) ->
 async def test_an_attempt_that_was_given_up_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the lock nor a file stays taken by a thread whose caller no longer waits for it."""
+    """An abandoned thread keeps neither lock nor file."""
     monkeypatch.setattr(storage, "fcntl", Hanging(fcntl, "flock"))
     hanging = Hanging(os, "open")
     place = DirectoryStorage(tmp_path)
@@ -148,7 +148,7 @@ async def test_an_attempt_that_was_given_up_keeps_nothing(
 async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed file's number waits for the write that hangs: it must go on into no other file."""
+    """A closed file's number stays reserved while a write hangs: it must not reach another file."""
     place = DirectoryStorage(tmp_path)
     file = await place.create("x")
     hanging = Hanging(os, "write")
@@ -168,7 +168,7 @@ async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
 
 
 async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every directory that had to be made is synced into the one above it."""
+    """Each new directory is synced into its parent."""
     synced = []
     real = storage.sync_directory
     monkeypatch.setattr(storage, "sync_directory", lambda path: (synced.append(path), real(path)))
@@ -181,7 +181,7 @@ async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: py
     "name", [LOCK_NAME, RESERVE_NAME, "kept.json.part", segment_file_name(1, JOURNAL_ID)]
 )
 async def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, name: str) -> None:
-    """Whatever name of ours it has: what it points to keeps its bytes."""
+    """The target keeps its bytes, whatever our file's name."""
     place, other = tmp_path / "journal", tmp_path / "other"
     place.mkdir()
     other.write_bytes(b"somebody's")
@@ -203,7 +203,7 @@ async def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, name: str) -
 
 
 async def writes_to(place: Path, told: Told) -> str:
-    """Where a journal goes whose first location is ``place``."""
+    """The journal's location if the first one is ``place``."""
     storages = [DirectoryStorage(place), DirectoryStorage(place.with_name(f"{place.name}-next"))]
     async with running(storages, told=told) as writer:
         await write_steps(writer, 1, synced=True)
@@ -212,7 +212,7 @@ async def writes_to(place: Path, told: Told) -> str:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
 async def test_a_folder_that_others_may_write_to_is_passed_over(tmp_path: Path, mode: int) -> None:
-    """What stands in it may be anybody's: nothing is read or written there, and the cure is said."""
+    """Its content may be anybody's: it is neither read nor written, and the message has the fix."""
     place, told = tmp_path / "journal", Told()
     async with running([DirectoryStorage(place)]) as writer:
         await write_steps(writer, 1, synced=True)
@@ -222,12 +222,12 @@ async def test_a_folder_that_others_may_write_to_is_passed_over(tmp_path: Path, 
     assert await writes_to(place, told) == f"{place}-next"
     assert "chmod go-w" in told.failed[0][1]
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
-    # To look at what somebody else has is another matter.
+    # Inspecting a foreign journal is allowed.
     assert_whole([DirectorySource(place)], 4)
 
 
 async def test_a_location_that_is_no_directory_is_passed_over(tmp_path: Path) -> None:
-    """Whatever is wrong with the first location, the journal begins at the next."""
+    """The journal begins at the next location."""
     told = Told()
     (tmp_path / "file").write_text("")
     storages = [DirectoryStorage(tmp_path / "file" / "journal"), DirectoryStorage(tmp_path / "other")]
@@ -253,7 +253,7 @@ async def test_a_read_only_filesystem_is_passed_over(tmp_path: Path, monkeypatch
 
 
 def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
-    """Neither read nor written where others may write, and through no link."""
+    """Not in shared folders, and not through links."""
     folder, secret = tmp_path / "node", tmp_path / "secret"
     folder.mkdir(mode=0o700)
     secret.write_bytes(b"somebody's")
@@ -265,7 +265,7 @@ def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
         files.read_own(folder / "link")
     with pytest.raises(OSError, match="symbolic links"):
         files.write_atomically(folder / "kept", b"two")
-    # What a crash or somebody has left there is gone by the next time.
+    # Leftovers of a crash or another user vanish at the next write.
     files.write_atomically(folder / "kept", b"three")
     files.write_atomically(folder / "link", b"four")
     assert secret.read_bytes() == b"somebody's"
@@ -280,7 +280,7 @@ def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.root
 async def test_a_strangers_folder_is_passed_over(tmp_path: Path) -> None:
-    """Also behind a link, and a link of a stranger's to a folder of ours; a link of our own is followed."""
+    """Also behind links in either direction; our own link to our own folder is followed."""
     stranger, ours = 12345, tmp_path / "ours"
     theirs, link, own_link = tmp_path / "theirs", tmp_path / "link", tmp_path / "own-link"
     theirs.mkdir(mode=0o700)
@@ -303,7 +303,7 @@ async def test_a_strangers_folder_is_passed_over(tmp_path: Path) -> None:
 
 
 async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
-    """No file is ever rewritten: a name that exists moves the journal on to another one."""
+    """Files are never rewritten: an existing name moves the journal elsewhere."""
     told = Told()
     (tmp_path / "main").mkdir()
     (tmp_path / "main" / segment_file_name(1, JOURNAL_ID)).write_bytes(b"here before")
@@ -315,7 +315,7 @@ async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
 
 
 async def test_retention_takes_real_files(tmp_path: Path) -> None:
-    """Old segments vanish from the disk, and what is left reads on from its checkpoint."""
+    """Old segments vanish, and the rest reads from its checkpoint."""
     storage = DirectoryStorage(tmp_path)
     async with running([storage]) as writer:
         for _ in range(3):
@@ -329,7 +329,7 @@ async def test_retention_takes_real_files(tmp_path: Path) -> None:
 
 
 def _compute(rounds: int) -> str:
-    """Wants a processor for so many milliseconds, and leaves the interpreter's lock to others meanwhile."""
+    """Uses a processor for so many milliseconds, but releases the interpreter's lock."""
     for _ in range(rounds):
         hashlib.sha256(bytes(1 << 20))
     return "done"
@@ -338,7 +338,7 @@ def _compute(rounds: int) -> str:
 @pytest.mark.proof
 @pytest.mark.parametrize("threads", [0, 2])
 async def test_a_thread_without_a_processor_is_no_hung_disk(tmp_path: Path, threads: int) -> None:
-    """What waits for a processor, or for the interpreter's lock, has its time, beside calls that hang too."""
+    """A call that waits for a processor or the interpreter has time, beside hung calls."""
     disk, let_go = DirectoryStorage(tmp_path), threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(threads):
@@ -356,7 +356,7 @@ async def test_a_call_that_waits_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Path) -> None:
-    """A call that no thread is left for waits for the disk, and not for a processor."""
+    """A call without a free thread waits for the disk, not for a processor."""
     disk, let_go = DirectoryStorage(tmp_path), threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(storage.THREADS_MAX):
@@ -372,7 +372,7 @@ async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Pa
 
 @pytest.fixture
 def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A tmpfs with the options that the test names, mounted for it."""
+    """A tmpfs with these options."""
     place = tmp_path / "tiny"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{request.param}", "tmpfs", place], check=True)
@@ -383,7 +383,7 @@ def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.mark.root
 @pytest.mark.parametrize("tiny", ["size=64k"], indirect=True)
 async def test_a_tiny_filesystem_that_fills_moves_the_journal(tiny: Path, tmp_path: Path) -> None:
-    """64 KiB are soon full, too small for any reserve: the rest goes elsewhere, and all reads back."""
+    """64 KiB hold no reserve: the rest goes elsewhere, and all is readable."""
     told, storages = Told(), [DirectoryStorage(tiny), DirectoryStorage(tmp_path / "other")]
     async with running(storages, told=told) as writer:
         for _ in range(20):
@@ -397,7 +397,7 @@ async def test_a_tiny_filesystem_that_fills_moves_the_journal(tiny: Path, tmp_pa
 @pytest.mark.root
 @pytest.mark.parametrize("tiny", [f"size={RESERVE_BYTES + 65_536}"], indirect=True)
 async def test_a_full_filesystem_gives_its_reserve_back(tiny: Path) -> None:
-    """The reserve is real space: with it the journal goes on where it was."""
+    """The reserve is real space: the journal continues at its location."""
     told = Told()
     async with running([DirectoryStorage(tiny)], told=told) as writer:
         await until((tiny / RESERVE_NAME).exists, "no reserve")
@@ -410,7 +410,7 @@ async def test_a_full_filesystem_gives_its_reserve_back(tiny: Path) -> None:
 
 
 def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither writes into the other's half; the last to finish stands, whole."""
+    """They do not mix; the last complete one stays."""
     first, second = b"a" * 20, b"b" * 10
     begun, go = threading.Event(), threading.Event()
     write_all = files.write_all

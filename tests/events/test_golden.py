@@ -1,7 +1,7 @@
-"""A small journal laid out byte by byte: every kind of frame, two segments, a move, and a process's death.
+"""A small journal, byte by byte: each kind of frame, two segments, a move, a process's death.
 
-``python -m tests.events.test_golden`` writes it to ``tests/golden/journal-v1/``. It is made once for each
-format; after that the tests compare: today's reader reads it, today's writer makes it again.
+``python -m tests.events.test_golden`` writes ``tests/golden/journal-v1/``, once per format. Afterwards
+today's reader reads it, and today's writer reproduces it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STEPS = (
 
 
 class Maker:
-    """Lays a journal out; ``files`` has the bytes by location and name."""
+    """Lays out a journal; ``files`` has the bytes by location and name."""
 
     def __init__(self) -> None:
         self.chain = Chain(IDENTITY, WriterStart(JOURNAL_ID, Link(), 1))
@@ -83,7 +83,7 @@ class Maker:
 
 
 def make() -> dict[tuple[str, str], bytes]:
-    """The files: a sealed segment, one whose disk fails, one that carries on, one of the next process."""
+    """A sealed segment, one with a failing disk, its continuation, one of the next process."""
     maker = Maker()
     maker.begin()
     maker.lay(*maker.step(0), *maker.step(1))
@@ -105,7 +105,7 @@ def make() -> dict[tuple[str, str], bytes]:
 
 
 def listing(root: Path = GOLDEN) -> str:
-    """One line a record, as a reader sees them."""
+    """One line per record."""
     history = History([DirectorySource(root / location) for location in LOCATIONS])
     lines = [_line(raw) for raw in history.raw()]
     return "\n".join([*lines, history.verdict.banner, ""])
@@ -131,7 +131,7 @@ def sources() -> list[DirectorySource]:
 
 
 def test_the_writer_still_writes_the_same_bytes() -> None:
-    """A change of a single byte is a new format version, and a new golden journal beside this one."""
+    """A changed byte is a new format version with a new golden journal."""
     files = make()
     assert {(location, path.name) for location in LOCATIONS for path in (GOLDEN / location).iterdir()} == set(
         files
@@ -141,18 +141,18 @@ def test_the_writer_still_writes_the_same_bytes() -> None:
 
 
 def test_the_reader_still_reads_them() -> None:
-    """Every field of every record, the chain, and the verdict."""
+    """Every field, the chain, and the verdict."""
     assert listing() == LISTING.read_text()
 
 
 def test_every_payload_decodes_to_what_encodes_the_same() -> None:
-    """Structs may have grown fields since, but their defaults mean 'as before'."""
+    """Newer fields have defaults that mean 'as before'."""
     for raw in History(sources()).raw():
         assert encode_event(decode_record(raw).event) == raw.payload
 
 
 def test_the_shutdown_in_it_is_complete() -> None:
-    """Begun on one disk, carried to another, closed by the next boot."""
+    """Begun on one disk, moved to another, closed by the next boot."""
     (episode,) = episodes(History(sources()))
     assert (episode.id, episode.kind, episode.outcome) == ("00112233-5", "poweroff", "complete")
     assert episode.trace_id == "082e2652c2f91cc6de0ce59ee9cbe9b1"

@@ -1,4 +1,4 @@
-"""What each event class says: its text, how severe it is, its form in the log, and what it names."""
+"""Each event class's text, severity, log form and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = base.Stamp(0, 0)
 GOLDEN = Path(__file__).parent / "messages.txt"
 CORE = sorted((Path(__file__).parents[2] / "actors").glob("*.py"))
 OURS = {name: kind for name, kind in base.TYPES.items() if kind.__module__.startswith("ebbtide.events.")}
-#: As an actor writes the key of an order: its word, which a container's name may follow.
+#: An order's key: its word, perhaps followed by a container's name.
 KEY_WORDS = re.compile(
     r'(?:order_key\((?:NAME|OWNER), |_(?:key|call_back)\(state, |\.key\()f?"([a-z-]+)'
     r'|^STOP_KUBELET = "([a-z-]+)"',
@@ -31,13 +31,12 @@ KEY_WORDS = re.compile(
 
 
 def test_every_event_has_a_text_of_its_own() -> None:
-    """A type without one would be a hole in every timeline and log."""
     for name, kind in OURS.items():
         assert (kind.template != "") != (kind.text is not base.Event.text), name
 
 
 def test_only_classes_of_the_vocabulary_are_types() -> None:
-    """A reader's own helper class never becomes a type tag."""
+    """A reader's helper class never becomes a type tag."""
 
     class Other(base.Event):
         pass
@@ -50,7 +49,7 @@ def levels(kind: type[base.Event]) -> set[int]:
 
 
 def test_a_level_is_one_of_five_and_a_property_gives_more_than_one() -> None:
-    """A property that always gives the same would hide a number."""
+    """A constant property would hide a fixed level."""
     for kind in OURS.values():
         assert levels(kind) <= {ERROR, WARNING, NOTICE, INFO, DEBUG}
         given = kind.level
@@ -58,7 +57,7 @@ def test_a_level_is_one_of_five_and_a_property_gives_more_than_one() -> None:
 
 
 def test_a_form_in_the_log_knows_its_places() -> None:
-    """The text is always in it; the rest is the time and the pod."""
+    """It has the text; the rest is the time and the pod."""
     for kind in OURS.values():
         if kind.log:
             assert "TEXT" in kind.log.format(text="TEXT", since="+1.000 s", pod="shop/web-0"), kind.__name__
@@ -68,7 +67,7 @@ def test_a_form_in_the_log_knows_its_places() -> None:
 
 
 def test_names_are_learned_before_they_are_used() -> None:
-    """A straggler is called by the name that the plan gave it."""
+    """A straggler gets its name from the plan."""
     names = Names()
     pod = msgspec.convert({"uid": "u1", "namespace": "shop", "name": "web-0"}, type=Pod)
     d.PodPlanned(wave=2, grace_seconds=3, pod=pod).describe(names, NOW)
@@ -79,7 +78,7 @@ def test_names_are_learned_before_they_are_used() -> None:
 
 
 def test_a_key_that_is_none_stays_as_it_is() -> None:
-    """Somebody else's text is not taken apart."""
+    """Foreign text is not parsed."""
     assert order_text(Names(), "not a key") == "not a key"
     assert not any(base.parse_order_key("not a key"))
 
@@ -91,9 +90,7 @@ def test_an_order_is_named_by_its_pod_and_container() -> None:
 
 
 def test_every_order_has_a_text() -> None:
-    """Of each word that the core puts into an order's key, and of no other. What cancels an order is called
-    by the order's.
-    """
+    """For exactly the core's key words. A cancel uses its order's text."""
     text = "".join(path.read_text() for path in CORE)
     written = {word for pair in KEY_WORDS.findall(text) for word in pair if word}
     assert {*written, *ORDER_TEXTS_BY_ACTOR.values()} == {
@@ -106,7 +103,7 @@ def test_every_order_has_a_text() -> None:
 
 
 def test_a_failed_order_says_why() -> None:
-    """With the reason where there is one, else with the kind of failure."""
+    """With the reason, else the kind of failure."""
     key = "EpisodeActor/inventory//0"
     found = [
         f.OrderEnded(key=key, result=result, reason=reason).describe(Names(), NOW)  # type: ignore[arg-type]  # a Literal
@@ -121,7 +118,7 @@ def test_a_failed_order_says_why() -> None:
 
 
 def test_golden() -> None:
-    """Every text, with how severe it is; the examples lack no type. To change one: write the file anew."""
+    """Each text with its severity, for all types. To change one: write the file anew."""
     assert {type(event) for event in EVERY} == set(OURS.values())
     names = Names({"u1": "shop/web-0"})
     found = [(type(event).__name__, event.describe(names, NOW)) for event in EVERY]

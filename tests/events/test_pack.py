@@ -1,4 +1,4 @@
-"""A packed journal reads as its directory does, and a part of a journal is a journal."""
+"""A packed journal reads like its directory, and a part of a journal is a journal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def source() -> Memory:
 
 
 def pieces(excerpt: Excerpt | Memory) -> list[tuple[str, bytes]]:
-    """In small pieces, as a writer that streams hands them over."""
+    """In small pieces, like a streaming writer's."""
     return [
         (file.name, excerpt.read(file.name, offset, 1000))
         for file in excerpt.files()
@@ -47,7 +47,7 @@ def packed(path: Path, excerpt: Excerpt | Memory) -> Path:
 
 
 def test_it_reads_as_the_directory_does(tmp_path: Path) -> None:
-    """The same records with the same hashes, and the same verdict."""
+    """The same records, hashes and verdict."""
     made = History([PackedSource(packed(tmp_path / "one.zip", source()))])
     original = History([source()])
     assert list(made.raw()) == list(original.raw())
@@ -55,7 +55,7 @@ def test_it_reads_as_the_directory_does(tmp_path: Path) -> None:
 
 
 def test_the_same_journal_makes_the_same_bytes(tmp_path: Path) -> None:
-    """Neither the name of the file nor the moment is in it; the manifest comes first."""
+    """Independent of file name and time; the manifest comes first."""
     one, two = packed(tmp_path / "one.zip", source()), packed(tmp_path / "two.zip", source())
     assert one.read_bytes() == two.read_bytes()
     with zipfile.ZipFile(one) as archive:
@@ -64,7 +64,7 @@ def test_the_same_journal_makes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_archive_is_damage_of_the_journal(tmp_path: Path) -> None:
-    """A member whose bytes were changed cannot be read; nothing wrong comes out of it."""
+    """A changed member is unreadable; no wrong record results."""
     path = packed(tmp_path / "one.zip", source())
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x10
@@ -78,7 +78,7 @@ def test_damage_in_the_archive_is_damage_of_the_journal(tmp_path: Path) -> None:
     "content", [b"", b"EBBTIDE\n", b"PK\x05\x06" + bytes(18)], ids=["empty", "segment", "zip"]
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    """An empty file, a segment, an archive of something else."""
+    """An empty file, a segment, another archive."""
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(NotPacked) as refused:
@@ -87,7 +87,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None:
-    """The segments around some records are a journal by themselves, intact."""
+    """The segments around some records are an intact journal."""
     original = History([source()])
     original.read()
     for wanted in ((12, 40), (46, 50), (90, 96), (12, 90)):
@@ -100,7 +100,7 @@ def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None
 
 
 def test_the_whole_tells_of_a_gap_that_its_own_bytes_do_not_show() -> None:
-    """The first segment's header is damaged: without it the others look as retention leaves them."""
+    """The first header is damaged: alone, the others look like the rest after retention."""
     files = dict(FILES)
     first = next(iter(files))
     files[first] = b"EBBTIDX\n" + files[first][8:]
@@ -112,7 +112,7 @@ def test_the_whole_tells_of_a_gap_that_its_own_bytes_do_not_show() -> None:
 
 
 def test_what_a_process_left_behind_is_not_in_a_part() -> None:
-    """A later process went on from before a torn end; the part without it has no such end."""
+    """A later process continued before a torn end; the part leaves that end out."""
     files = dict(FILES)
     first = next(iter(files))
     files[first] += b"half a frame"
@@ -162,7 +162,7 @@ ZEROS = bytes(64 * MIB)
     ids=["manifest", "segment", "long", "deep", "list", "members", "finding", "no findings"],
 )
 def test_what_would_take_the_memory_is_refused(tmp_path: Path, members: dict[str, bytes], why: str) -> None:
-    """Before the first member is opened, and in the memory of a honest one."""
+    """Before the first member opens, and in normal memory."""
     path = archive(tmp_path / "one.zip", members)
     with in_memory(8 * MIB), pytest.raises(NotPacked, match=why):
         PackedSource(path)
@@ -196,7 +196,7 @@ def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_few_members_are_open_at_a_time(tmp_path: Path) -> None:
-    """A reader goes through one after the other; and it may come back."""
+    """A reader uses one after another, and may return."""
     names = [f"{at:010d}-00010203.ebj" for at in range(1, 400)]
     path = archive(
         tmp_path / "one.zip", {MANIFEST: b"{}"} | {f"segments/{name}": name.encode() for name in names}

@@ -1,4 +1,4 @@
-"""The recovery table: every combination has exactly one row, and real damage lands in the right one."""
+"""The recovery table: exactly one row per combination, and real damage reaches its row."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ CASES = [Case(*values) for values in product(*columns())]
 
 
 def test_every_combination_has_exactly_one_row() -> None:
-    """No case is forgotten, and none is decided twice; and every row is reached."""
+    """Each row is reachable."""
     matching = {case: [row.name for row in TABLE if row.matches(case)] for case in CASES}
     assert [case for case, rows in matching.items() if len(rows) != 1] == []
     assert {row.name for row in TABLE} == {row for rows in matching.values() for row in rows}
 
 
 def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> None:
-    """Corrupt and incompatible journals are left alone, and a new one begins beside them."""
+    """Corrupt and incompatible journals stay, and a new one begins beside them."""
     for row in TABLE:
         assert (row.continues == "link") == (row.state in ("intact", "torn")), row.name
     assert [EXIT_CODES[state] for state in SEVERITY] == [0, 4, 5, 6]
@@ -52,7 +52,7 @@ def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> No
 
 
 class Layout(Journal):
-    """As durable as the test says, and damaged as it wants."""
+    """A journal with chosen durability and damage."""
 
     def __init__(self, start: WriterStart = NEW, files: dict[str, bytearray] | None = None) -> None:
         super().__init__(IDENTITY, start, files)
@@ -68,12 +68,12 @@ class Layout(Journal):
         return self
 
     def durable(self, seq: int) -> Layout:
-        """What the frames that follow know to be durable."""
+        """The durable number in later frames."""
         self.durable_seq = seq
         return self
 
     def flip(self, offset: int, segment: int = 1) -> Layout:
-        """A bit there; a negative offset counts from the end."""
+        """Flip a bit; negative offsets count from the end."""
         self.data(segment)[offset] ^= 0x10
         return self
 
@@ -102,7 +102,7 @@ def outcome(verdict: Verdict) -> tuple[str, str, int]:
 
 
 def test_an_empty_location_is_an_empty_journal() -> None:
-    """Nothing is known, nothing is wrong, and a writer begins at the begin."""
+    """No damage; a writer begins at the first record."""
     verdict = Layout().verdict()
     assert (verdict.state, verdict.header, verdict.start(OTHER_ID)) == (
         "intact",
@@ -112,7 +112,7 @@ def test_an_empty_location_is_an_empty_journal() -> None:
 
 
 def test_damage_above_all_that_is_known_durable_is_a_tear() -> None:
-    """The prefix is used, and a writer goes on behind it."""
+    """The prefix counts, and a writer continues after it."""
     verdict = Layout().segment().steps(3).flip(-50).verdict()
     assert outcome(verdict) == ("torn", "torn", 7)
     assert "0000000001-00010203.ebj at byte" in verdict.banner
@@ -120,7 +120,7 @@ def test_damage_above_all_that_is_known_durable_is_a_tear() -> None:
 
 
 def test_damage_at_or_below_the_durable_number_of_a_later_frame_is_corruption() -> None:
-    """A later frame says what had been durable, although it stands behind the damage."""
+    """A frame after the damage proves the durability."""
     layout = Layout().segment().steps(2)
     hurt = len(layout.data()) - 50
     verdict = layout.durable(7).steps(1).flip(hurt).verdict()
@@ -136,21 +136,21 @@ TWO_STEPS_BYTES = len(Layout().segment().steps(2).data())
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
-        # Sectors of one unsynced write reach the disk in any order.
+        # Sectors of one unsynced write arrive in any order.
         (Layout().segment().steps(2).durable(6).steps(5).flip(TWO_STEPS_BYTES - 50), ("torn", "torn", 4)),
-        # A trailer was written when all before it was durable, and nothing is ever appended to it.
+        # A trailer follows a durable segment and is never followed by data.
         (Layout().segment().steps(2).seal().flip(-300), ("corrupt", "durable loss", 4)),
         (Layout().segment().steps(2).seal().append(b"junk"), ("corrupt", "sealed loss", 7)),
         # A writer seals between steps only.
         (Layout().segment().steps(1, whole=False).seal(), ("corrupt", "sealed in a step", 1)),
-        # Without a checkpoint there is nothing from which the records that are left could be understood.
+        # Without a checkpoint the remaining records have no meaning.
         (
             Layout().segment().steps(1).segment(checkpointed=False).steps(1).lose(1),
             ("corrupt", "linked loss", 7),
         ),
-        # A process that died while it began its segment lost nothing.
+        # A process that died at its segment's start lost nothing.
         *((Layout().segment().steps(1).segment().cut(keep, 2), ("torn", "torn", 4)) for keep in (1, 30, 100)),
-        # Where a header has rotted, its frames still say what had been durable.
+        # Behind a damaged header the frames still show durability.
         (
             Layout().segment().steps(1).segment().steps(1).durable(8).steps(1).flip(40, 2),
             ("corrupt", "durable loss", 4),
@@ -158,12 +158,12 @@ TWO_STEPS_BYTES = len(Layout().segment().steps(2).data())
     ],
 )
 def test_what_damage_is(layout: Layout, expected: tuple[str, str, int]) -> None:
-    """A tear, or corruption, by which row of the table, and after which record."""
+    """A tear or corruption, its table row, and the last good record."""
     assert outcome(layout.verdict()) == expected
 
 
 def test_a_tear_that_a_later_process_went_on_from_is_passed_over() -> None:
-    """History is whole again once somebody continued from before the damage."""
+    """The history is whole after a later process continued before the damage."""
     layout = Layout().segment().steps(3).flip(-50)
     after = Layout(layout.verdict().start(OTHER_ID), layout.files).segment().steps(1)
     records, verdict = after.read()
@@ -186,7 +186,7 @@ def test_a_missing_segment_in_the_middle_is_corruption() -> None:
 
 
 def test_segments_missing_at_the_front_are_retention() -> None:
-    """What is left begins with a checkpoint and is intact."""
+    """The rest begins with a checkpoint and is intact."""
     layout = Layout().segment().steps(1).segment().steps(1)
     records, verdict = layout.lose(1).read()
     assert outcome(verdict) == ("intact", "", 8)
@@ -195,7 +195,7 @@ def test_segments_missing_at_the_front_are_retention() -> None:
 
 
 def test_retention_may_die_between_two_removals() -> None:
-    """What it left of the part that was to go is passed over: reading begins at the first checkpoint."""
+    """Reading begins at the first checkpoint; remains of the removed part are skipped."""
     layout = Layout().segment().steps(1).segment(checkpointed=False).steps(1).segment().steps(1)
     verdict = layout.lose(1).verdict()
     assert outcome(verdict) == ("intact", "", 11)
@@ -203,7 +203,7 @@ def test_retention_may_die_between_two_removals() -> None:
 
 
 def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
-    """A sector that cannot be read does not stop the reader from saying what it has."""
+    """The reader returns the records before an unreadable sector."""
 
     class Broken(Memory):
         def read(self, name: str, offset: int, size: int) -> bytes:
@@ -220,7 +220,7 @@ def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
 
 
 def test_reading_can_begin_at_the_last_checkpoint() -> None:
-    """That is all that a start needs, with months of journal behind it."""
+    """A start needs no more, even with months of journal."""
     layout = Layout().segment().steps(2).segment().steps(1)
     history = layout.history(from_checkpoint=True)
     assert [raw.seq for raw in history.raw()] == [8, 9, 10, 11]
@@ -228,18 +228,18 @@ def test_reading_can_begin_at_the_last_checkpoint() -> None:
 
 
 def test_damage_before_the_last_checkpoint_does_not_stop_a_start() -> None:
-    """A daemon goes on; whoever reads everything is told."""
+    """The daemon starts; a full reader reports the damage."""
     layout = Layout().segment().steps(2).segment().steps(1).segment().steps(1).flip(40, segment=2)
     assert layout.history(from_checkpoint=True).read().state == "intact"
     assert layout.verdict().state == "corrupt"
 
 
-#: It begins as the usual one does, so the names of its files have the same eight digits.
+#: It has the usual first eight digits, so file names look alike.
 ALIKE_ID = JOURNAL_ID[:4] + bytes(12)
 
 
 def test_ids_that_begin_alike_are_two_journals() -> None:
-    """The headers tell them apart, and neither is damage in the other."""
+    """Headers distinguish them; neither damages the other."""
     layout = Layout().segment().steps(3)
     Layout(WriterStart(ALIKE_ID, Link(), 2), layout.files).segment()
     newest = layout.history()
@@ -251,7 +251,7 @@ def test_ids_that_begin_alike_are_two_journals() -> None:
 
 
 def test_a_damaged_header_is_of_each_journal_that_its_name_fits() -> None:
-    """Nothing tells whose it was, and neither is called whole without it."""
+    """Its owner is unknown, so neither journal is whole without it."""
     layout = Layout().segment().steps(3)
     Layout(WriterStart(ALIKE_ID, Link(), 2), layout.files).segment().seal()
     third = Layout(WriterStart(ALIKE_ID, Link(), 3), layout.files).segment().seal()
@@ -270,7 +270,7 @@ def test_another_machines_journal_is_readable_and_not_writable() -> None:
 
 
 def test_a_step_that_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it would stay in memory till its last record, which may never come."""
+    """It would fill the memory until a last record that may never come."""
     made = Layout().segment().add(*step(2, whole=False))
     assert made.history().read().state == "torn"
     monkeypatch.setattr(reader, "STEP_BYTES_MAX", 100)
@@ -283,7 +283,7 @@ def test_a_step_that_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> 
 def test_heads_of_frames_that_are_none_are_not_looked_through_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each says that it is large, so that its checksum is one over most of the file."""
+    """Each claims a large size, so its checksum covers most of the file."""
     head = FRAME_MAGIC_BYTES + bytes(4) + (3 * 1024 * 1024).to_bytes(4, "little")
     made = Layout().segment()
     made.data().extend(head * (4 * 1024 * 1024 // len(head)))
@@ -299,7 +299,7 @@ def test_heads_of_frames_that_are_none_are_not_looked_through_for_ever(
 
 
 def test_what_a_reason_names_stays_here() -> None:
-    """A copy goes to somebody else."""
+    """A copied report must not name it."""
     finding = Finding(Case(damage="record"), "0000000001-00010203.ebj", 300, 4, "/home/alice: Bad CRC-32")
     (document,) = findings_to_documents([finding])
     assert document["reason"] == "in the original"
@@ -314,7 +314,7 @@ def _small() -> Layout:
 
 
 def test_a_cut_at_every_byte_uses_the_intact_prefix() -> None:
-    """At the end of a whole step the journal is intact, anywhere else its tail is torn; never corrupt."""
+    """Intact at a step's end, torn elsewhere, never corrupt."""
     whole, good = _whole_ends(), bytes(_small().data(2))
     for cut in range(len(good) + 1):
         verdict = _small().cut(cut, 2).verdict()
@@ -323,7 +323,7 @@ def test_a_cut_at_every_byte_uses_the_intact_prefix() -> None:
 
 
 def _whole_ends() -> dict[int, int]:
-    """Where whole steps end in the second segment, and their numbers; 0 bytes are nothing at all."""
+    """The second segment's step ends with their numbers; 0 bytes are an empty file."""
     layout = Layout().segment().steps(1)
     ends = {0: 4}
     layout.segment(checkpointed=False)
@@ -337,7 +337,7 @@ def _whole_ends() -> dict[int, int]:
 @settings(max_examples=100)
 @given(st.data())
 def test_a_flipped_bit_is_detected_or_harmless(data: st.DataObject) -> None:
-    """Whatever is read equals the original, and what is not read is reported."""
+    """The result equals the original, and unread parts are reported."""
     original, _ = _small().read()
     layout = _small()
     segment = data.draw(st.sampled_from([1, 2]))

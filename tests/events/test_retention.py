@@ -29,7 +29,7 @@ OLD = Held(100, OLD_NS, 1, checkpoint=True, current=True)
         pytest.param([OLD] * 9, None, Limits(0, 0, 0), 8, id="all but the last"),
         pytest.param([], None, LIMITS, 0, id="none"),
         pytest.param(held(6), 1, LIMITS, 2, id="all needed, but above the hard cap"),
-        # An open episode, an undelivered status, an unexported span: from their first record on.
+        # An open episode, an undelivered status, an unexported span: from their first record.
         *(
             pytest.param(held(4), keep_from_seq, LIMITS, gone, id=f"needed from {keep_from_seq} on")
             for keep_from_seq, gone in ((1, 0), (10, 0), (11, 1), (15, 1), (20, 1), (21, 2), (99, 2))
@@ -39,12 +39,12 @@ OLD = Held(100, OLD_NS, 1, checkpoint=True, current=True)
 def test_the_oldest_go_while_there_is_a_reason(
     segments: list[Held], keep_from_seq: int | None, limits: Limits, gone: int
 ) -> None:
-    """Their size or their age; what somebody still needs stays, up to the hard cap."""
+    """By size or age; needed segments stay, up to the hard cap."""
     assert removable(segments, NOW_NS, keep_from_seq, limits) == gone
 
 
 def test_what_is_left_begins_with_a_checkpoint() -> None:
-    """A segment that carries on from a failed file goes together with the one before it, or not at all."""
+    """A continuation after a failed file goes with its predecessor, or not at all."""
     segments = held(4)
     segments[2] = segments[2]._replace(checkpoint=False)
     assert removable(segments, NOW_NS, None, LIMITS) == 3
@@ -53,13 +53,13 @@ def test_what_is_left_begins_with_a_checkpoint() -> None:
 
 
 def test_segments_that_nobody_continues_need_no_keeping() -> None:
-    """Another journal in the same place goes by size and age alone."""
+    """Another journal's segments go by size and age only."""
     others = held(3, checkpoint=False, current=False)
     assert removable([*others, *held(2)], NOW_NS, 1, LIMITS) == 3
 
 
 def test_a_copy_elsewhere_is_not_the_journal() -> None:
-    """A segment that stands in two locations is on the path once; its copy is no reason to remove it."""
+    """A segment in two locations counts once; its copy is no reason to remove it."""
     segments = held(3)
     segments[1] = segments[1]._replace(checkpoint=False)
     segments[2] = segments[1]._replace(current=False)

@@ -1,4 +1,4 @@
-"""Durations, offsets and sizes, as people and programs are shown them."""
+"""Displayed durations, offsets and sizes, for people and programs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ US, MS, S, DAY = 1_000, 1_000_000, 1_000_000_000, 86_400 * 1_000_000_000
     ],
 )
 def test_a_duration(ns: int, text: str) -> None:
-    """Cut off, never rounded up; no digits that say nothing; seconds alone up to ten minutes."""
+    """Truncated, without useless digits; seconds only up to ten minutes."""
     assert span(ns) == text
 
 
 @given(st.integers(0, 10**19))
 def test_a_duration_tells_no_more_than_it_was(ns: int) -> None:
-    """What is read back is at most what it was, and short of it by less than the last digit."""
+    """Read back it is at most the original, within one last digit."""
     scale = {"µs": US, "ms": MS, "s": S, "min": 60 * S, "h": 3600 * S, "d": DAY}
     found = re.findall(r"([0-9]+)(?:\.([0-9]+))? (\S+)", span(ns))
     read = sum(
@@ -54,24 +54,24 @@ def test_a_duration_tells_no_more_than_it_was(ns: int) -> None:
 
 
 def test_what_is_set_in_seconds() -> None:
-    """Whole, with a fraction that floats do not hold exactly, and not at all."""
+    """Whole, with a fraction that floats cannot hold, and unset."""
     assert [span_s(each) for each in (5, 0.1, 29.3, 0.0)] == ["5 s", "100 ms", "29.300 s", "0 s"]
     assert span_s(None) == "not known"
 
 
 def test_bounds_of_one_kind_read_alike() -> None:
-    """What is left of 2 s when a call begins differs from call to call."""
+    """The rest of 2 s at a call's start differs from call to call."""
     assert {bound_text(each) for each in (2.0, 1.998, 1.96)} == {"2 s"}
 
 
 def test_an_age_has_two_units_at_most() -> None:
-    """Nobody counts the seconds of what hangs for days."""
+    """Seconds of a day-long hang are useless."""
     ages = (-1, 0.4, 119.9, 123.9, 180, 3 * 86_400 + 2 * 3600 + 61)
     assert [short_span(each) for each in ages] == ["0 s", "0 s", "119 s", "2 min 3 s", "3 min", "3 d 2 h"]
 
 
 def test_an_offset_has_a_sign_and_three_digits() -> None:
-    """Cut towards the moment that it is counted from."""
+    """Truncated towards its reference time."""
     assert [offset(each) for each in (0, 3_070 * MS, -500 * US, -1_999_999)] == [
         "+0.000 s",
         "+3.070 s",

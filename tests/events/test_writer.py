@@ -1,4 +1,4 @@
-"""The writer over simulated disks: order, durability, and what a failing disk does."""
+"""The writer on simulated disks: order, durability, disk failures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def seqs(records: list[Record]) -> list[int]:
 
 
 async def test_what_is_written_is_read_back(autojump_clock: MockClock) -> None:
-    """Records come back equal, in order, behind the segment's checkpoint."""
+    """Equal and in order, after the segment's checkpoint."""
     main = disk()
     async with running([main]) as writer:
         appended = step(2)
@@ -60,7 +60,7 @@ async def test_what_is_written_is_read_back(autojump_clock: MockClock) -> None:
 
 
 async def test_a_step_cut_short_by_a_crash_is_not_applied(autojump_clock: MockClock) -> None:
-    """The next process goes on from the last whole step, and the numbers of the lost one are used again."""
+    """The next process continues after the last whole step and reuses the lost numbers."""
     main = disk()
     async with running([main]) as writer:
         writer.append(step(2))
@@ -75,7 +75,7 @@ async def test_a_step_cut_short_by_a_crash_is_not_applied(autojump_clock: MockCl
 
 
 async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: MockClock) -> None:
-    """A rotation under way holds no append up, and history reads across it."""
+    """Appends do not wait for a rotation, and the history reads across it."""
     main = disk()
     async with running([main]) as writer:
         await write_steps(writer, 2)
@@ -90,7 +90,7 @@ async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: Mo
 
 @pytest.mark.parametrize("fault", ["eio", "torn", "hang"])
 async def test_a_failing_disk_moves_the_journal(fault: Fault, autojump_clock: MockClock) -> None:
-    """Whatever operation fails, every record is read back once, the chain unbroken, from both places."""
+    """After any failed operation each record is there once, the chain unbroken over both locations."""
     for operation in range(1, 16):
         await _fails_at(operation, fault, autojump_clock)
 
@@ -121,7 +121,7 @@ async def _fails_at(operation: int, fault: Fault, autojump_clock: MockClock) -> 
 async def test_a_hung_disk_is_given_up_after_its_bound(
     syncs: bool, bound_seconds: float, autojump_clock: MockClock
 ) -> None:
-    """A disk that does not answer counts as failed after its time, and waiting ends well."""
+    """A silent disk counts as failed after its bound; waiting ends."""
 
     class Hung(SimulatedDisk):
         async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
@@ -140,7 +140,7 @@ async def test_a_hung_disk_is_given_up_after_its_bound(
 
 
 async def test_a_full_disk_goes_on_in_its_reserve(autojump_clock: MockClock) -> None:
-    """Space that runs out is found in the reserve, at the same location, with nothing rewritten."""
+    """The reserve continues the journal in place."""
     told = Told()
     main = disk(capacity_bytes=RESERVE_BYTES + 4096)
     async with running([main], told=told) as writer:
@@ -152,7 +152,7 @@ async def test_a_full_disk_goes_on_in_its_reserve(autojump_clock: MockClock) -> 
 
 
 async def test_with_no_storage_left_the_transitions_are_told(autojump_clock: MockClock) -> None:
-    """The loss is on record, nobody waits any more, and the shutdown's transitions go to the last resort."""
+    """The loss is recorded, waiting ends, and the shutdown's transitions go to the last resort."""
     told, main = Told(), disk(faults={6: "eio"})
     async with running([main], told=told) as writer:
         ended = step(2)
@@ -187,7 +187,7 @@ async def test_a_gap_in_the_numbers_is_refused(autojump_clock: MockClock) -> Non
 async def test_a_crash_at_every_operation_loses_nothing_promised(
     power: bool, autojump_clock: MockClock
 ) -> None:
-    """What was synced survives a power cut, what was written our death, and the tail is never corrupt."""
+    """Synced records survive a power cut, written ones our death; the tail is never corrupt."""
     for operation in range(1, 40):
         verdict, promised = await _crash(operation, power, autojump_clock)
         assert verdict.state in ("intact", "torn"), (operation, verdict.banner)
@@ -218,7 +218,7 @@ async def _crash(operation: int, power: bool, autojump_clock: MockClock) -> tupl
 
 
 async def test_a_slow_sync_moves_nothing(autojump_clock: MockClock) -> None:
-    """A disk that others keep busy is still the best place for evidence; writing goes on meanwhile."""
+    """A busy disk is still the best location; writing continues."""
 
     class Slow(SimulatedDisk):
         async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
@@ -236,7 +236,7 @@ async def test_a_slow_sync_moves_nothing(autojump_clock: MockClock) -> None:
 
 
 async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: MockClock) -> None:
-    """A disk that is well again gets everything: after a reboot without the fallback all is there."""
+    """A recovered disk gets everything: after a reboot the fallback is gone."""
     told, main, other = Told(), disk(faults={6: "eio"}), disk("other")
     async with running([main, other], told=told) as writer:
         await write_steps(writer, 3)
@@ -257,7 +257,7 @@ async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: M
 
 @pytest.mark.parametrize("operation", range(7, 14))
 async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: MockClock) -> None:
-    """Whatever hangs at the first location while it is looked at again, writing goes on meanwhile."""
+    """A hang at the first location does not delay writing."""
     main, other = disk(faults={6: "eio", operation: "hang"}), disk("other")
     async with running([main, other]) as writer:
         await write_steps(writer, 3)
@@ -271,7 +271,7 @@ async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: M
 
 
 async def test_an_event_that_no_frame_holds_is_told_of_in_its_place(autojump_clock: MockClock) -> None:
-    """The daemon goes on; the journal stays whole, and says what is missing from it."""
+    """The daemon continues; the journal names the missing event."""
     told, main = Told(), disk()
     async with running([main], told=told) as writer:
         record = msgspec.structs.replace(
@@ -323,7 +323,7 @@ def test_the_kernel_log_and_pstore_get_the_line(tmp_path: Path, monkeypatch: pyt
 def test_without_them_standard_error_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And nothing is raised, whatever is missing or refuses."""
+    """No error, whatever is missing."""
     monkeypatch.setattr(writer_module, "KERNEL_LOG", str(tmp_path / "none"))
     monkeypatch.setattr(writer_module, "PSTORE", "/dev/full")
     write_last_resort("ebbtide: 1 WaveEnded")
@@ -334,7 +334,7 @@ def test_without_them_standard_error_is_left(
 
 
 async def test_what_nobody_waits_for_gathers(autojump_clock: MockClock) -> None:
-    """Steps of two seconds are one write; who waits gets it at once, with all that has gathered."""
+    """Two-second steps are one write; a waiter gets it at once with the rest."""
     main = disk()
     main.waits = disk_waits()._replace(unsynced_seconds=30.0, gather_seconds=2.0)
     async with running([main]) as writer:

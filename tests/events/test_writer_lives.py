@@ -1,8 +1,7 @@
-"""Lives of a journal: writers on failing disks that crash, one after the other, and what each one finds.
+"""Writers on failing disks, crashing one after another.
 
-A run is named by its seed. The second location is lost with the boot, as `/run` is. The invariants are
-checked from outside, after every crash: nothing promised is lost, nothing is ever called corrupt, and
-every record still has the chain hash that was given out for it.
+The seed names a run. The second location ends with the boot, like `/run`. After every crash: no durable
+record is lost, no journal is called corrupt, and each record keeps its chain hash.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ READS_OF_A_START = 20
 
 
 class World:
-    """Two locations, and what has been promised over all lives."""
+    """Two locations, and the durable records of all lives."""
 
     def __init__(self, seed: int) -> None:
         self.draws = Draws(seed)
@@ -45,10 +44,10 @@ class World:
         return list(history.raw()), history.verdict
 
     def arm(self) -> None:
-        """Faults for the next life: mostly on the first disk, and sometimes one that ends it.
+        """Faults for the next life: mostly of the first disk, sometimes fatal.
 
-        The second location can be read when a life begins: a history that stands only there, where it
-        cannot be read any more, is a gap by design.
+        The second location is readable when a life begins: a history only there, and unreadable, is a gap by
+        design.
         """
         faults: list[Fault] = ["eio", "torn", "enospc", "hang"]
         for disk, times, first in ((self.main, 2, 0), (self.other, 1, READS_OF_A_START)):
@@ -66,7 +65,7 @@ class World:
 
 
 async def live(world: World, verdict: Verdict) -> None:
-    """One process: it appends, waits sometimes, rotates sometimes, and dies when the draws say so."""
+    """One process: appends, sometimes waits or rotates, and dies by draw."""
     world.arm()
     with trio.move_on_after(world.draws.between(1, 400) / 100):
         async with running([world.main, world.other], verdict.start(OTHER_ID)) as writer:
@@ -91,7 +90,7 @@ async def live(world: World, verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_promised_is_lost_over_many_lives(autojump_clock: MockClock, seed: int) -> None:
-    """Written survives death, synced survives a power cut, and damage is never more than a tear."""
+    """Written survives death, synced survives a power cut, damage is at most a tear."""
     world = World(seed)
     for _ in range(LIVES):
         _, verdict = world.read()

@@ -1,4 +1,4 @@
-"""One event of every type, and more where a sentence has several forms: what the words are tried on."""
+"""Examples of every event type and each form of its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sixty nodes whose model knows what really happened on them, and a few whose journals are not whole."""
+"""Sixty nodes with their model's truth, and a few damaged journals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.replay.sim.simulate import Machine
 from tests.fleet.nodes import SHORT, a_machine, damage, tear
 
-#: Of these two the ids of the journals begin alike.
+#: Seeds of two journals with a common ID prefix.
 ALIKE = (70979, 110352)
 SEEDS = (*range(1, 61), *ALIKE)
 
 
 class Nodes(NamedTuple):
-    """``folder``: each node's journal, one of them twice. ``hurt``: copies of some, torn and corrupt."""
+    """``folder``: each node's journal, one of them twice. ``hurt``: torn and corrupt copies."""
 
     machines: list[Machine]
     folder: Path
@@ -27,7 +27,7 @@ class Nodes(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a command has no ``--jobs``: others take seconds to start."""
+    """Without ``--jobs``: further processes take seconds to start."""
     monkeypatch.setattr("ebbtide.fleet.pool.processors", lambda: 1)
 
 
@@ -64,7 +64,7 @@ def fleet_of_two(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def short(tmp_path: Path) -> Path:
-    """A configuration that gives less than these nodes had."""
+    """A configuration with less time than these nodes had."""
     path = tmp_path / "short.yaml"
     path.write_text(SHORT)
     return path

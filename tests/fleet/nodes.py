@@ -1,4 +1,4 @@
-"""Simulated nodes, as they write their journals and as they ship them."""
+"""Simulated nodes: their journals as written and as shipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ebbtide.replay.tables import TABLES, TABLES_OF, Table
 from ebbtide.shipping.shipping_destination import Store
 from ebbtide.shipping.store_sink import cargo_of
 
-#: A configuration that gives less than these nodes had.
+#: A configuration with less time than these nodes had.
 SHORT = """\
 apiVersion: ebbtide/v1alpha1
 kind: EbbtideConfiguration
@@ -72,7 +72,7 @@ def shipped(node: Path, root: Path, cluster: str = "c", name: str | None = None)
 
 
 def shipped_redacted(node: Path, root: Path) -> list[Path]:
-    """The same under pseudonyms, by what the shipper itself sends."""
+    """The shipper's redacted form."""
     made = []
     for segment in find_segments([DirectorySource(node)]):
         cargo = cargo_of(segment, Store(url="s3://journals", cluster="c", redact=True))
@@ -84,7 +84,7 @@ def shipped_redacted(node: Path, root: Path) -> list[Path]:
 
 
 def damage(node: Path) -> None:
-    """A byte in the middle of what a later segment, or the record behind it, vouches for."""
+    """Flip a durable byte."""
     first = min(node.iterdir())
     data = first.read_bytes()
     first.write_bytes(data[:5000] + b"!" + data[5001:])
@@ -96,7 +96,7 @@ def tear(node: Path) -> None:
 
 
 def failing_rows(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Rows of that table cannot be made of node-1."""
+    """This table's rows cannot be made for node-1."""
 
     def replaced(table: Table) -> Table:
         def failing(record: Any) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""The portable core: journals by their names in any order, and what lies or cannot be read."""
+"""The portable core: journals by object name in any order, false and unreadable objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 
 def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
-    """A folder a journal, or as shipped: the rows of a table are the same."""
+    """Folder layout and shipped layout give the same rows."""
     for seed in (1, 2, 3):
         shipped(a_node(tmp_path / "folders", seed), tmp_path / "store")
     folders, store = (every_row(journals(str(tmp_path / each))) for each in ("folders", "store"))
@@ -41,7 +41,7 @@ def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_the_order_of_a_listing_is_nothing(tmp_path: Path) -> None:
-    """The plan is a function of what is there; a part of it is small, and can be sent."""
+    """The plan depends only on the content; a part of it is small and can be sent."""
     for seed in (1, 2, 3):
         a_node(tmp_path, seed)
     url = store_url(str(tmp_path))
@@ -52,7 +52,7 @@ def test_the_order_of_a_listing_is_nothing(tmp_path: Path) -> None:
 
 
 def test_copies_count_once(tmp_path: Path) -> None:
-    """Under two names, two clusters and in two layouts it is one journal, by its full id."""
+    """The full ID identifies a journal under two names, clusters and layouts."""
     node = a_node(tmp_path, 1)
     shutil.copytree(node, tmp_path / "copy")
     shipped(node, tmp_path, "one")
@@ -64,7 +64,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lie", ["bytes", "node"])
 def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
-    """Nothing of such an object is used, and the other journals are read."""
+    """The object is not used; other journals are read."""
     node = a_node(tmp_path / "nodes", 1)
     shipped(a_node(tmp_path / "nodes", 2), tmp_path / "store")
     made = shipped(node, tmp_path / "store", name="other" if lie == "node" else None)
@@ -74,14 +74,14 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     found = every_row(journals(str(tmp_path / "store")))
     assert sorted(row["state"] for row in found["journals"]) == ["corrupt", "intact"]
     assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
-    # What lies is counted all the same, with whose it is by its path.
+    # The bad object still counts, with the node from its path.
     (corrupt,) = (row for row in found["journals"] if row["state"] == "corrupt")
     assert (corrupt["segments"], corrupt["bytes"]) == (len(made), sum(path.stat().st_size for path in made))
     assert corrupt["cluster"] != ""
 
 
 def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
-    """Named by the hash of other bytes, it lies; a segment in a folder that nobody has begun is nothing."""
+    """Its bytes do not match its name; in a folder, an unstarted segment is ignored."""
     made = shipped(a_node(tmp_path / "nodes", 1), tmp_path / "store")
     for path in (made[-1], made[0]):
         path.write_bytes(b"")
@@ -94,7 +94,7 @@ def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> None:
-    """Their ids begin alike, and their paths tell them apart: one is read, the other named."""
+    """With a common ID prefix, the paths decide: one is read, the other named."""
     made = {seed: shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store") for seed in ALIKE}
     refs = journals(str(tmp_path / "store"))
     assert len(refs) == 2
@@ -107,7 +107,7 @@ def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("lie", ["bytes", "journal", "names"])
 def test_a_redacted_object_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
-    """Its bytes and its journal are those of its name, and its header names no node."""
+    """Bytes and journal match its name; its header names no node."""
     node, other = (a_node(tmp_path / "nodes", seed) for seed in (1, 2))
     for path in (shipped if lie == "names" else shipped_redacted)(node, tmp_path / "store"):
         if lie == "bytes":
@@ -126,7 +126,7 @@ def test_a_redacted_object_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> N
 
 
 def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> None:
-    """Nothing else tells whose it is."""
+    """No other source has the node."""
     first, _ = shipped_redacted(a_node(tmp_path / "nodes", 1), tmp_path / "store")
     (tmp_path / "folder").mkdir()
     first.rename(tmp_path / "folder" / first.name)
@@ -135,7 +135,7 @@ def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> Non
 
 
 def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No byte is fetched twice, and what cannot be read has a row all the same."""
+    """No byte is fetched twice, and an unreadable journal has a row too."""
     torn, corrupt, gone, _ = (a_node(tmp_path, seed) for seed in (1, 2, 3, 4))
     tear(torn)
     damage(corrupt)
@@ -160,7 +160,7 @@ def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rows_that_cannot_be_made_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever nobody foresaw: all else has its rows, and ``journals`` says which are missing."""
+    """After an unforeseen error the other rows exist, and ``journals`` names the missing ones."""
     for seed in (1, 2):
         a_node(tmp_path, seed)
     failing_rows(monkeypatch, "waves")
@@ -177,7 +177,7 @@ def test_rows_that_cannot_be_made_are_named(tmp_path: Path, monkeypatch: pytest.
 def test_a_store_that_stops_answering_is_no_short_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of it came, and then an error: unread, and not torn or intact."""
+    """After a partial read the journal is unread, not torn or intact."""
     a_node(tmp_path, 1)
     refs = journals(str(tmp_path))
     monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
@@ -201,7 +201,7 @@ def test_a_store_that_stops_answering_is_no_short_journal(
 def test_a_reader_without_a_client_says_nothing_of_journals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables and verbs raise: on an engine it is tried again, elsewhere, and no journal is called unread."""
+    """Tables and verbs raise: an engine retries elsewhere, and no journal counts as unread."""
     a_node(tmp_path, 1)
     refs = journals(str(tmp_path))
     monkeypatch.setitem(sys.modules, "obstore", None)
@@ -212,7 +212,7 @@ def test_a_reader_without_a_client_says_nothing_of_journals(
 
 
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object that is not read whole has the same rows, wherever its ranges are cut."""
+    """An object read in ranges gives the same rows."""
     a_node(tmp_path, 1)
     whole = every_row(journals(str(tmp_path)))
     monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
@@ -222,7 +222,7 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows from objects in memory, whose paths say node and cluster."""
+    """Objects in memory whose paths name node and cluster."""
     for seed in (1, 2):
         shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store")
     memory = MemoryStore()
@@ -239,7 +239,7 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_part_of_a_store(tmp_path: Path) -> None:
-    """Whoever asks for one cluster, or one node, has the rest of the key in the URL."""
+    """For a cluster or a node, the URL has the prefix."""
     for cluster, seed in (("one", 1), ("two", 2)):
         shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store", cluster)
     whole = {(row["cluster"], row["node"]) for row in rows(tmp_path / "store", "journals")}
@@ -249,7 +249,7 @@ def test_a_part_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_node_that_was_renamed(tmp_path: Path) -> None:
-    """One journal under two prefixes: whole where each segment's header has its prefix's name."""
+    """Whole if each segment's header has its prefix's name."""
     records = records_of(SHUTDOWN)
     half = next(at for at, record in enumerate(records) if at > len(records) // 2 and record.last) + 1
     begins = [Stamp(records[at].mono_ns, records[at].wall_ns) for at in (0, half)]
@@ -263,7 +263,7 @@ def test_a_node_that_was_renamed(tmp_path: Path) -> None:
 
 
 def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
-    """Of a folder, and of a cluster: what is written there is what is told."""
+    """Rows have the original names of folder and cluster."""
     place = tmp_path / "50% of #1 ?"
     shipped(a_node(tmp_path / "nodes", 1), place, cluster="a%2Fb c")
     (told,) = rows(place, "journals")
@@ -288,7 +288,7 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_store_is_refused(url: str, said: str) -> None:
-    """In one line, with the cure; the line does not repeat a secret."""
+    """One line with the fix and without a secret."""
     with pytest.raises(BadUrl, match=said) as refused:
         journals(url)
     assert "\n" not in str(refused.value)
@@ -296,7 +296,7 @@ def test_what_is_no_store_is_refused(url: str, said: str) -> None:
 
 
 def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one line, without the client's dump of its own values."""
+    """One line without the client's dump."""
 
     def failing(store: Any, **more: Any) -> Any:
         raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
@@ -308,7 +308,7 @@ def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 def test_bins_are_parts_in_order(tmp_path: Path) -> None:
-    """Small journals together; what is larger than a bin has one of its own."""
+    """Small journals together; one larger than a bin gets its own."""
     for seed in range(6):
         a_node(tmp_path, seed)
     refs = journals(str(tmp_path))

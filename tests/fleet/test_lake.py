@@ -1,4 +1,4 @@
-"""A fleet's tables as a lake: each row once, whoever writes them, however often, killed wherever."""
+"""A fleet's tables as a lake: each row once, for any writers, repeats and kills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def whole(folder: Path) -> Tables:
-    """What a lake must have: the rows of all that is over for good."""
+    """The rows of all final shutdowns."""
     return every_row(journals(str(folder)), settled=True)
 
 
@@ -50,7 +50,7 @@ def there(lake: Path) -> Tables:
 
 
 def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
-    """Rows in an order of their own: a lake has none."""
+    """Sorted rows: a lake has no order."""
     return {
         name: sorted(({key: row[key] for key in row if key not in without} for row in rows), key=repr)
         for name, rows in tables.items()
@@ -59,7 +59,7 @@ def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
 
 @pytest.fixture(scope="module")
 def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nodes enough for a row in each table, one of them twice, and the two whose ids begin alike."""
+    """Enough nodes for a row in each table, a duplicate, and the two with a common ID prefix."""
     folder = tmp_path_factory.mktemp("few")
     for name in (*(f"node-{number}" for number in (*range(1, 5), 7, *ALIKE)), "copy-of-node-7"):
         shutil.copytree(nodes.folder / name, folder / name)
@@ -67,7 +67,7 @@ def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_same_rows_as_on_one_machine_and_none_twice(few: Path, tmp_path: Path) -> None:
-    """Also of a journal that lies there twice, and of two whose ids begin alike."""
+    """Also for a duplicate journal and for the common ID prefix."""
     expected = whole(few)
     counts = ingest(few, tmp_path)
     assert counts == {name: len(rows) for name, rows in expected.items()}
@@ -78,7 +78,7 @@ def test_the_same_rows_as_on_one_machine_and_none_twice(few: Path, tmp_path: Pat
 
 
 def test_every_table_is_there(fleet_of_two: Path, tmp_path: Path) -> None:
-    """Also those without a row, with their columns: whoever reads the lake names each."""
+    """Empty tables too, with columns: a reader names each."""
     ingest(fleet_of_two, tmp_path)
     for name in WRITTEN:
         names = [field.name for field in DeltaTable(str(tmp_path / name)).schema().fields]
@@ -87,7 +87,7 @@ def test_every_table_is_there(fleet_of_two: Path, tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """As a process that is killed: nothing catches it."""
+    """A killed process: no handler catches it."""
 
 
 def killed_at(table: str, *, before: bool) -> Callable[..., int]:
@@ -112,7 +112,7 @@ def killed_at(table: str, *, before: bool) -> Callable[..., int]:
 def test_killed_at_a_table(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, before: bool
 ) -> None:
-    """The next ingest writes the rest, and nothing twice; the ledger is never ahead of the rows."""
+    """The next ingest writes the rest once; the ledger never precedes the rows."""
     with monkeypatch.context() as patched:
         patched.setattr(Lake, "_merge", killed_at(table, before=before))
         with pytest.raises(Killed):
@@ -126,7 +126,7 @@ def test_killed_at_a_table(
 
 
 def test_two_writers_at_once(fleet_of_two: Path, tmp_path: Path) -> None:
-    """The later one finds what the other wrote, and leaves it."""
+    """The second one finds the first one's rows and skips them."""
     with ThreadPoolExecutor(2) as pool:
         counts = list(pool.map(lambda _: ingest(fleet_of_two, tmp_path), range(2)))
     expected = whole(fleet_of_two)
@@ -136,7 +136,7 @@ def test_two_writers_at_once(fleet_of_two: Path, tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a later version; the rows of before have none of it."""
+    """A later version's column; older rows have null."""
     folders = [tmp_path / name for name in ("old", "new")]
     for folder, node in zip(folders, ("node-1", "node-2"), strict=True):
         shutil.copytree(nodes.folder / node, folder / node)
@@ -165,7 +165,7 @@ def parts(nodes: Nodes, count: int) -> list[tuple[Path, list[Path]]]:
 
 
 def test_what_is_over_for_good_does_not_change(nodes: Nodes, tmp_path: Path) -> None:
-    """Whatever comes behind it, but for how many events it has: the next boot closes it."""
+    """Later segments change only the number of events: the next boot closes it."""
     settled = 0
     for at, (node, segments) in enumerate(parts(nodes, 8)):
         later = {(row["journal_id"], row["shutdown"]): row for row in whole(node)["shutdowns"]}
@@ -182,7 +182,7 @@ def test_what_is_over_for_good_does_not_change(nodes: Nodes, tmp_path: Path) -> 
 
 
 def test_what_goes_on_is_waited_for(nodes: Nodes, tmp_path: Path) -> None:
-    """A node ships its segments one by one: each shutdown comes when it is over, once."""
+    """With segments shipped one by one, each finished shutdown comes once."""
     (node, segments), *_ = parts(nodes, 1)
     folder = tmp_path / "node"
     folder.mkdir()
@@ -197,7 +197,7 @@ def test_what_goes_on_is_waited_for(nodes: Nodes, tmp_path: Path) -> None:
 
 
 def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
-    """Also with as many bytes as before: a good copy in the place of one with zeroes in its middle."""
+    """Also with equal size: a good copy replaces one with zeroes inside."""
     folder = tmp_path / "node"
     shutil.copytree(nodes.folder / "node-3", folder)
     (segment, *_) = sorted(folder.iterdir())
@@ -216,9 +216,7 @@ def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
 def test_a_journal_without_a_header_has_a_row(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the eight digits of its names, until somebody mends it: then by all of its id, and only so. So also
-    where an ingest is killed in between.
-    """
+    """By its names' eight digits; after a repair by its full ID alone, also after a kill in between."""
     folder, lake = tmp_path / "nodes", tmp_path / "lake"
     for name in ("node-1", "node-3"):
         shutil.copytree(nodes.folder / name, folder / name)
@@ -244,7 +242,7 @@ def test_a_journal_without_a_header_has_a_row(
 def test_the_ledger_never_names_what_is_not_there(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shutdown of which one table's rows cannot be made is in no table, until a version makes them."""
+    """A shutdown with an impossible table is in no table, until a version can make all."""
     for name in ("node-1", "node-2"):
         shutil.copytree(nodes.folder / name, tmp_path / "nodes" / name)
     with monkeypatch.context() as patched:
@@ -259,7 +257,7 @@ def test_the_ledger_never_names_what_is_not_there(
 
 
 def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """What is new by table; the code is that of the worst journal that was read; then there is nothing."""
+    """New rows by table; the exit code of the worst journal; then nothing new."""
     asked = (
         "fleet",
         "ingest",
@@ -278,7 +276,7 @@ def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     new = json.loads(first.out)["new"]
     assert new["journals"] == len(list(nodes.hurt.iterdir()))
     assert new["shutdowns"] == len(there(tmp_path / "lake")["shutdowns"]) > 0
-    # What is not whole may have been mended.
+    # A damaged journal may have been repaired.
     assert (json.loads(second.out)["read"], set(json.loads(second.out)["new"].values())) == (2, {0})
     assert second.code == CORRUPT
 

@@ -1,4 +1,4 @@
-"""A lake on a real S3 server: the rows of a folder's, by any number of writers, with rights to no more."""
+"""A lake on a real S3 server: a folder's rows, any number of writers, minimal rights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ As = Callable[[tuple[str, str]], None]
 
 @pytest.fixture
 def become(s3: Gateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[As]:
-    """Who we are, by the environment alone: clients of before know another."""
+    """Switch identity by environment; older clients keep theirs."""
 
     def call(who: tuple[str, str]) -> None:
         for name, value in s3.environ(who).items():
@@ -65,7 +65,7 @@ def become(s3: Gateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[As]:
 
 @pytest.fixture(scope="module")
 def folder(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight nodes' journals, as they ship them: a row for each table."""
+    """Eight nodes' shipped journals: a row for each table."""
     made = tmp_path_factory.mktemp("shipped")
     for number in range(1, 9):
         shipped(nodes.folder / f"node-{number}", made)
@@ -113,7 +113,7 @@ def ingest(run: Run, journals: str, place: str) -> dict[str, Any]:
 
 
 def test_two_writers_at_once(folder: Path, journals: str, place: str) -> None:
-    """Two processes, each with all journals: every row is there once, and counted by one of them."""
+    """Two processes with all journals: each row once, counted by one of them."""
     words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1", "-o", "json")
     command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *words]
     both = [
@@ -133,9 +133,7 @@ def test_two_writers_at_once(folder: Path, journals: str, place: str) -> None:
 def test_a_commit_never_replaces_another(
     folder: Path, journals: str, place: str, monkeypatch: pytest.MonkeyPatch, unsafe: str
 ) -> None:
-    """One writer commits while another is between its reading and its commit of the same version; also where
-    the environment asks delta-rs for less.
-    """
+    """A commit between another writer's read and commit; also if the environment weakens delta-rs."""
     if unsafe:
         monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", unsafe)
     refs = planned(journals)
@@ -143,7 +141,7 @@ def test_a_commit_never_replaces_another(
     real, met = lakes.DeltaTable, list[str]()
 
     class Meeting(real):  # type: ignore[misc, valid-type]
-        """The first time that a table is there to be merged into, somebody else writes it before we do."""
+        """Another writer writes the table just before our first merge."""
 
         def merge(self, *words: Any, **more: Any) -> Any:
             if not met:
@@ -161,7 +159,7 @@ def test_a_commit_never_replaces_another(
 
 
 def may_put(s3: Gateway, where: str) -> None:
-    """A node may list and read everything, put what is named so, and delete nothing."""
+    """A node may list, read, and put these names, but not delete."""
     user, bucket = {"AWS": [NODE[0]]}, f"arn:aws:s3:::{BUCKET}"
     allowed = [
         {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [bucket]},
@@ -180,7 +178,7 @@ def may_put(s3: Gateway, where: str) -> None:
 def test_no_right_to_delete_is_needed(
     run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
 ) -> None:
-    """To list, to read and to put are enough; again there is nothing new, and nothing is read."""
+    """List, read and put suffice; a repeat reads nothing."""
     may_put(s3, "lake/*")
     become(NODE)
     first = ingest(run, journals, place)
@@ -195,7 +193,7 @@ def test_no_right_to_delete_is_needed(
 def test_nothing_is_deleted_when_logs_are_old(
     s3: Gateway, journals: str, place: str, become: As, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers of Delta delete logs of a month ago with each checkpoint: every hundred commits, here two."""
+    """Delta writers delete month-old logs at each checkpoint: every hundred commits, here two."""
 
     class Often(lakes.DeltaTable):  # type: ignore[misc, valid-type]
         @classmethod
@@ -222,7 +220,7 @@ def test_nothing_is_deleted_when_logs_are_old(
 def test_only_a_conflict_is_tried_again(
     s3: Gateway, journals: str, place: str, become: As, monkeypatch: pytest.MonkeyPatch, may: str
 ) -> None:
-    """A right that is missing does not come by waiting: it is said at once, with the store's own words."""
+    """A missing right is reported at once, with the store's text."""
     batches = table_batches(planned(journals)[:1], settled=True)
     for _ in Lake(place).add([]):
         pass
@@ -247,7 +245,7 @@ def test_only_a_conflict_is_tried_again(
 def test_a_lake_that_cannot_be_written(
     run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, wrong: str, place: str
 ) -> None:
-    """One line that holds no secret; nothing is written."""
+    """One line without a secret; nothing is written."""
     become((ROOT[0], "another") if wrong == "secret" else ROOT)
     if wrong == "bucket":
         place = "s3://no-such-bucket/lake"

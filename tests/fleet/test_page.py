@@ -1,4 +1,4 @@
-"""docs/fleet.md: from nothing to the first answer in the two commands that the page has."""
+"""docs/fleet.md: from zero to the first answer in the page's two commands."""
 
 from __future__ import annotations
 

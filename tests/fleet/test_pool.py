@@ -1,4 +1,4 @@
-"""The pool: answers in order, and no process that outlives its command."""
+"""The pool: ordered answers, and no orphaned process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import until_sync
 
 
 def refs(count: int) -> list[Ref]:
-    """Of nothing: what is asked of them here does not look."""
+    """Dummy references: these tests do not read them."""
     return [Ref("file:///", f"n{at}", (File("1.ebj", f"n{at}/1.ebj", 1, 0),)) for at in range(count)]
 
 
@@ -46,7 +46,7 @@ def end_at_once(of: Sequence[Ref]) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_answers_come_in_order(tmp_path: Path, jobs: int) -> None:
-    """Whichever is done first; each bin once, with how many journals it had."""
+    """In any finishing order; each bin once, with its number of journals."""
     work = names if jobs == 1 else partial(second_first, tmp_path / "done")
     found = list(over_bins(work, refs(40), jobs))
     assert [name for _, answer in found for name in answer] == names(refs(40))
@@ -55,7 +55,7 @@ def test_answers_come_in_order(tmp_path: Path, jobs: int) -> None:
 
 
 def test_bins_are_small_and_never_empty() -> None:
-    """A fleet of thousands is handed out by the hundred, a small one to everybody."""
+    """Large fleets are split by the hundred, small ones over all workers."""
     sizes = [size for size, _ in over_bins(len, refs(1000), 1)]
     assert max(sizes) == BIN_JOURNALS_MAX
     assert [size for size, _ in over_bins(len, refs(3), 1)] == [1, 1, 1]
@@ -74,7 +74,7 @@ def test_who_stops_in_the_middle_leaves_no_worker() -> None:
 
 
 def test_a_worker_that_is_lost_is_told() -> None:
-    """As when memory is short: in one line, with what to do."""
+    """For example without memory: one line with the fix."""
     with pytest.raises(WorkerLost, match="use fewer"):
         list(over_bins(end_at_once, refs(8), 2))
 
@@ -92,7 +92,7 @@ def test_a_worker_that_is_lost_is_told() -> None:
 def test_java_is_looked_for_as_spark_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, missing: str
 ) -> None:
-    """By JAVA_HOME where it is set; what is there in its place is named."""
+    """JAVA_HOME first; the error names its content."""
     if said is not None:
         java = tmp_path / "bin/java"
         java.parent.mkdir()
@@ -151,7 +151,7 @@ def is_there(pid: int) -> bool:
 def test_whoever_ends_the_command_ends_its_workers(
     tmp_path: Path, fleet_of_two: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C reaches all processes of a terminal, and is silent; a killed command leaves nobody behind."""
+    """Ctrl-C reaches all processes of a terminal, silently; a killed command leaves no process."""
     command = subprocess.Popen(
         [sys.executable, "-c", SLOW, str(fleet_of_two)],
         env={**os.environ, "EBBTIDE_TEST_WORKERS": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
@@ -167,6 +167,6 @@ def test_whoever_ends_the_command_ends_its_workers(
         command.kill()
     _, said = command.communicate()
     assert command.returncode == -number
-    # What is killed cannot take its semaphores along: Python says so.
+    # A killed process leaks its semaphores: Python reports that.
     assert number == signal.SIGKILL or not said.strip()
     until_sync(lambda: not any(map(is_there, workers)), "a worker is left")

@@ -1,4 +1,4 @@
-"""``fleet what-if --html``: the page says what table and JSON say, and its links are true."""
+"""``fleet what-if --html``: the page agrees with table and JSON, and its links work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(run: Run, folder: Path, config: Path, *words: str | Path, code: int = 
 
 
 def empty(**fields: Any) -> FleetWhatIf:
-    """A fleet of which nothing could be asked."""
+    """A fleet without a usable journal."""
     return FleetWhatIf(changed=["the configuration new.yaml"], periods=[], **fields)
 
 
@@ -41,7 +41,7 @@ def empty(**fields: Any) -> FleetWhatIf:
 def test_the_page_says_what_the_document_says(
     run: Run, nodes: Nodes, some: Path, short: Path, tmp_path: Path
 ) -> None:
-    """The verdict, the gates, every workload, node and night, and each journal that is torn or corrupt."""
+    """Verdict, gates, workloads, nodes, nights, and each torn or corrupt journal."""
     shutil.copytree(some, tmp_path / "fleet")
     for name in ("node-2", "node-3"):
         shutil.rmtree(tmp_path / "fleet" / name)
@@ -66,7 +66,7 @@ def test_the_page_says_what_the_document_says(
     assert all(each["why"] in said for each in found["notAsked"])
     assert "could not be asked" in said
     assert "priority 10000: 10 s" in said
-    # One file: no script, nothing that is loaded; ids and captions as every page of ours has them.
+    # One file without scripts or loaded parts; IDs and captions as in our other pages.
     assert not [name for name, _ in read.elements if name in ("script", "img", "iframe", "object", "form")]
     assert "default-src 'none'; style-src 'sha256-" in text
     ids = [attributes["id"] for _, attributes in read.elements if attributes.get("id")]
@@ -76,7 +76,7 @@ def test_the_page_says_what_the_document_says(
 
 
 def test_a_fleet_of_which_nothing_is_known() -> None:
-    """It says so, and is neither good nor bad. No table is empty: a sentence stands there."""
+    """The page says so, neither good nor bad, with sentences instead of empty tables."""
     page = risk_page(empty())
     assert "No shutdown could be asked" in Reader(page).said("h1")
     assert 'class="seal mixed"' in page
@@ -117,7 +117,7 @@ def test_the_verdict_in_a_sentence(counts: dict[str, int], sentence: str, kind: 
 
 
 def test_names_stay_names() -> None:
-    """Whatever a node, a workload or a reason is called."""
+    """Any node, workload or reason."""
     found = empty(
         nights=[
             Night(
@@ -142,7 +142,7 @@ def test_names_stay_names() -> None:
 
 
 def test_a_large_fleet_is_a_page_that_opens() -> None:
-    """The worst are there, and how many are not; printed are fewer still, as the style has it."""
+    """The worst are there with the number of the others; the print style shows fewer."""
     count = 100_000
     page = risk_page(empty(nodes=[NodeRisk(cluster=None, node=f"n-{at}", lost=1) for at in range(count)]))
     assert len(page) < 1_000_000
@@ -155,7 +155,7 @@ def test_a_large_fleet_is_a_page_that_opens() -> None:
 
 
 def test_by_pool(run: Run, nodes: Nodes, short: Path, tmp_path: Path) -> None:
-    """A name counts before a pattern, the first pattern before others; what nobody has named is said."""
+    """A name precedes patterns, earlier patterns precede later ones; unmatched nodes are listed."""
     told = tmp_path / "pools.txt"
     told.write_text("# made by hand\nnode-1* web\nnode-1 batch\nnode-2 <none>\n\nnode-3* web\nnode-3? gone\n")
     found = asked(run, nodes.folder, short, "--pools", told, "--html", tmp_path / "risk.html")

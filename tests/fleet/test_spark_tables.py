@@ -1,4 +1,4 @@
-"""The data source for Spark, as far as it needs no Spark; `tests/fleet_bed` asks it on a real cluster."""
+"""The Spark data source without Spark; `tests/fleet_bed` uses a real cluster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_task_has_its_limit_of_journals(tmp_path: Path) -> None:
 
 
 def test_a_filter_leaves_journals_unread(tmp_path: Path) -> None:
-    """By node and by time. A journal in a folder without a node's name is always read."""
+    """By node and time. A folder journal without a node name is always read."""
     for seed in (1, 2, 3):
         shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store")
     unnamed = a_node(tmp_path / "store", 4).name
@@ -70,7 +70,7 @@ def test_each_table_has_the_rows_of_one_pass(nodes: Nodes) -> None:
 
 
 def test_archives_are_not_read_again_for_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark invalidates all finders before each task. Modules in an archive are still found."""
+    """Spark invalidates all finders before each task; archived modules stay importable."""
     archive = tmp_path / "spark.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("first_of_archive", "second_of_archive"):

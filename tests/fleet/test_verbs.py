@@ -45,7 +45,7 @@ def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
 
 
 def test_verify_says_whose_begin_is_missing(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """Intact and identical, and yet a shutdown is not all there; and what cannot be read has a line."""
+    """Intact and identical, but the shutdown is incomplete; unreadable journals have a line."""
     shutil.copytree(nodes.folder / "node-5", tmp_path / "node-5")
     min((tmp_path / "node-5").iterdir()).unlink()
     words = ("fleet", "verify", "--journals", tmp_path, "--jobs", "1")
@@ -57,7 +57,7 @@ def test_verify_says_whose_begin_is_missing(run: Run, nodes: Nodes, tmp_path: Pa
 
 
 def test_verify_names_what_is_not_whole(run: Run, nodes: Nodes) -> None:
-    """Node, journal and location; the worst decides the exit code."""
+    """Node, journal and location; the worst sets the exit code."""
     ran = run("fleet", "verify", "--journals", nodes.hurt, "--jobs", "1")
     assert ran.code == CORRUPT
     lines = [line.split() for line in ran.out.splitlines()]
@@ -72,7 +72,7 @@ def test_verify_names_what_is_not_whole(run: Run, nodes: Nodes) -> None:
 def test_verify_finds_another_decision(
     run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version that decides otherwise than the record: diverged, by name, exit code 3."""
+    """A version with other decisions: diverged, by name, exit code 3."""
     shutil.copytree(nodes.folder / "node-1", tmp_path / "node-1")
     monkeypatch.setattr("ebbtide.actors.policy.grace_periods.FLOOR_NS", 3 * 10**9)
     ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
@@ -85,7 +85,7 @@ def test_verify_finds_another_decision(
 
 
 def expected(nodes: Nodes, config: Path) -> tuple[Counter[str], list[str]]:
-    """Of each change how many pods, and which nodes cannot be asked: one journal after another."""
+    """Pods per change, and the nodes without an answer, one journal at a time."""
     settings = load_named((config,)).settings
     changes, unasked = Counter[str](), list[str]()
     for machine in nodes.machines:
@@ -100,7 +100,7 @@ def expected(nodes: Nodes, config: Path) -> tuple[Counter[str], list[str]]:
 
 
 def test_what_if_is_the_sum_of_all(run: Run, nodes: Nodes, short: Path) -> None:
-    """Saved, lost and perhaps are those of each shutdown by itself; by workload, node and night as well."""
+    """Saved, lost and uncertain are sums over shutdowns; also by workload, node and night."""
     ran = run("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1", "-o", "json")
     found = document(ran)
     changes, unasked = expected(nodes, short)
@@ -126,7 +126,7 @@ def test_what_if_is_the_sum_of_all(run: Run, nodes: Nodes, short: Path) -> None:
 
 
 def test_a_name_is_a_node_of_its_cluster(run: Run, short: Path, tmp_path: Path) -> None:
-    """Two clusters in one bucket may have nodes of one name: what happens on one is not the other's."""
+    """Equal node names in two clusters of a bucket are different nodes."""
     for cluster, seed in (("blue", 6), ("green", 5)):
         plan = plan_of(SimulationRequest(synthetic=30, calm=True), seed)._replace(node="worker")
         write_journal(tmp_path / cluster, Machine(plan).run().journal.files())
@@ -141,7 +141,7 @@ def test_a_name_is_a_node_of_its_cluster(run: Run, short: Path, tmp_path: Path) 
 
 
 def test_a_gate_decides_the_exit_code(run: Run, nodes: Nodes, short: Path) -> None:
-    """At most so many of each; the output says which gate does not hold."""
+    """The maximum per change; the output names the failed gate."""
     words = ("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1")
     ran = run(*words, "--gate", "lost=1000", "--gate", "not-asked=1000")
     assert (ran.code, ran.out.count("\ngate "), "does not hold" in ran.out) == (DONE, 2, False)
@@ -150,7 +150,7 @@ def test_a_gate_decides_the_exit_code(run: Run, nodes: Nodes, short: Path) -> No
 def test_no_gate_holds_where_nothing_was_asked(
     run: Run, nodes: Nodes, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistake of ours must let no rollout pass: it is no shutdown that "cannot be asked"."""
+    """Our own error must not let a rollout pass: it is no unanswerable shutdown."""
 
     def mistaken(*arguments: object) -> None:
         raise TypeError("a mistake")
@@ -185,7 +185,7 @@ def test_advice_is_that_of_one_machine(run: Run, nodes: Nodes) -> None:
     "words", [("advise", "-o", "yaml"), ("tables", "--to", "{d}/t"), ("verify",)], ids=lambda words: words[0]
 )
 def test_what_cannot_be_used_is_named(run: Run, nodes: Nodes, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """What can be used is; the worst verdict is the exit code."""
+    """The rest is used; the worst verdict is the exit code."""
     verb, *more = (word.format(d=tmp_path) for word in words)
     ran = run("fleet", verb, "--journals", nodes.hurt, "--jobs", "1", *more)
     assert ran.code == CORRUPT
@@ -196,7 +196,7 @@ def test_what_cannot_be_used_is_named(run: Run, nodes: Nodes, tmp_path: Path, wo
 def test_each_pool_has_the_advice_of_its_nodes(
     run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if nobody else were there; beside them that of all together."""
+    """As if no other pool existed; with the advice for all."""
     (told := tmp_path / "pools.txt").write_text("node-1 <none>\nnode-1* teens\nnode-[2-5]* others\n")
     pools = {"others": tmp_path / "others", "teens": tmp_path / "teens", None: tmp_path / "none"}
     for machine in nodes.machines:
@@ -219,7 +219,7 @@ def test_each_pool_has_the_advice_of_its_nodes(
 
 
 def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """A document for each that has some; exit code 1 only where nobody has."""
+    """A document for each pool with evidence; exit code 1 only if none has any."""
     empty = Machine(plan_of(SimulationRequest(synthetic=0), 1)).run()
     write_journal(tmp_path / "fleet/idle", empty.journal.files())
     shutil.copytree(nodes.folder / "node-2", tmp_path / "fleet/node-2")
@@ -239,7 +239,7 @@ def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path)
 
 
 def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """The same rows, and what really happened; beside them every journal."""
+    """The same rows, and the truth; every journal is listed beside."""
     assert run("export", "parquet", "--journal", nodes.folder, "-o", tmp_path / "one").code == DONE
     ran = run("fleet", "tables", "--journals", nodes.folder, "--to", tmp_path / "all", "--jobs", "1")
     assert ran.code == DONE
@@ -260,7 +260,7 @@ def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Pa
         for record in machine.journal.records
         if isinstance(record.event, PodEnded)
     )
-    # A rejected pod never ran here, so that it did not end.
+    # A rejected pod never ran here, so it did not end.
     assert Counter(row["outcome"] for row in pods if row["outcome"] not in ("", "rejected")) == fates
     journals = pyarrow.parquet.read_table(tmp_path / "all/journals.parquet").to_pylist()
     assert sorted(row["journal_id"] for row in journals) == sorted(
@@ -273,8 +273,8 @@ def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Pa
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """What four nodes shipped, two segments each, in ``plain`` under their names; in ``store`` all but node-2
-    under pseudonyms.
+    """Four nodes' shipped segments, two each: ``plain`` under their names; ``store`` all but node-2 under
+    pseudonyms.
     """
     for node in (a_node(tmp_path, seed) for seed in (1, 2, 3, 4)):
         shipped(node, tmp_path / "plain")
@@ -283,7 +283,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
-    """The same shutdowns of the same nodes, whose names the store shows to everybody; and nobody else's."""
+    """The same shutdowns of the same nodes, with the store's public node names and no other names."""
     made: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for side in ("plain", "store"):
         ran = run("fleet", "tables", "--journals", mixed / side, "--to", mixed / f"of-{side}", "--jobs", "1")
@@ -315,7 +315,7 @@ def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
 def test_any_number_of_processes_says_the_same(
     run: Run, nodes: Nodes, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every verb, to the byte, in other bins as well; two clusters of shipped journals among them."""
+    """Every verb, to the byte, also in other bins; with two clusters of shipped journals."""
     for at, name in enumerate(("node-1", "node-2", "node-3", "node-4", "node-5")):
         shipped(nodes.folder / name, tmp_path / "fleet", ("one", "two")[at % 2])
     shutil.copytree(nodes.hurt, tmp_path / "fleet/hurt")
@@ -363,7 +363,7 @@ def test_any_number_of_processes_says_the_same(
 def test_what_names_no_journals_is_refused(
     run: Run, tmp_path: Path, short: Path, verb: str, url: str, said: str
 ) -> None:
-    """One line that says what to name, exit code 2, nothing written."""
+    """One line with the missing name, exit code 2, nothing written."""
     more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
     ran = run("fleet", verb, "--journals", url.format(d=tmp_path), *more)
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
@@ -388,7 +388,7 @@ def test_what_names_no_journals_is_refused(
     ],
 )
 def test_what_cannot_be_asked_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    """In one line that names the cure, before a journal is read: there is none."""
+    """One line with the fix, before any journal is read."""
     (tmp_path / "bad").write_text("node-2 web\nnode-1\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     ran = run("fleet", "what-if", "--journals", "nowhere", *(word.format(d=tmp_path) for word in words))
@@ -397,7 +397,7 @@ def test_what_cannot_be_asked_is_refused(run: Run, tmp_path: Path, words: tuple[
 
 
 def test_a_verb_of_the_fleet_refuses_what_would_mislead(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:
-    """A file has one configuration, which would be every pool's; a folder is not mixed with another."""
+    """A file has one configuration for all pools; a folder is not mixed with another."""
     (tmp_path / "pools.txt").write_text("node-1 a\n")
     for words, said in (
         (("advise", "--pools", tmp_path / "pools.txt", "-o", "yaml"), "take a pool's out of -o json"),
@@ -411,7 +411,7 @@ def test_a_verb_of_the_fleet_refuses_what_would_mislead(run: Run, fleet_of_two: 
 def test_spark_that_is_not_installed_is_named(
     run: Run, fleet_of_two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line with the extra, and with the Java that no extra brings."""
+    """One line with the extra, and with Java, which no extra installs."""
     monkeypatch.setitem(EXTRAS, "spark", ("pyarrow", "no_such_spark"))
     ran = run("fleet", "verify", "--journals", fleet_of_two, "--engine", "spark")
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
@@ -420,7 +420,7 @@ def test_spark_that_is_not_installed_is_named(
 
 
 def test_an_object_that_is_not_what_its_name_says(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """A verb names it, asks the others, and says corrupt."""
+    """A verb names it, uses the others, and reports corrupt."""
     for name in ("node-1", "node-2", "node-3"):
         made = shipped(nodes.folder / name, tmp_path / "store")
         lying = {"node-2": made, "node-3": made[-1:]}.get(name, [])

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster: a master and workers of one core each, on loopback.
+"""A Spark standalone cluster on loopback: a master and one-core workers.
 
     with cluster(folder, workers=2) as spark:
         command(spark, folder, "fleet", "verify", "--journals", url, "--engine", "spark")
@@ -26,16 +26,16 @@ from tests.fleet_bed.environment import executors_archive, spark_home, spark_pyt
 from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 LOOPBACK = "127.0.0.1"
-#: Spark's own patience, where a busy machine could use it up.
+#: Spark's timeouts, raised for busy machines.
 PATIENT = f"{WATCHDOG_SECONDS:.0f}"
-#: Of a worker, for its one executor: the heap below and what a JVM has beside it.
+#: A worker's memory for its one executor: the heap and the JVM's overhead.
 WORKER_MEMORY, HEAP = "1g", "512m"
-#: Threads of a collector and a compiler each would be more than two processors have.
+#: Fewer collector and compiler threads for two processors.
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class Cluster(NamedTuple):
-    """``url`` is the master's, ``ui`` its page; ``home`` is Spark's."""
+    """``url``: the master's, ``ui``: its page; ``home``: Spark's."""
 
     url: str
     ui: str
@@ -46,7 +46,7 @@ class Cluster(NamedTuple):
 
 
 def free_ports(count: int) -> list[int]:
-    """So many, that nobody listened on a moment ago."""
+    """Currently free ports."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in held:
@@ -64,7 +64,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
         "HOME": str(folder),
         "SPARK_HOME": str(home),
         "SPARK_NO_DAEMONIZE": "1",
-        # As spark-submit has it: the archive is without Spark.
+        # As in spark-submit: the archive has no Spark.
         "PYTHONPATH": ":".join(map(str, sorted((home / "python" / "lib").glob("*.zip")))),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
@@ -132,7 +132,7 @@ def application(found: Cluster) -> dict[str, str]:
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.cores.max": str(found.workers),
-        # A Python that starts on a machine with much else to do takes longer than the 15 s that it is given.
+        # Python's start can exceed the default 15 s on a busy machine.
         "spark.python.authenticate.socketTimeout": f"{PATIENT}s",
         "spark.network.timeout": f"{PATIENT}s",
         "spark.ui.enabled": "false",
@@ -142,10 +142,9 @@ def application(found: Cluster) -> dict[str, str]:
 
 
 def driver_home(folder: Path) -> Path:
-    """Where a driver runs: with the archive unpacked as ``environment``, as executors have it.
+    """A driver's folder with the archive unpacked as ``environment``, like executors.
 
-    Executors run a source's reader by the path by which the driver found it: it has to lead somewhere on both
-    sides.
+    Executors run a source's reader by the driver's path: it must exist on both sides.
     """
     home = folder / "driver"
     if not home.exists():
@@ -165,8 +164,8 @@ def command(
     packed: bool = True,
     **environ: str,
 ) -> Ran:
-    """``ebbtide`` in an application of its own, as a shell runs it, or other ``code``; its executors have the
-    driver's Python, with the archive, or with this checkout where it is not ``packed``.
+    """Run ``ebbtide`` (or other ``code``) as a separate application. Its executors use the driver's
+    Python, with the archive, or with this checkout if not ``packed``.
     """
     settings = application(found)
     settings |= {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}

@@ -1,4 +1,4 @@
-"""A cluster of two workers, and a store with journals of all kinds for it."""
+"""A cluster of two workers, and a store with all kinds of journals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.commands import ebbtide
 from tests.fleet.nodes import damage, shipped, tear
 from tests.fleet_bed.cluster import Cluster, cluster
 
-#: A task costs a third of a second beside its journals, and some tests give each journal one.
+#: A task costs a third of a second, and some tests use one per journal.
 NODES, OUTAGES = 16, 2
 NEW = """apiVersion: ebbtide/v1alpha1
 kind: EbbtideConfiguration
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As nodes ship them, in two clusters; beside them some that are torn, damaged, or not what they say."""
+    """Shipped journals in two clusters; some torn, damaged, or misnamed."""
     folder = tmp_path_factory.mktemp("store")
     for at, node in enumerate(sorted(made.iterdir())):
         shipped(node, folder, ("one", "two")[at % 2])
@@ -59,7 +59,7 @@ def store(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A configuration that gives less than these nodes had."""
+    """A configuration with less time than these nodes had."""
     path = tmp_path_factory.mktemp("new") / "new.yaml"
     path.write_text(NEW)
     return path

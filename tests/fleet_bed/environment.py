@@ -1,4 +1,4 @@
-"""What a cluster is made of here: Java, Spark's packages, and the archive that executors run in.
+"""The cluster's parts: Java, Spark's packages, and the executors' archive.
 
 python -m tests.fleet_bed.environment      # makes what the gate needs ahead of time, and prints its Python
 """
@@ -25,7 +25,7 @@ SOURCES = ("pyproject.toml", "pyspark_ebbtide.py", "ebbtide", "events", "actors"
 
 
 def spark_python() -> Path:
-    """The Python of an environment with everything in the lock, Spark too. Raises Unavailable."""
+    """The Python of an environment with the whole lock and Spark. Raises Unavailable."""
     if missing := java_missing():
         raise Unavailable(f"a fleet on Spark needs Java 17, and {missing}")
     return locked_python(LOCK)
@@ -38,9 +38,9 @@ def spark_home(python: Path) -> Path:
 
 
 def executors_archive() -> Path:
-    """What docs/fleet.md tells to make: an environment with the wheel and without Spark, packed.
+    """The archive of docs/fleet.md: an environment with the wheel and without Spark.
 
-    Kept by what is in it. Raises Unavailable.
+    Cached by content. Raises Unavailable.
     """
     python = spark_python()
     digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode())
@@ -58,7 +58,7 @@ def executors_archive() -> Path:
 
 
 def _executors_environment(python: Path) -> Path:
-    """The packages without ours, kept by the lock: only the wheel is another at each change of the tree."""
+    """The other packages, cached by the lock: only the wheel changes with the tree."""
     wanted = python.parents[1].with_name(f"{python.parents[1].name}-executors")
     if not wanted.exists():
         lock = cache_folder() / "executors.lock"
@@ -87,7 +87,7 @@ def _pip(environment: Path) -> tuple[str, ...]:
 
 
 def without_spark(lock: str) -> str:
-    """The lines of a lock but those of Spark, which executors have from their cluster."""
+    """The lock without Spark, which the cluster gives its executors."""
     entries = re.split(r"^(?=[a-z0-9])", lock, flags=re.MULTILINE)
     return "".join(each for each in entries if not each.startswith(("pyspark==", "py4j==")))
 

@@ -1,4 +1,4 @@
-"""``ebbtide fleet … --engine spark`` says what ``--engine local`` says; what is missing is one line."""
+"""``ebbtide fleet … --engine spark`` equals ``--engine local``; a missing part is one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.waiting import until_sync
 
 
 def own_words(ran: Ran) -> list[str]:
-    """Of standard error what is not Spark's."""
+    """Standard error without Spark's lines."""
     return [line for line in ran.err.splitlines() if line.startswith("ebbtide: ")]
 
 
@@ -55,7 +55,7 @@ def test_one_worker_says_the_same(tmp_path: Path) -> None:
     assert "no option 'partitionjournal': did you mean partitionJournals?" in misspelt["error"]
 
 
-#: Answers questions to the data source, a line each.
+#: Answers data source queries, a line each.
 TABLES = """
 import json, sys
 from pyspark.errors import PySparkException
@@ -91,7 +91,7 @@ def in_order(found: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.spark
 def test_the_data_source_has_the_tables_of_one_machine(spark: Cluster, folder: Path, store: Path) -> None:
-    """Every table, with its damaged journals; filters that are pushed down change no row."""
+    """Every table, with damaged journals; pushed-down filters change no row."""
     few = {"partitionJournals": "1"}
     where = {"table": "pods", "pushdown": "true", **few}
     enabled = {"spark.sql.python.filterPushdown.enabled": "true"}
@@ -123,7 +123,7 @@ def test_the_data_source_has_the_tables_of_one_machine(spark: Cluster, folder: P
 def test_an_executor_that_is_killed_changes_nothing(
     spark: Cluster, folder: Path, store: Path, new: Path
 ) -> None:
-    """SIGKILL while others ask: its bins are asked elsewhere."""
+    """SIGKILL during the run: another executor gets its bins."""
     words = ("fleet", "what-if", "--journals", store, "--config", new, "-o", "json")
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(command, spark, folder, *words, "--engine", "spark")
@@ -133,7 +133,7 @@ def test_an_executor_that_is_killed_changes_nothing(
 
 
 def executors(found: Cluster) -> list[int]:
-    """Pids of their JVMs, which are children of the workers."""
+    """The PIDs of their JVMs, children of the workers."""
     argv = each_process("cmdline")
     parents = {pid: int(stat.rpartition(b")")[2].split()[1]) for pid, stat in each_process("stat").items()}
     return [
@@ -148,7 +148,7 @@ def executors(found: Cluster) -> list[int]:
 def test_a_verb_says_the_same_on_spark(
     spark: Cluster, folder: Path, store: Path, new: Path, tmp_path: Path, verb: str
 ) -> None:
-    """To the byte: its document, its remarks, its files, its exit code; damaged journals are among them."""
+    """Document, remarks, files and exit code to the byte, with damaged journals."""
     tables = tmp_path / "tables"
     more = {"what-if": ("--config", new), "tables": ("--to", tables)}.get(verb, ())
     words = ("fleet", verb, "--journals", store, "-o", "json", *more)
@@ -169,7 +169,7 @@ def test_a_verb_says_the_same_on_spark(
 def test_a_store_of_s3_is_read_by_the_executors(
     spark: Cluster, folder: Path, store: Path, tmp_path: Path
 ) -> None:
-    """From a real server, with the rights of who may only read."""
+    """From a real server, with a reader's rights."""
     with or_skip():
         versitygw()
     words = ("fleet", "verify", "--journals", f"s3://{BUCKET}/v1", "-o", "json")
@@ -183,7 +183,7 @@ def test_a_store_of_s3_is_read_by_the_executors(
 
 @pytest.mark.spark
 def test_executors_without_the_wheel_are_named(spark: Cluster, folder: Path, store: Path) -> None:
-    """Spark gives up after four tries: one line says what an executor missed."""
+    """Spark gives up after four tries: one line names the missing part."""
     bare = {"PYSPARK_PYTHON": shutil.which("python3", path=os.defpath) or "python3"}
     ran = command(spark, folder, "fleet", "verify", "--journals", store, "--engine", "spark", **bare)
     assert (ran.code, ran.out) == (WRONG, "")
@@ -192,6 +192,6 @@ def test_executors_without_the_wheel_are_named(spark: Cluster, folder: Path, sto
 
 
 def test_executors_have_spark_from_their_cluster() -> None:
-    """The archive's lock is the same but for Spark and what speaks with its JVM."""
+    """The archive's lock differs only by Spark and its JVM bridge."""
     lock = "a==1 \\\n    --hash=x\n    # via pyspark\npy4j==2 \\\n    --hash=y\npyspark==3\nz==4\n"
     assert without_spark(lock) == "a==1 \\\n    --hash=x\n    # via pyspark\nz==4\n"

@@ -1,1 +1,1 @@
-"""Whatever bytes come: every parser that meets the outside reads them, or refuses them by its one error."""
+"""Every parser of outside input reads any bytes, or refuses them with its one error."""

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="the targets, and how many inputs each has kept")
     parser.add_argument("--seconds", type=int, default=DEFAULT_SECONDS, help="of each target")
     parser.add_argument("--keep", action="store_true", help="keep in the corpus what reached new code")
-    # Of the process that is started for a target: what follows is the engine's own.
+    # Arguments for the engine of a target's process.
     if arguments[:1] == [ENGINE]:
         return _engine(arguments[1], arguments[2:])
     chosen = parser.parse_args(arguments)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     names = list(TARGETS) if chosen.target == "all" else [chosen.target]
     if not set(names) <= set(TARGETS):
         parser.error(f"no target {chosen.target!r}: --list names them")
-    # Each in a process of its own: one that runs out of memory or time ends there, and not the others.
+    # A process each: lack of memory or time ends only that one.
     return max(_fuzz(name, chosen.seconds, keep=chosen.keep) for name in names)
 
 
@@ -83,7 +83,7 @@ def _engine(name: str, options: Sequence[str]) -> int:
         return 2
     with atheris.instrument_imports(include=["ebbtide", "jeepney", "h11"]):
         from tests.fuzz.targets import TARGETS
-    # The engine starts itself again for some of its work, by a shell, and this is how.
+    # The engine restarts itself by a shell with this command.
     itself = shlex.join([sys.executable, "-m", "tests.fuzz", ENGINE, name])
     atheris.Setup([itself, *options], TARGETS[name].accepts)
     atheris.Fuzz()

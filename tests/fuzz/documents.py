@@ -1,4 +1,4 @@
-"""Parsers of what people, pods and servers write: rows of `tests.fuzz.targets`."""
+"""Parsers of input from people, pods and servers: rows of `tests.fuzz.targets`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def manifests(data: bytes) -> None:
 
 
 def of_corpus(name: str) -> Callable[[], Iterator[bytes]]:
-    """What is kept in files that other tests read, too: those that are to be read."""
+    """Readable files that other tests use too."""
     return lambda: (path.read_bytes() for path in corpus(name) if path.name.startswith("ok-"))
 
 
@@ -167,7 +167,7 @@ async def _ask_hook(data: bytes) -> None:
     async def connect(*asked: object) -> trio.abc.Stream:
         return trio.SocketStream(ours)
 
-    # The answer is the subject; where it comes from is not.
+    # The answer is the subject, not its source.
     with theirs, patch.object(http_request, "_connect", connect):
         await trio.SocketStream(theirs).send_all(data)
         theirs.shutdown(socket.SHUT_WR)
@@ -199,7 +199,7 @@ def answer_messages() -> Iterator[bytes]:
 
 
 def _ended(work: Coroutine[Any, Any, T]) -> T:
-    """Of a coroutine that waits for nothing."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as ended:

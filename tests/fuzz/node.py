@@ -1,4 +1,4 @@
-"""What the container runtime and the API server answer, and what a shutdown makes of it: rows of
+"""Answers of the container runtime and the API server, and the resulting shutdown: rows of
 `tests.fuzz.targets`.
 """
 
@@ -57,14 +57,14 @@ from tests.actors.edges.process.process_bed import Outbox
 from tests.replay.shutdown import GRANT_NS, WAVES, armed, ended, started
 from tests.waiting import WATCHDOG_SECONDS
 
-#: A shutdown of some pods has had its last deadline long before.
+#: A shutdown of some pods ends long before.
 TICKS_MAX = 50
-#: Hooks are asked of so many containers of one input.
+#: Containers with hooks per input.
 HOOKS_MAX = 2
 
 
 def shut_down(pods: Iterable[Pod]) -> None:
-    """A shutdown of these, in which nobody ends by himself: all that it writes down can be written."""
+    """A shutdown without spontaneous ends: each record must be encodable."""
     system, now_ns = System(), 5 * NS_PER_SECOND
 
     def step(fact: Event) -> None:
@@ -104,7 +104,7 @@ class _Channel:
 
 
 class _Answering(CriClient):
-    """Answers each call with the next of these bytes, read as gRPC reads them: None for what cannot be."""
+    """Answers each call with the next bytes, decoded like gRPC; None if undecodable."""
 
     def __init__(self, answers: Iterable[bytes]) -> None:
         super().__init__("unix:///nowhere")
@@ -173,7 +173,7 @@ async def _cri(data: bytes) -> None:
             if entry.pidfd < 0:
                 ends.miss(entry)
         for work, arguments in started:
-            # An end that is watched by its process comes when that process wishes.
+            # A watched process ends at its own time.
             with trio.move_on_after(WATCHDOG_SECONDS):
                 await work(*arguments)
         ends.owed = [InventoryContainer(uid="u", container="main", id="gone")]

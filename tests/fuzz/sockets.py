@@ -1,4 +1,4 @@
-"""What comes on sockets: from the bus, from clients of the control socket and of the metrics."""
+"""Socket input: the bus, clients of the control socket and of the metrics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from ebbtide.actors.edges.logind.manager import (
 )
 from tests.beds.logind import manager_signal
 
-#: logind's name on the bus, and somebody's.
+#: The bus names of logind and of a stranger.
 LOGIND, STRANGER = ":1.1", ":1.66"
 
-#: In the order of their serials, from 1 on.
+#: In serial order from 1.
 QUESTIONS: tuple[Callable[[Bus], Awaitable[object]], ...] = (
     read_preparing,
     read_grant_ns,
@@ -63,12 +63,12 @@ async def _bus(data: bytes) -> None:
         async with trio.open_nursery() as nursery:
             for question in QUESTIONS:
                 nursery.start_soon(ask, question)
-                # Each takes its serial at its first step: the same ones for the same input.
+                # Fixed serials: each call takes its own at its first step.
                 await trio.lowlevel.checkpoint()
             await trio.SocketStream(theirs).send_all(data)
             theirs.shutdown(socket.SHUT_WR)
             lost = await connection.read(signals.accept)
-    # Any other kind of error would be one that nobody has thought of.
+    # Any other error is unforeseen.
     assert lost == "the bus connection ended (BusError)", lost
 
 
@@ -118,7 +118,7 @@ def _sent(message: Message, sender: str = LOGIND) -> bytes:
 
 
 def control_request(data: bytes) -> None:
-    """One line of JSON comes back, or nothing where the client has gone; no verb fails for it."""
+    """One line of JSON, or no bytes after the client left; no verb fails."""
     said: list[str] = []
 
     async def echo(request: control.Request, uid: int) -> object:
@@ -151,7 +151,7 @@ def scrapes() -> Iterator[bytes]:
 
 
 async def _served(answer: Callable[[trio.SocketStream], Awaitable[None]], data: bytes) -> bytes:
-    """What comes back for these bytes, after which the client says no more."""
+    """The answer to these bytes, after which the client is silent."""
     ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
     async with ours, theirs:
         await theirs.send_all(data)

@@ -1,8 +1,7 @@
-"""The parsers that are fuzzed: one row each. Whoever adds a parser of something from outside adds a row.
+"""The fuzzed parsers, one row each. A new parser of outside input needs a row.
 
-A row reads bytes as the program would. All that it may raise are its refusals; anything else is a finding,
-and so is one that takes longer or more memory than is told here. What was found stays in
-``tests/corpus/NAME``, which every run of the tests reads again (`tests.fuzz.test_corpora`).
+A row reads bytes like the program. Any error but its refusals is a finding, and so is excess time or memory.
+Findings stay in ``tests/corpus/NAME``, which every test run reads again (`tests.fuzz.test_corpora`).
 """
 
 from __future__ import annotations
@@ -72,31 +71,31 @@ from ebbtide.replay.verify import verify
 from tests.fuzz import documents, node, sockets
 from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
 
-#: Of one input: a hundred times what the slowest honest one of its size takes.
+#: Per input: a hundred times the slowest valid one.
 SECONDS_MAX = 5.0
-#: Of the whole process, in MiB, with the interpreter and the coverage's own tables.
+#: The whole process in MiB, with interpreter and coverage tables.
 MEMORY_MIB_MAX = 512
-#: Inputs are small: what breaks a parser fits in here, and a small one is tried more often.
+#: Small inputs break parsers too and run more often.
 INPUT_BYTES_MAX = 16_384
 
-#: In memory, where there is such a place: a packed journal is opened by its name.
+#: In memory if possible: a packed journal is opened by path.
 FAST_FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
-#: Of a journal that is made of one input.
+#: In a journal from one input.
 SEGMENTS_MAX = 6
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 class Target(NamedTuple):
-    """One parser. ``seeds`` make honest inputs, small ones, for the fuzzer to begin with."""
+    """A parser. ``seeds``: small valid inputs for the fuzzer's start."""
 
     read: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]
     seeds: Callable[[], Iterable[bytes]]
 
     def accepts(self, data: bytes) -> bool:
-        """Whether it is read; False where it is refused. Raises what is a finding."""
+        """True if read, False if refused. Raises findings."""
         try:
             self.read(data)
         except self.refusals:
@@ -110,9 +109,9 @@ NAME = segment_file_name(1, JOURNAL_ID)
 
 
 def with_valid_hashes(data: bytes, number: int = 1, link: Link | None = None) -> bytes:
-    """The same segment with the checksums, numbers and hashes that belong to its bytes, and this link.
+    """The segment with correct checksums, numbers, hashes and this link.
 
-    Without it nearly every input ends at the first hash, and nothing behind that is ever tried.
+    Otherwise nearly every input ends at the first hash.
     """
     made = bytearray(data)
     length = int.from_bytes(made[12:16], "little")
@@ -144,14 +143,14 @@ def with_valid_hashes(data: bytes, number: int = 1, link: Link | None = None) ->
     return bytes(made)
 
 
-#: Where a header has it: segment, offset, record, hash.
+#: A header's link: segment, offset, record, hash.
 _LINK = struct.Struct("<QQQ32s")
 
 
 def linked(data: bytes) -> dict[str, bytes]:
-    """Segments, each behind its length (2 bytes), each linked to the end of the one before; by their names.
+    """Segments after their lengths (2 bytes), each linked to its predecessor; by name.
 
-    A header whose spare field is not 0 keeps the link that it has: to anywhere.
+    A header with a non-zero spare field keeps its own link.
     """
     files: dict[str, bytes] = {}
     link = Link()
@@ -183,7 +182,7 @@ def _segment(data: bytes) -> None:
 
 
 def _journal(data: bytes) -> None:
-    """Several segments: which of them count, and what is packed of them."""
+    """Several segments: the valid ones, and their pack."""
     source = Memory(linked(data))
     begun_late = History([source], from_checkpoint=True)
     begun_late.read()
@@ -197,7 +196,7 @@ def _journal(data: bytes) -> None:
         parts.append(around_records(history, verdict.first_seq, verdict.end.seq))
     for part in parts:
         found = History([part]).read()
-        # Who reads the copy is told no better of it than who reads the original.
+        # A copy's verdict is never better than the original's.
         assert SEVERITY.index(found.state) >= SEVERITY.index(verdict.state)
         findings_from_documents(findings_to_documents(found.findings))
 
@@ -310,7 +309,7 @@ def _manifests() -> Iterator[bytes]:
 # --- the table ---------------------------------------------------------------------------------
 
 TARGETS: dict[str, Target] = {
-    # History and verdict: whatever a file holds, both are made, and nothing is raised.
+    # Any file has a history and a verdict, without an error.
     "segment": Target(_segment, (), _segments),
     "journal": Target(_journal, (), _journals),
     "replay": Target(_replay, (UnknownType, BadPayload), _segments),

@@ -1,4 +1,4 @@
-"""What was found by fuzzing is read again: each kept input is read or refused."""
+"""Each kept fuzzing input is read or refused."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from tests.fuzz.targets import TARGETS, kept_inputs, with_valid_hashes
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_reads_or_refuses_what_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the target's refusals is raised; its seeds are read, so that a fuzzer begins there."""
+    """Only refusals are raised; the seeds are readable."""
     seeds = list(TARGETS[name].seeds())
     assert seeds
     assert all(map(TARGETS[name].accepts, seeds))
-    # A state that no actor was ever in leads to transitions that no table has, and in no daemon are they
-    # checked.
+    # An impossible state leads to missing transitions, which a daemon does not check.
     monkeypatch.setattr(System, "checked", False)
     for path in kept_inputs(name):
         try:
@@ -27,7 +26,7 @@ def test_a_target_reads_or_refuses_what_is_kept(name: str, monkeypatch: pytest.M
 
 
 def test_hashes_that_fit_change_nothing_of_an_honest_segment() -> None:
-    """What is repaired of a mutated one is only what the mutation broke."""
+    """Repairs only undo the mutation."""
     for data in TARGETS["segment"].seeds():
         once = with_valid_hashes(data)
         assert with_valid_hashes(once) == once
@@ -35,7 +34,7 @@ def test_hashes_that_fit_change_nothing_of_an_honest_segment() -> None:
 
 
 def test_the_table_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """By name, with how many inputs are kept of each."""
+    """Each target with its number of kept inputs."""
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(TARGETS)

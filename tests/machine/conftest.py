@@ -1,4 +1,4 @@
-"""A whole machine for each test, once with the oldest systemd that we know and once with a new one."""
+"""A whole machine per test, with the oldest supported systemd and a new one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.beds.skipping import or_skip
 
 @pytest.fixture(params=SUITES)
 async def machine(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
-    """A machine that is not booted yet: put in what it needs, then `boot`."""
+    """An off machine: install first, then `boot`."""
     with or_skip():
         async with machine_bed(request.param) as made:
             yield made
-            # Shown where the test failed: the machine goes with its disk.
+            # Shown on failure: the machine's disk is removed.
             print(made.console(), await made.system_log("-u", "ebbtide", "-o", "short-precise"), sep="\n")

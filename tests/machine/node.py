@@ -1,7 +1,7 @@
-"""Ebbtide installed on a whole machine as the operator's page says: the built wheel, the shipped unit, pods.
+"""Ebbtide on a whole machine as in the operator's page: wheel, unit, pods.
 
-The wheel's dependencies come from the registry once, by the lock file's hashes, for the machine's own
-Python; they are kept outside the tree.
+The wheel's dependencies are downloaded once by the lock's hashes for the machine's Python, and kept outside
+the tree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Node:
-    """A machine with Ebbtide on it. Not booted yet."""
+    """An off machine with Ebbtide."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -43,9 +43,9 @@ class Node:
     # --- putting it in ---------------------------------------------------------------------------
 
     def install(self, drop_in: str = "", lock: str = "requirements.lock") -> None:
-        """What ``docs/operations.md`` says, done from outside: an environment, a command, a unit.
+        """``docs/operations.md`` from outside: environment, command, unit.
 
-        ``drop_in``: in place of the shipped one for mode process; ``lock``: what it needs.
+        ``drop_in`` replaces mode process's; ``lock``: its packages.
         """
         machine = self.machine
         python = next(machine.lower.glob("usr/bin/python3.[0-9]*")).name
@@ -92,7 +92,7 @@ class Node:
     # --- what is to be seen ----------------------------------------------------------------------
 
     async def armed(self, *pods: str) -> None:
-        """Wait until the status line says so, and these pods run."""
+        """Wait for the status line and these pods."""
         log: list[str] = []
 
         async def holds() -> bool:
@@ -108,11 +108,11 @@ class Node:
         return shown.stdout.strip()
 
     async def log(self) -> str:
-        """What the unit wrote to the system's log, in all boots."""
+        """The unit's log lines, in all boots."""
         return await self.machine.system_log("-u", "ebbtide", "-o", "cat")
 
     def trace(self, pod: str, what: str = "") -> list[Mark]:
-        """A pod's own account, also when the machine is down."""
+        """A pod's trace, also while the machine is off."""
         place = self.machine.place(f"{TRACES}/{pod}")
         return marks_in(place, what)
 
@@ -120,16 +120,16 @@ class Node:
         return [record.event for record in self.records() if isinstance(record.event, kind)]
 
     def records(self) -> list[Record]:
-        """The journal as it stands on the machine's disk."""
+        """The journal on the machine's disk."""
         return list(History([DirectorySource(self.machine.place(JOURNAL))]).records())
 
     def replays(self) -> int:
-        """How many events the replayer found to follow from the facts; raises AssertionError."""
+        """The number of replayed events; raises AssertionError."""
         return replay(self.machine.place(JOURNAL))
 
 
 def _dependencies(name: str, version: str) -> Path:
-    """The locked dependencies for that Python, unpacked; from the registry once."""
+    """The locked dependencies for that Python, unpacked and cached."""
     lock = PROJECT / name
     key = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
     wanted = cache_folder() / f"dependencies-{version}-{key}"
@@ -146,7 +146,7 @@ _built: list[Path] = []
 
 
 def _wheel() -> Path:
-    """The wheel of this tree, built once a run, in a folder that goes with the cache's next wheel."""
+    """This tree's wheel, built once a run."""
     if not _built:
         folder = cache_folder() / "wheel"
         shutil.rmtree(folder, ignore_errors=True)

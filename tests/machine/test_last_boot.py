@@ -1,6 +1,6 @@
-"""On whole machines: what the next boot says of how the last one ended, from systemd's own logs.
+"""Whole machines: the next boot's verdict on the last one, from systemd's logs.
 
-Newer systems keep no wtmp (trixie); a container has no crash store, watchdog and boot loader of its own.
+Newer systems have no wtmp (trixie); a container has no crash store, watchdog and boot loader.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
-#: A container's boot id lies over the host's, which the shipped sandbox sees instead. So the daemon runs in
-#: the usual one of mode process, and what the shipped one lets through is read by a program in its place.
+#: A container's boot ID covers the host's, which the shipped sandbox would see. So the daemon runs in mode
+#: process's sandbox, and a separate program tests the shipped one.
 READER = """
 import pathlib, trio
 from ebbtide.actors.edges.last_boot_reading import read_last_boot, this_machine
@@ -27,7 +27,7 @@ print(read.crash, read.wtmp, read.journal)
 
 @pytest.fixture
 async def node(machine: Machine) -> Node:
-    """Installed, with two pods in two waves; not booted."""
+    """Installed, with two pods in two waves; off."""
     made = Node(machine)
     made.install()
     made.configure({0: 6, 1000: 6})
@@ -37,7 +37,7 @@ async def node(machine: Machine) -> Node:
 
 
 async def next_boot(node: Node, count: int) -> tuple[LastBootRead, tuple[str, str, int]]:
-    """What was read after the ``count``th boot, and what was concluded."""
+    """The readings and the verdict after the ``count``th boot."""
     await until(lambda: len(node.events(d.LastBootEnded)) >= count, f"no end of {count} boots")
     read, ended = node.events(LastBootRead), node.events(d.LastBootEnded)
     assert (len(read), len(ended)) == (count, count)
@@ -72,9 +72,9 @@ def keeps_wtmp(node: Node) -> bool:
 
 
 async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
-    """A reboot that waits is graceful. One that is forced past everybody (`reboot -ff`) and a power cut leave
-    the same: no word. One that stops no unit first (`reboot -f`) is told apart, and so is a machine that goes
-    down in order without a daemon, or without periods.
+    """A waiting reboot is graceful. A forced one (`reboot -ff`) and a power cut both leave no record.
+    `reboot -f` without unit stops is distinct, and so is an orderly shutdown without a daemon or
+    periods.
     """
     machine = node.machine
     await booted(node)
@@ -83,7 +83,7 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
     read, said = await next_boot(node, 1)
     assert said == ("graceful", "", -1)
     assert (read.wtmp, read.journal) == ("shutdown" if keeps_wtmp(node) else "absent", "shutdown")
-    # By now the sign of life is this boot's, and without one wtmp tells nothing.
+    # The sign of life is this boot's by now; without one wtmp proves nothing.
     assert await read_in_sandbox(node, read.boot_id) == "none absent shutdown"
 
     await node.armed("web", "db")

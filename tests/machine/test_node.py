@@ -1,4 +1,4 @@
-"""The whole of it on a whole machine: the built wheel, the shipped unit, systemd as it is delivered."""
+"""Ebbtide on a whole machine: the built wheel, the shipped unit, a normal systemd."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
-#: A machine without a free processor is a slow one, and not a broken one.
+#: A machine without a free processor is slow, not broken.
 PATIENT = """[Service]
 Environment=EBBTIDE_BOUNDS_FACTOR=10
 WatchdogSec=10min
 TimeoutStartSec=10min
 """
-#: The mode alone: the pods live in the daemon's own sandbox.
+#: Only the mode: pods run in the daemon's sandbox.
 SANDBOXED = """[Service]
 ExecStart=
 ExecStart=/usr/local/bin/ebbtide run --mode process --pods /etc/ebbtide/pods
 ReadWritePaths=/var/lib/pods
 """
-#: As low as the daemon's work allows; systemd 252 counts a little differently.
+#: The lowest possible; systemd 252 counts slightly differently.
 EXPOSURE_MAX = 2.8
 INHIBITORS = ("busctl", "call", "org.freedesktop.login1", "/org/freedesktop/login1")
 MANAGER = "org.freedesktop.login1.Manager"
@@ -36,7 +36,7 @@ MANAGER = "org.freedesktop.login1.Manager"
 
 @pytest.fixture
 async def node(machine: Machine) -> Node:
-    """Installed, with two pods in two waves; not booted."""
+    """Installed, with two pods in two waves; off."""
     made = Node(machine)
     made.install()
     made.configure({0: 6, 1000: 6})
@@ -46,14 +46,14 @@ async def node(machine: Machine) -> Node:
 
 
 async def booted(node: Node) -> None:
-    """Armed, with both pods, and granted what their waves need: with less, web has no time for its hook."""
+    """Armed, with both pods and the whole grant: with less, web has no time for its hook."""
     await node.machine.boot()
     await node.armed("web", "db")
     await until(lambda: any(each.sufficient for each in node.events(d.GrantAssessed)[-1:]), "no full grant")
 
 
 def waited_for_us(node: Node, kind: str) -> None:
-    """Every pod was ended in its order, and the release is on the machine's disk."""
+    """Each pod ended in order, and the release is on the disk."""
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [mark.what for mark in node.trace("db")] == ["up", "TERM", "gone"]
     assert node.trace("web")[-1].at_ns < node.trace("db")[1].at_ns
@@ -118,7 +118,7 @@ async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
 
 @pytest.mark.parametrize("machine", [SOFT_REBOOTS], indirect=True)
 async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
-    """`systemctl soft-reboot` (254 and later) waits too; what comes back knows that the last one is over."""
+    """`systemctl soft-reboot` (254 and later) waits too; the new userspace reports the old one's end."""
     await booted(node)
     before = node.machine.init
     await node.machine.run("systemctl", "soft-reboot")
@@ -136,7 +136,7 @@ async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
 
 
 async def test_a_scheduled_shutdown_is_known_cancelled_and_kept(node: Node) -> None:
-    """`shutdown +1` and `shutdown -c` are on record with who asked; a schedule that comes due waits."""
+    """`shutdown +1` and `shutdown -c` are recorded with the requester; a due schedule waits."""
     await booted(node)
     await node.machine.run("shutdown", "+1", "new kernel")
     (scheduled,) = await until_recorded(node, 1)
@@ -151,7 +151,7 @@ async def test_a_scheduled_shutdown_is_known_cancelled_and_kept(node: Node) -> N
 
 
 async def test_bypassing_logind_ends_the_pods_in_overtime(node: Node) -> None:
-    """The machine stops without logind's knowledge: SIGTERM is the first word, and the waves still run."""
+    """Without logind's signal, SIGTERM is the first notice, and the waves still run."""
     await booted(node)
     bypass = ("start", "poweroff.target", "--job-mode=replace-irreversibly", "--no-block")
     await node.machine.run("systemctl", *bypass)
@@ -161,7 +161,7 @@ async def test_bypassing_logind_ends_the_pods_in_overtime(node: Node) -> None:
 
 
 async def test_force_ends_in_overtime_as_well(node: Node) -> None:
-    """`systemctl --force poweroff` signals all at once; the daemon stays until its pods have ended."""
+    """`systemctl --force poweroff` signals all at once; the daemon stays until its pods end."""
     await booted(node)
     await node.machine.run("systemctl", "--force", "poweroff", check=False)
     assert await node.machine.wait_left() == 0
@@ -173,7 +173,7 @@ async def test_force_ends_in_overtime_as_well(node: Node) -> None:
 
 
 async def test_a_hung_daemon_does_not_cost_the_shutdown(node: Node) -> None:
-    """Stopped for good in mid-shutdown, it is killed by systemd; the next one has the lock and goes on."""
+    """systemd kills the stopped daemon; the next one gets the lock and continues."""
     node.configure({0: 14, 1000: 6})
     node.pod("mail", hook=2)
     await booted(node)
@@ -189,7 +189,7 @@ async def test_a_hung_daemon_does_not_cost_the_shutdown(node: Node) -> None:
 
 
 async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
-    """Stopped, started and killed, the unit leaves pods alone; a killed daemon's lock stays where it is."""
+    """Stop, start and kill spare the pods; a killed daemon's lock stays."""
     await booted(node)
     await node.machine.run("systemctl", "restart", "ebbtide")
     await node.armed()
@@ -201,7 +201,7 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     assert [started.lock_inherited for started in node.events(DaemonStarted)][1:] == [True, True]
     assert before.stdout != (await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
-    # With the real unit's state folders it outlives logind, too.
+    # With the unit's state folders it survives a logind restart too.
     await node.machine.run("systemctl", "restart", "systemd-logind")
     await node.armed()
     assert (await lock_holders(node)).count('"ebbtide"') == 1
@@ -210,7 +210,7 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     for pod in ("web", "db"):
         await node.machine.run("sh", "-c", f"kill -0 {node.trace(pod)[0].pid}")
-    # Their records stay: the next daemon starts none of them again.
+    # Their records stay: the next daemon does not start them again.
     starts = len(node.events(DaemonStarted))
     await node.machine.run("systemctl", "start", "ebbtide")
     await until(lambda: len(node.events(DaemonStarted)) == starts + 1, "no start")
@@ -221,7 +221,7 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
 
 
 async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None:
-    """In the shipped sandbox it raises the grant, reloads, runs hooks, looks at a straggler, kills it."""
+    """In the shipped sandbox it raises the grant, reloads, runs hooks, examines and kills a straggler."""
     node = Node(machine)
     node.install(SANDBOXED)
     node.configure({0: 6, 1000: 3})
@@ -248,7 +248,7 @@ async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None
 
 
 async def exposure(node: Node) -> float:
-    """What `systemd-analyze security` says of the unit, from 0 to 10."""
+    """The unit's exposure by `systemd-analyze security`, 0 to 10."""
     said = await node.machine.run("systemd-analyze", "security", "--no-pager", "ebbtide", check=False)
     line = next(line for line in said.stdout.splitlines() if "Overall exposure level" in line)
     return float(line.partition("service: ")[2].split()[0])

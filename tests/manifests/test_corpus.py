@@ -1,4 +1,4 @@
-"""Nasty manifests: each is read, or refused in one line; never anything else."""
+"""Hostile manifests are read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TREES = st.recursive(
 
 
 def complaint(raw: bytes) -> str:
-    """Why they are refused; empty when they are not. Anything but a ManifestError fails the test."""
+    """The refusal, or empty. Any error but a ManifestError fails the test."""
     try:
         parse_manifests("f", raw)
     except ManifestError as error:
@@ -52,14 +52,14 @@ def complaint(raw: bytes) -> str:
 
 
 def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
-    """Its name says which; the error names the file."""
+    """As its name says; the error names the file."""
     read_or_refused(CORPUS, lambda path: load_manifests([path]), ManifestError)
 
 
 @settings(max_examples=100)
 @given(tree=TREES)
 def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
-    """As YAML and as JSON, and both readers judge it alike."""
+    """As YAML and as JSON, with equal results."""
     verdicts = [complaint(yaml.safe_dump(tree).encode()), complaint(json.dumps(tree).encode())]
     assert all(each.isprintable() for each in verdicts)
 

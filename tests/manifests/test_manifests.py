@@ -1,4 +1,4 @@
-"""Pod objects to manifests: the core's view, the process edge's view, and what people are told."""
+"""From pod objects to manifests: the core's view, the process edge's view, and messages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_hook(**handlers: Any) -> dict[str, Any]:
 
 
 def test_what_is_absent_stays_absent() -> None:
-    """No priority and no grace are not 0 and 30: the reference tells them apart."""
+    """The reference distinguishes missing values from 0 and 30."""
     found = read(pod()).pod
     assert (found.namespace, found.name, found.label) == ("default", "web-0", "default/web-0")
     assert (found.priority, found.grace_seconds) == (None, None)
@@ -64,7 +64,7 @@ def test_what_is_absent_stays_absent() -> None:
 
 
 def test_a_uid_is_taken_or_follows_from_namespace_and_name() -> None:
-    """The derived one is a version 5 UUID and the same at every start."""
+    """The derived one is a version 5 UUID, equal at every start."""
     assert read(pod(metadata={"uid": "abc-1"})).pod.uid == "abc-1"
     derived = read(pod()).pod.uid
     assert uuid.UUID(derived).version == 5
@@ -73,7 +73,7 @@ def test_a_uid_is_taken_or_follows_from_namespace_and_name() -> None:
 
 
 def test_containers_keep_their_order_and_sidecars_come_first() -> None:
-    """Init containers that end by themselves are the process edge's alone, and have no hook."""
+    """Plain init containers belong to the process edge and have no hook."""
     hook = {"preStop": {"exec": {"command": ["/bin/drain", "--token=x"]}}}
     found = read(
         pod(
@@ -117,7 +117,7 @@ def test_each_hook_goes_whole_to_the_edge_and_without_secrets_to_the_core(
 
 
 def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
-    """Those before it count in a variable, all of them in a command; unknown ones stay, $$ is a dollar."""
+    """A variable sees earlier ones, a command sees all; unknown ones stay, $$ is a dollar."""
     found = read(
         with_main(
             command=["sh", "$(A)-$(B)-$(NO)-$$(A)-$$$(A)-$A-$(a$$b$"],
@@ -150,7 +150,7 @@ def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
 
 
 def test_stop_signal_ports_and_directory_arrive() -> None:
-    """Only named ports matter, and the first of a name counts."""
+    """Only named ports, and the first of a name."""
     found = read(
         with_main(
             lifecycle={"stopSignal": "SIGRTMIN+3"},
@@ -178,7 +178,7 @@ def test_a_pod_that_has_ended_says_so(phase: str, finished: bool) -> None:
 def test_the_classes_that_every_cluster_has_are_known(
     name: str, priority: int | None, value: int | None, unknown: str
 ) -> None:
-    """A number that is written wins, as at the API server; another class's number stands elsewhere."""
+    """A written number wins, as in the API server, except with another class's name."""
     found = read(pod(priorityClassName=name, priority=priority))
     assert (found.pod.priority, found.class_name) == (value, unknown)
 
@@ -189,7 +189,7 @@ def priority_class(name: str, value: object, **more: object) -> dict[str, object
 
 
 def test_priority_classes_of_one_file_hold_for_the_pods_of_all(tmp_path: Path) -> None:
-    """Behind the pods or before them, alone or in a list; the global default is for pods without any."""
+    """Before or after the pods, alone or in a list; the global default is for pods without a class."""
     pods = [pod(metadata={"name": "a"}, priorityClassName="gold"), pod(metadata={"name": "b"})]
     (tmp_path / "a-pods.yaml").write_text(yaml.safe_dump_all(pods))
     items: list[Any] = [priority_class("gold", 1000), priority_class("all", 5, globalDefault=True)]
@@ -208,7 +208,7 @@ def test_priority_classes_of_one_file_hold_for_the_pods_of_all(tmp_path: Path) -
 
 
 def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -> None:
-    """Taken for 0 it would promise them the wrong wave; a pod that has ended has none."""
+    """As 0 it would promise the wrong wave; finished pods are exempt."""
     names = [*(f"p{each}" for each in range(7)), "done"]
     pods = [pod(metadata={"name": name}, priorityClassName="gold") for name in names]
     pods[-1]["status"] = {"phase": "Succeeded"}
@@ -281,7 +281,7 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_its_cure(document: Any, part: str) -> None:
-    """In one line that names the file, the line, and the pod."""
+    """One line with file, line and pod."""
     found = error(document)
     assert part in found
     assert found.startswith("f.yaml:")
@@ -305,14 +305,14 @@ def test_no_message_repeats_a_value_that_could_be_secret(document: Any) -> None:
 
 
 def test_variables_that_double_each_other_are_stopped() -> None:
-    """Ten lines could ask for all the memory there is."""
+    """Ten lines could request all memory."""
     env = [{"name": "E0", "value": "x" * 100}]
     env += [{"name": f"E{n}", "value": f"$(E{n - 1})" * 10} for n in range(1, 12)]
     assert "longer than 128 KiB" in error(with_main(env=env))
 
 
 def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each alone is within what Linux takes; the limit for all of them is lowered here to be reached."""
+    """Each alone fits Linux's limit; the test lowers the limit for all."""
     monkeypatch.setattr("ebbtide.manifests.EXPANDED_BYTES_MAX", 1000)
     env = [{"name": "A", "value": "x" * 100}, {"name": "B", "value": "$(A)" * 4}]
     assert read(with_main(env=env)).spec.containers[0].env["B"] == "x" * 400
@@ -324,7 +324,7 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
 # --- where manifests come from -----------------------------------------------------------------
 
 
-#: What is said where something else comes.
+#: The message for other kinds.
 WANTED = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
 
 
@@ -358,7 +358,7 @@ def names(text: str) -> list[str]:
     ("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}", ["a"]),
 ])  # fmt: skip
 def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str]) -> None:
-    """In the order in which they stand; empty documents are nothing."""
+    """In file order; empty documents are skipped."""
     assert names(text) == expected
 
 
@@ -377,14 +377,14 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
 ])  # fmt: skip
 def test_what_is_no_pod_is_refused_with_its_place(text: str, message: str) -> None:
-    """By line where there are lines, by document where there are none."""
+    """By line, or by document without lines."""
     with pytest.raises(ManifestError) as raised:
         names(text)
     assert str(raised.value) == message
 
 
 def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
-    """As the kubelet reads its static pods: no hidden files, no subfolders, no other kinds of file."""
+    """Like the kubelet's static pods: no hidden files, no subfolders, no other types."""
     for file, name in (("b.yaml", "b"), ("a.yml", "a"), ("c.json", "c"), (".d.yaml", "d"), ("e.txt", "e")):
         (tmp_path / file).write_text(pod_yaml(name))
     (tmp_path / "sub.yaml").mkdir()
@@ -430,7 +430,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
-    """A pod without a command is refused with its cure; an error is a ValueError, as the edge expects."""
+    """A pod without a command is refused with the fix; the error is a ValueError, as the edge expects."""
     file = tmp_path / "web.yaml"
     file.write_text(pod_yaml("web"))
     ((found, spec),) = load_local_pods(file)

@@ -1,4 +1,4 @@
-"""The storm brake: never more nodes out of service than may be, and places in the order of the requests."""
+"""The storm brake: a bound on nodes out of service, and fair places."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL = Brake(max_nodes=1000, max_share_percent=100, min_healthy=0)
 
 
 class Cluster:
-    """What is seen of it; without ``leases`` no node is ever silent."""
+    """The brake's view; without ``leases`` no node is silent."""
 
     def __init__(self, count: int, *, leases: bool = True) -> None:
         self.view = ClusterView()
@@ -81,7 +81,7 @@ async def ask(edge: Any, node: str, outbox: Outbox | None = None) -> Ending:
 
 
 async def test_its_orders(autojump_clock: MockClock) -> None:
-    """A request is granted or fails with its reason; what nobody has is given back all the same."""
+    """A request is granted or fails with a reason; returning an unknown permit is a no-op."""
     cluster = Cluster(10)
     permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2")
@@ -114,7 +114,7 @@ async def test_a_refused_node_keeps_its_permit(autojump_clock: MockClock) -> Non
 
 
 async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
-    """Its name is that of another, whose actor ends later: the permit stays with who asked for it."""
+    """Two actors share the name, and the older one ends later: the permit stays with its requester."""
     cluster = Cluster(10, leases=False)
     permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2")
@@ -129,7 +129,7 @@ async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
 
 
 async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
-    """A leader has listed leases, and its watch is on its way: who asks waits for it, and not for long."""
+    """A new leader has listed the leases and its watch is starting: requests wait briefly."""
     cluster = Cluster(10)
     permits = Permits(Brake(), cluster.view)
     dead(cluster, "n1")
@@ -173,8 +173,8 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=10), 0), (10, ALL, 10), (1, ALL, 0),
 ])  # fmt: skip
 async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_clock: MockClock) -> None:
-    """One after the other they die, and are tainted; the least of all limits holds. Of two the last one may
-    only be where somebody wants it, and a single node is seen by nobody but itself.
+    """Nodes die and are tainted one by one; the smallest limit counts. The last of two only if configured,
+    and a single node has no other node to be seen by.
     """
     cluster = Cluster(nodes)
     permits = Permits(settings, cluster.view)
@@ -186,7 +186,7 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
         granted += 1
         cluster.put(name, "Unknown", "ours")
     if (nodes, settings) == (10, ALL):
-        # The last one has nobody beside it that is heard.
+        # No other node is heard beside the last one.
         assert (granted, reason) == (9, MANY_DEAD)
     else:
         assert granted == allowed
@@ -194,7 +194,7 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
 
 
 def test_from_the_count_alone() -> None:
-    """The first reason that holds is given, and each is in the form that a redacted journal keeps."""
+    """The first matching reason, in a form that a redacted journal keeps."""
     free = NodesCounted(
         key="k", healthy=5, out=1, dead=1, ahead=0, max_nodes=5, max_share_percent=100, min_healthy=5
     )
@@ -217,7 +217,7 @@ def test_from_the_count_alone() -> None:
 
 
 async def test_what_is_healthy(autojump_clock: MockClock) -> None:
-    """Ready, its lease renewed, and not out of service; a node without a lease by its Ready alone."""
+    """Ready, renewed, in service; without a lease by Ready alone."""
     cluster = Cluster(8)
     permits = Permits(ALL, cluster.view)
     assert counts(permits, "n0") == (7, 0, 0)
@@ -232,7 +232,7 @@ async def test_what_is_healthy(autojump_clock: MockClock) -> None:
     assert counts(permits, "no-lease") == (0, 2, 6)
     cluster.renew("n5")
     assert counts(permits, "n0") == (2, 2, 4)
-    # What is not seen is not silent.
+    # An unseen node is not silent.
     cluster.view.sees(trio.current_time())
     assert counts(permits, "n0") == (4, 2, 2)
     dead(cluster, "n6")
@@ -245,7 +245,7 @@ async def test_what_is_healthy(autojump_clock: MockClock) -> None:
 
 
 async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
-    """Its permit counts until its taint would be seen, or until it begins anew; its wait is over."""
+    """Its permit counts until its taint is visible or a new actor starts; its wait ends."""
     cluster = Cluster(20)
     permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2", "n3")
@@ -276,8 +276,8 @@ def limit(settings: Brake, nodes: int) -> int:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_laws(seed: int, autojump_clock: MockClock) -> None:
-    """Under any order of requests, returns and changes, and over other leaders: a permit is given only where
-    with it no more nodes are out than may be, enough stay healthy, and we see what happens.
+    """For any requests, returns, changes and leaders: a permit keeps the bound, enough healthy nodes, and
+    needs a current view.
     """
     draws = Draws(seed)
     cluster = Cluster(draws.between(2, 30))
@@ -330,7 +330,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
             case 8 if draws.below(20) == 0:
                 cluster.view.sees(draws.pick([math.inf, trio.current_time()]))
             case 8 if draws.below(20) == 0:
-                # Another leader: of the permits only what has become a taint is known.
+                # A new leader knows only permits that became taints.
                 permits, held = Permits(settings, cluster.view), set()
             case _:
                 pass
@@ -338,8 +338,8 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
-    """Many wait, new ones come all the time, and places get free now and then: there is a place for each of
-    those that still want one and have asked before, and a free place is not left free for long.
+    """With constant new requests and few places each persistent request gets a place, and a free place is
+    used soon.
     """
     draws = Draws(seed)
     cluster = Cluster(64, leases=False)
@@ -374,12 +374,12 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
             nodes.start_soon(node, name)
             await trio.sleep(draws.below(8000) / 1000)
     assert sorted(got) == sorted(name for name in first_asked if name not in given_up)
-    # Each has a place for a minute at most, and the next one takes it with its next request, at the latest
-    # when who was before it has been forgotten.
+    # Each holds a place for a minute at most; the next one takes it with its next request, at the latest
+    # after its predecessor is forgotten.
     per_place = 60 + AGAIN_SECONDS + WAITS_SECONDS_MAX
     assert trio.current_time() <= 30 * 8 + (len(first_asked) + 1) * per_place / settings.max_nodes + per_place
 
 
 def test_it_waits_for_the_next_request() -> None:
-    """Who is refused is not forgotten before it asks again."""
+    """A refused request is remembered until its repeat."""
     assert AGAIN_SECONDS < WAITS_SECONDS_MAX

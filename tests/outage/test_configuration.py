@@ -1,4 +1,4 @@
-"""The outage controller's configuration: what arrives, and errors that name their place and their cure."""
+"""The outage controller's configuration: values, and errors with place and fix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def error(text: str) -> str:
 
 
 def test_nothing_configured_means_the_cores_own_defaults() -> None:
-    """One with nothing but its kind, and one with fields that say nothing."""
+    """Only the kind, or only empty fields."""
     for text in (HEAD, HEAD + "pools:\neffect:\n"):
         assert parse_outage("a.yaml", text.encode()) == OutageConfiguration()
     assert OutageConfiguration().settings == OutageSettings()
@@ -163,7 +163,7 @@ def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
      "a.yaml:3: pools[0].cloud.ec2.region is 'eu west': it must be a region such as eu-west-1"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place_and_its_cure(text: str, message: str) -> None:
-    """One line each; what may be a password is not repeated."""
+    """One line each; a possible password is not repeated."""
     assert error(text) == message
     assert "secret" not in message
 

@@ -1,4 +1,4 @@
-"""One lead in virtual time: who is followed, what begins anew, and what a journal comes to."""
+"""One lead in virtual time: followers, restarts, and their journals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOUR_SECONDS = 3600
 
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one works nothing else does, and virtual time would jump."""
+    """A working thread would stop the loop, and virtual time would jump."""
 
     async def at_once(function: Callable[..., object], *args: object, **fields: object) -> object:
         await trio.lowlevel.checkpoint()
@@ -53,7 +53,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server(ConfigMaps):
-    """ConfigMaps, and one Node with its lease, as the test says that it is."""
+    """ConfigMaps, and one Node with its lease in the test's state."""
 
     def __init__(self) -> None:
         super().__init__(Draws(1))
@@ -94,7 +94,7 @@ class Server(ConfigMaps):
 
 
 class Rest:
-    """All other edges in one: nobody says anything, one volume hangs, and it fails when it is told to."""
+    """All other edges in one: no reports, one hung volume, and failures on request."""
 
     def __init__(self) -> None:
         self.fails = trio.Event()
@@ -122,7 +122,7 @@ class Rest:
 
 
 class Led:
-    """``events``: all that was recorded. ``rest``: of the newest follower."""
+    """``events``: all records. ``rest``: of the newest follower."""
 
     def __init__(self, server: Server) -> None:
         self.events: list[Event] = []
@@ -175,12 +175,12 @@ async def leading(server: Server) -> AsyncIterator[Led]:
 
 
 async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> None:
-    """Also where its node is not in trouble any more, and the outage is open all the same."""
+    """Also for an open outage whose node has recovered."""
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")
         await led.until(outage_events.OutageBegan)
-        # The kubelet is back, and says itself that the node is not Ready: nobody calls that trouble.
+        # The kubelet is back and itself reports NotReady: no trouble.
         server.renew()
         server.put(ready="False", status_mark="s2")
         await server.renew_for(30)
@@ -193,7 +193,7 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
 
 
 async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -> None:
-    """Of many that were left open: a node that is back and tainted can be used by nobody."""
+    """With many open: a returned but tainted node is unusable."""
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")
@@ -219,7 +219,7 @@ async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -
 
 
 async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) -> None:
-    """A person's old word may stand on it for ever; its renewals are nobody's news."""
+    """An old statement may stay forever; renewals are irrelevant."""
     server = Server()
     async with leading(server) as led:
         server.put(declared=Declared("uid-n", "b0", "old", "somebody"))
@@ -228,7 +228,7 @@ async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) 
         await server.renew_for(HOUR_SECONDS)
         assert server.creates - before < 10
         assert len(led.leader.followers) == 1
-        # Silent again: what it did last is on record, and before that it was missed.
+        # Silent again: the last renewal and the miss are recorded.
         last = server.lease.mark
         await led.until(outage_events.OutageBegan)
         said = [
@@ -248,7 +248,7 @@ async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) 
 
 
 async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> None:
-    """What it has left hanging may hang for weeks, and it renews its lease meanwhile."""
+    """Its leftovers may hang for weeks while it renews its lease."""
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown", taint="ours")
@@ -272,7 +272,7 @@ class Breaks(Rest):
 
 
 async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockClock) -> None:
-    """It is told, and ends this lead alone: not the process."""
+    """It is logged and ends only this lead, not the process."""
     server = Server()
     async with leading(server) as led:
         led.kind = Breaks
@@ -282,7 +282,7 @@ async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockCl
 
 
 async def test_a_leader_that_is_ended_stores_what_it_has_seen(autojump_clock: MockClock) -> None:
-    """What gathers while nobody waits for it was told in the log: it is on record too."""
+    """Buffered steps were logged, so they must be stored too."""
     server = Server()
     async with leading(server) as led:
         server.put(ready="Unknown")

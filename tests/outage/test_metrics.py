@@ -1,4 +1,4 @@
-"""What Prometheus may ask the controller: held against what scripts and worlds put on record."""
+"""The controller's metrics against the records of scripts and worlds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def observe(metrics: OutageMetrics, records: list[Record]) -> None:
 
 
 def test_a_whole_outage_is_counted() -> None:
-    """One taint set and removed, one outage closed, and nothing open any more."""
+    """One taint set and removed, one outage closed, none open."""
     metrics, _ = told(outages.STORY)
     text = metrics.text()
     assert 'ebbtide_outages_total{outcome="recovered"} 1\n' in text
@@ -68,14 +68,14 @@ def test_a_whole_outage_is_counted() -> None:
     ],
 )
 def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
-    """By the states of the followers, and by what is on record."""
+    """By the followers' states and the records."""
     text = told(name)[0].text()
     assert [line for line in lines if f"{line}\n" not in text] == []
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_counters_are_what_is_on_record(seed: int) -> None:
-    """Of any world; a taint that a later leader found was set once."""
+    """For any world; a later leader does not count an existing taint again."""
     records = World(seed).run().store.records
     metrics = OutageMetrics()
     observe(metrics, records)

@@ -1,4 +1,4 @@
-"""The controller as it is assembled, against a server in virtual time: what all of its parts ask together."""
+"""The assembled controller on a server in virtual time: the total request rate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STORM_SECONDS = 60.0
 
 
 def remediators(asked: Asked) -> tuple[float, Answer]:
-    """medik8s has nothing, and each node has a Machine that runs."""
+    """medik8s has no object, and each node has a running Machine."""
     if "machines" in asked.path:
         body = {"metadata": {"uid": "m"}, "spec": {"providerID": "test://"}}
         return 0.02, Answer(200, msgspec.json.encode(body))
@@ -71,9 +71,7 @@ class Told:
 async def test_remediators_of_a_hundred_nodes_are_asked_at_our_own_rate(
     autojump_clock: MockClock, managed: bool
 ) -> None:
-    """Whichever cluster has the Machines; every node hears of all of them, and most requests are left to
-    what brings the cure.
-    """
+    """In either cluster; each node gets all reports, and most requests remain for the recovery."""
     here, there = Scripted(remediators), Scripted(remediators)
     shared = leader(here, there if managed else None)._shared
     node = NodeView("", "", "1", "b1", "Unknown", "uuid", "test://", "none", (), "")
@@ -104,13 +102,13 @@ async def test_remediators_of_a_hundred_nodes_are_asked_at_our_own_rate(
         )
     assert len(lists) <= len(KINDS) * (STORM_SECONDS / LIST_EVERY_SECONDS + 1)
     assert len(here.asked) / STORM_SECONDS < REQUESTS_PER_SECOND / 2
-    # Nobody had to wait for longer than he could.
+    # No node waited too long.
     assert [each.node for each in told.values() if not each.errors] == []
     assert {error for each in told.values() for error in each.errors} == {NOT_YET}
 
 
 def test_the_environments_resource_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the settings that each journal gets, so that an outage's trace follows from its journal alone."""
+    """In each journal's settings, so that the trace follows from the journal."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
     shared = leader(Scripted(remediators), None)._shared
     assert shared.settings("node-1").resource == {"k8s.cluster.name": "blue"}

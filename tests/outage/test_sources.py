@@ -1,4 +1,4 @@
-"""Who is asked about a node: what its pool says, of the node as it is now."""
+"""A node's proof sources, from its pool and its current state."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def view_of(*nodes: NodeView) -> ClusterView:
 async def test_the_sources_are_those_of_the_nodes_pool(
     text: str, labels: dict[str, str], expected: list[str]
 ) -> None:
-    """By its labels. Who contradicts is heard whatever is believed."""
+    """By labels. Contradictions count from any source."""
     view = view_of(NODE._replace(labels=labels))
     edges = proof_edges(parse_outage("a.yaml", text.encode()), view, Clock(), Nobody())("n", "u", never)
     (reading,) = [each for each in edges if isinstance(each, SourcesEdge)]
@@ -76,13 +76,13 @@ CONTROLLERS = HEAD + (
     ],
 )
 def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:
-    """By its name; one that has no address is not asked."""
+    """By name; without an address none is asked."""
     (pool,) = parse_outage("a.yaml", CONTROLLERS.encode()).pools
     assert [(each.source, each.name) for each in machine_sources(pool)(node)] == expected
 
 
 async def test_the_machine_is_as_the_node_says_it_now() -> None:
-    """Of a Node that is gone, or of another with its name, nobody is asked."""
+    """A missing or recreated Node has no machine to ask."""
     assert machine_of(view_of(NODE), "n", "u") == Machine("n", "u", "b1", "uuid", "aws:///z/i-1")
     assert machine_of(view_of(NODE), "n", "v") is None
     assert machine_of(view_of(), "n", "u") is None

@@ -1,4 +1,4 @@
-"""The controller sends the traces of outages: from the stored journal, again where nobody took them."""
+"""The controller sends outage traces from the stored journal, with retries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def names(collector: Collector) -> list[str]:
 
 
 async def test_a_closed_outage_is_sent_whole() -> None:
-    """Its spans are those of the projection, once the last step is stored."""
+    """The projection's spans, once the last step is stored."""
     server, told = ConfigMaps(Draws(1)), list[str]()
     await store(server, FILES)
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
@@ -79,7 +79,7 @@ async def test_a_closed_outage_is_sent_whole() -> None:
 
 
 async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
-    """One more span of the same trace, once the node has said it; the others are sent again as they were."""
+    """A later span of the same trace; the others are resent unchanged."""
     server, told, files = ConfigMaps(Draws(1)), list[str](), outages.script("outage-last-boot").files
     records = list(History([Memory(files)]).records())
     at = next(at for at, each in enumerate(records) if isinstance(each.event, LastBootStated) and at > 20)
@@ -88,7 +88,7 @@ async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
     await store(server, files)
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
         made.observe(Node(UID), records[:at])
-        # Stored already here, so it is sent with the rest; the wish of its own comes with its record.
+        # Already stored, so it comes with the rest; its own request follows its record.
         await collector.until(lambda: len(collector.spans) == len(spans))
         sent = len(collector.got)
         made.observe(Node("another"), records[at : at + 1])
@@ -100,7 +100,7 @@ async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
 
 
 async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A span is sent once it stands in the API server, and not before."""
+    """Only stored spans are sent."""
     monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
     looks, read = [], OutageTraces._read
 
@@ -119,7 +119,7 @@ async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same bytes; what is wrong is said once, and that it is over."""
+    """The same bytes; failure and recovery are logged once each."""
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
     server, told, refusals = ConfigMaps(Draws(1)), list[str](), iter([503, 503, 503])
@@ -139,7 +139,7 @@ async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.Monkey
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After half a day it is dropped, and said."""
+    """After half a day it is dropped and logged."""
     monkeypatch.setattr(module, "WAITING_SECONDS_MAX", -1.0)
     server, told = ConfigMaps(Draws(1)), list[str]()
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
@@ -151,7 +151,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_variable_switches_it_off() -> None:
-    """And is said: nodes are recovered without traces as well."""
+    """A log line; recovery works without traces."""
     told: list[str] = []
     wrong = {"OTEL_EXPORTER_OTLP_ENDPOINT": "no url"}
     assert usable_destination(Given(), wrong, lambda level, line: told.append(line)) is None

@@ -1,7 +1,7 @@
-"""What an outage in which nothing moves asks of the API server: a hundred at once may ask 20 times a second.
+"""The API requests of a stuck outage: a hundred at once may use 20 per second.
 
-The core with one node, two sources of proof that answer after 0.3 s and 1.2 s, and the journal's pace
-(`actors.edges.kubernetes.config_maps`): what is created at once, what gathers first, and the looks.
+The core with one node, two sources (0.3 s and 1.2 s), and the journal's pace
+(`actors.edges.kubernetes.config_maps`): immediate creates, batched creates, and looks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from ebbtide.replay.sim.sim_outage import COUNTED
 
 MS, MINUTE_MS = 1_000_000, 60_000
 GATHER_MS, UNSYNCED_MS, CREATE_MS = int(GATHER_SECONDS * 1000), int(UNSYNCED_SECONDS * 1000), 60
-#: Of an order: the Node and its lease are read before a taint, which is a third one. What hangs is read from
-#: what is watched for all nodes.
+#: Per order: a taint reads Node and lease first. Leftovers come from the shared watch.
 REQUESTS: dict[type[Order], int] = {o.SetTaint: 3, o.ReadNode: 2}
 
-#: Nothing proves that the machine is off; it is proved and the storm brake refuses; it is, and the API server
-#: refuses the taint; it is out of service, and a pod hangs for ever.
+#: No proof; proof but the brake refuses; the API server refuses the taint; out of service with a hung pod.
 Stuck = Literal["unproved", "braked", "refused", "out"]
 EVERY_WAY: tuple[Stuck, ...] = ("unproved", "braked", "refused", "out")
 
@@ -41,7 +39,7 @@ class Load:
         self.requests: Counter[int] = Counter()
         self._agenda = Agenda()
         self._loop = Loop(System(logic=OUTAGE_LOGIC), self._agenda, self, 0)
-        #: When the next piece is created, when the last one is, and when a look is due; -1: none is.
+        #: Times of the next create, of the last one, and of the next look; -1: none.
         self._create_at, self._busy_until, self._look_at = -1, 0, -1
         self._loop.admit(o.LeaderStarted(version="0", replica="r", node="node-1", node_uid="n1"))
         self._loop.admit(

@@ -1,4 +1,4 @@
-"""Outages with lying sources, partitions, returns, conflicts and leaders that die: what holds in all of them.
+"""Invariants of outages with false sources, partitions, returns, conflicts and dying leaders.
 
 python -m tests.outage_world.test_outage_world FROM TO     # seeds, with a summary
 """
@@ -22,7 +22,7 @@ from ebbtide.replay.sim.sim_outage import MS, World, simulate_outage
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
 SEEDS = 60
-#: Two leaders that die one after the other, and what is on its way.
+#: Two leaders that die in turn, and requests in flight.
 BACK_MS_MAX = 60_000
 COUNTED = (
     "PowerOff",
@@ -37,7 +37,7 @@ COUNTED = (
 
 
 def objections(records: list[Record], proof: int, at: int) -> list[str]:
-    """Of the taint ordered at ``at``: what on record spoke against its proof, found without the actors."""
+    """Recorded contradictions to the proof of the taint at ``at``, found without the actors."""
     said = records[proof].event
     assert isinstance(said, o.EvidenceRead)
     ours = said.identity in ("u1", "n1")
@@ -65,7 +65,7 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
 
 
 def outlived(records: list[Record], said: o.EvidenceRead, now_ns: int) -> list[str]:
-    """A person's word, from when the first of those who led read it."""
+    """A statement's expiry, from the first leader that read it."""
     found: list[str] = []
     told_ns = -1
     heard = False
@@ -84,7 +84,7 @@ def outlived(records: list[Record], said: o.EvidenceRead, now_ns: int) -> list[s
 
 
 def check(world: World) -> list[str]:
-    """The invariants, one sentence each; what is broken."""
+    """Broken invariants, one sentence each."""
     broken: list[str] = []
     records = world.store.records
     proofs: dict[int, int] = {}
@@ -128,7 +128,7 @@ def check(world: World) -> list[str]:
     if world.twice >= 0 and true_at_write and world.timed_out < 0:
         broken.append(f"two nodes never write where the proof was true: {world.twice} ms")
     writes = world.leader is not None and world.leader.writes
-    # Who does not know which boot that was waits until the node says that it uses no volume.
+    # Without knowledge of the boot, wait until the node reports no volume in use.
     known = not world.lost or not world.old_notes
     if writes and known and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
         broken.append("a node that is back under another boot id does not keep our taint")
@@ -148,7 +148,7 @@ def check(world: World) -> list[str]:
 
 
 def held_in_vain(records: list[Record]) -> list[str]:
-    """Of the storm brake's permits: from the answer to its return, the taint, or another leader."""
+    """Permits held from the answer to the return, the taint, or a new leader."""
     asked = read = switch = ""
     held = tainting = proved = False
     until_ns = 0
@@ -157,7 +157,7 @@ def held_in_vain(records: list[Record]) -> list[str]:
         if isinstance(event, o.PowerOff):
             switch, until_ns = event.key, record.mono_ns
         elif isinstance(event, OrderEnded) and event.key == switch:
-            # It counts as one that is out of service until it was seen what has become of it.
+            # It counts as out of service until the result is visible.
             until_ns, switch = record.mono_ns + POWER_OFF_PAUSE_NS + NS_PER_SECOND, ""
         if isinstance(event, o.RequestPermit):
             asked = event.key
@@ -177,7 +177,7 @@ def held_in_vain(records: list[Record]) -> list[str]:
 
 
 def switched_off(records: list[Record]) -> list[str]:
-    """What must be on record before the machine is switched off, found without the actors."""
+    """Records that must precede a power-off, found without the actors."""
     broken: list[str] = []
     down_ns = alive_ns = again_ns = seconds = readings = ordered = 0
     running: dict[str, int] = {}
@@ -238,7 +238,7 @@ def switched_off(records: list[Record]) -> list[str]:
 
 
 def timed_out(world: World) -> list[str]:
-    """The six-minute timer's detach is told where this leader could see it, and no other one is."""
+    """The six-minute detach is reported if this leader could see it, and only then."""
     told = [record for record in world.store.records if isinstance(record.event, o.DetachForced)]
     if told and world.timed_out < 0:
         return ["no detach is called the timer's that is not"]
@@ -270,7 +270,7 @@ def same_again(records: list[Record]) -> bool:
 
 
 def test_what_holds_in_every_seed() -> None:
-    """And in some of them there are taints, false proofs, and leaders that die."""
+    """Some seeds have taints, false proofs, and dying leaders."""
     worlds = [World(seed).run() for seed in range(SEEDS)]
     assert [(world.seed, broken) for world in worlds if (broken := check(world))] == []
     assert sum(world.taints for world in worlds) > 5
@@ -278,7 +278,7 @@ def test_what_holds_in_every_seed() -> None:
 
 
 def test_what_is_written_down_replays() -> None:
-    """As one journal, each leader in a segment of its own; and tells of the same outages."""
+    """As one journal with a segment per leader, with the same outages."""
     for seed in range(SEEDS // 3):
         run = simulate_outage(seed, "0")
         records = run.world.store.records
@@ -291,7 +291,7 @@ def test_what_is_written_down_replays() -> None:
 
 @pytest.mark.parametrize("stuck", EVERY_WAY)
 def test_a_hundred_outages_ask_twenty_times_a_second(stuck: Stuck) -> None:
-    """Where nothing moves, from the first minute on; where writes are refused, from the second."""
+    """Without changes from the first minute on; with refused writes from the second."""
     load = Load(stuck, 10)
     assert max(load.per_second(minute) for minute in range(1 if stuck == "refused" else 0, 10)) <= 20
 

@@ -1,4 +1,4 @@
-"""The packages are made once for all tests of them."""
+"""Build the packages once for all tests."""
 
 from __future__ import annotations
 

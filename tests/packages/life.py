@@ -1,4 +1,4 @@
-"""A package on a whole machine: dpkg or rpm, and who holds the machine back meanwhile."""
+"""Packages on a whole machine, with dpkg or rpm, and a watch on the lock's holders."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebbtide.actors.edges.logind.manager import INHIBITORS, LOGIND_PATH, MANAGER
 from tests.beds.machine import Machine
 
 COMMAND_SECONDS_MAX = 180
-#: What packages, logs and the machine's own life write, and what the test has brought.
+#: Files of packages, logs and the running machine, and the test's own.
 NOT_OURS = ("/var/log", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/systemd", "/var/cache", "/tmp", "/root")
 
 
 class Packager:
-    """``form``: deb, with the machine's own dpkg; rpm, which no root folder of Debian's has: this side's,
-    on the machine's root and in its process namespace, so that the scripts find its service manager.
+    """``form``: deb with the machine's dpkg; rpm with the host's, on the machine's root and PID namespace,
+    so that scripts reach its service manager.
     """
 
     def __init__(self, machine: Machine, form: str) -> None:
@@ -28,7 +28,7 @@ class Packager:
         self.form = form
 
     async def put(self, package: Path) -> str:
-        """Install or upgrade; what was said."""
+        """Install or upgrade; returns the output."""
         if self.form == "deb":
             self.machine.copy_in(package, "/root/ebbtide.deb")
             return await self._do("dpkg", "-i", "/root/ebbtide.deb")
@@ -46,7 +46,7 @@ class Packager:
 
     async def _rpm(self, *words: str) -> str:
         init = str(self.machine.init)
-        # Below the root as well: Debian's rpm has its database in the home of whoever calls it.
+        # Debian's rpm keeps its database in the caller's home.
         root = ("rpm", "--root", f"/proc/{init}/root", "--dbpath", "/var/lib/rpm", "--nodeps")
         with trio.fail_after(COMMAND_SECONDS_MAX):
             done = await trio.run_process(
@@ -62,14 +62,14 @@ class Packager:
 
 
 async def files(machine: Machine) -> set[str]:
-    """Every name on the machine's disk that could be somebody's trace."""
+    """All paths on the machine's disk that could be leftovers."""
     pruned = [word for path in NOT_OURS for word in ("-path", path, "-prune", "-o")]
     return set((await machine.run("find", "/", "-xdev", *pruned, "-print")).stdout.splitlines())
 
 
 class Watch:
-    """``looks`` at logind's list, one after another; ``without``: which of them found no lock of ours.
-    ``said``: what logind itself told of its delay locks at each change.
+    """``looks`` at logind's list; ``without``: looks without our lock. ``said``: logind's signals about
+    delay locks.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ async def watched(machine: Machine) -> AsyncIterator[Watch]:
         async with trio.open_nursery() as looking:
             looking.start_soon(watch.look, bus)
             yield watch
-            # Not cancelled: a question that is cut off closes the connection.
+            # Not cancelled: an interrupted call closes the connection.
             watch.over = True
         nursery.cancel_scope.cancel()
     bus.close()

@@ -1,4 +1,4 @@
-"""The packages of this checkout, and of a version after it: laid out and built once a run."""
+"""The packages of this checkout and of a later version, built once a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.packages.programs import nfpm
 
 FIRST = build.project_version()
 SECOND = f"{FIRST}.1"
-#: A folder of libraries that the second version has no more.
+#: A library folder that the second version lacks.
 GONE = "ebbtide/only_before"
 
 
 class Packages(NamedTuple):
-    """``laid_out``: what is in them; ``first`` and ``second``: by format."""
+    """``laid_out``: the content; ``first`` and ``second``: by format."""
 
     laid_out: Path
     first: dict[str, Path]

@@ -1,4 +1,4 @@
-"""nFPM, which makes the packages of the distributions: built from a Go module of its own here.
+"""nFPM, the package builder, from its own Go module.
 
 python -m tests.packages.programs      # builds it ahead of time, and says where it is
 """
@@ -13,7 +13,7 @@ MODULE = Module(Path(__file__).parent / "nfpm", ("-ldflags", "-s -w"))
 
 
 def nfpm() -> Path:
-    """The binary, built if it is not there. Raises tests.beds.rootfs.Unavailable."""
+    """The binary, built if missing. Raises tests.beds.rootfs.Unavailable."""
     return built(MODULE, "nfpm", "github.com/goreleaser/nfpm/v2/cmd/nfpm")
 
 

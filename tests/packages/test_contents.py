@@ -1,4 +1,4 @@
-"""What is in the packages, and what the tools of their formats say of them."""
+"""The packages' content, and their formats' own tools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def said(*argv: str) -> str:
 
 
 def modes(packages: Packages, form: str) -> dict[str, str]:
-    """Path to mode and owner, as their own tools print them; folders without those that others have too."""
+    """Path to mode and owner, without folders shared with other packages."""
     if form == "deb":
         lines = said("dpkg-deb", "-c", str(packages.first[form])).splitlines()
         words = [line.split(maxsplit=5) for line in lines]
@@ -70,8 +70,8 @@ def modes(packages: Packages, form: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", build.FORMATS)
 def test_the_list_of_files(packages: Packages, form: str) -> None:
-    """Exactly these, a man page for each command, and below the libraries' folder what was laid out; all of
-    it root's, writable for nobody else.
+    """Exactly these, with a man page per command and the libraries; owned by root and writable only by
+    root.
     """
     found = modes(packages, form)
     files = {path for path, mode in found.items() if mode[0] != "d"}
@@ -93,7 +93,7 @@ def test_the_list_of_files(packages: Packages, form: str) -> None:
 
 
 def test_who_needs_what(packages: Packages) -> None:
-    """Version, dependencies, the one file of configuration, the scripts."""
+    """Version, dependencies, the configuration file, the scripts."""
     deb, rpm = str(packages.first["deb"]), str(packages.first["rpm"])
     needs = said("dpkg-deb", "-f", deb, "Depends").strip().split(", ")
     assert {"python3 (>= 3.11)", "python3 (<< 3.15)", "systemd"} <= set(needs)
@@ -118,7 +118,7 @@ def test_the_programs_are_those_of_the_wheel() -> None:
 
 
 def test_the_unit_is_the_shipped_one(packages: Packages) -> None:
-    """But for the place of the command; nothing names one that the package has not."""
+    """Only the command's path differs; each named file is in the package."""
     units = packages.laid_out / "usr/lib/systemd/system"
     for path, source in (
         (units / "ebbtide.service", "ebbtide.service"),
@@ -134,7 +134,7 @@ def test_the_unit_is_the_shipped_one(packages: Packages) -> None:
 
 
 def test_nothing_of_the_machine_that_made_them(packages: Packages) -> None:
-    """No compiled file, no place of a checkout, no licence left out; and each library's is named."""
+    """No compiled file, no checkout path, every library's licence."""
     site = packages.laid_out / build.SITE
     assert not list(site.rglob("*.pyc"))
     assert not list(site.rglob("direct_url.json"))
@@ -153,7 +153,7 @@ def test_made_again_it_is_the_same_package(packages: Packages, tmp_path: Path) -
 
 
 def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> None:
-    """Where one Python has a module of a library, the others have it."""
+    """A compiled module for one Python exists for the others."""
     site = packages.laid_out / build.SITE
     tags = {python.replace(".", "") for python in build.PYTHONS}
     by_module: dict[str, set[str]] = {}
@@ -166,8 +166,8 @@ def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> N
 
 
 def test_debians_own_judgement(packages: Packages) -> None:
-    """No tag of lintian's that is not overridden with its reason, but one: Debian's archive has no zstd, its
-    dpkg does.
+    """No lintian tag without an explained override, except zstd: Debian's archive lacks it, its dpkg does
+    not.
     """
     if shutil.which("lintian") is None:
         pytest.skip("needs lintian")

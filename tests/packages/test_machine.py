@@ -1,4 +1,4 @@
-"""The packages on whole machines: installed, upgraded while they protect, and gone again."""
+"""Packages on whole machines: install, upgrade under protection, remove."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIGURATION = "/etc/ebbtide/config.yaml"
 LOOKS_MIN = 200
 COMPILED_MIN = 500
 WAVE_SECONDS = 90
-#: Folders of shells and licences: each distribution of RPM's has them, this machine has not.
+#: Folders of shells and licences that RPM distributions have and this machine lacks.
 OTHERS_FOLDERS = {
     "/usr/share/fish",
     "/usr/share/fish/vendor_completions.d",
@@ -48,7 +48,7 @@ OTHERS_FOLDERS = {
 
 @pytest.fixture
 def node(machine: Machine) -> Node:
-    """A Kubernetes node as far as a unit can tell, without Ebbtide; not booted."""
+    """An off machine that looks like a Kubernetes node, without Ebbtide."""
     machine.copy_in(PROJECT / "tests/deploy/neighbours.py", "/opt/neighbours.py")
     neighbours = NEIGHBOURS.replace("/opt/ebbtide/bin/python3", f"{PYTHON} -IB")
     for name, text in (("kubelet", KUBELET), ("neighbours", neighbours)):
@@ -65,7 +65,7 @@ async def unit(machine: Machine) -> tuple[str, str]:
 
 
 async def compiled(machine: Machine) -> int:
-    """How many files by the machine's own Python, in the place that the command loads them from."""
+    """Files compiled by the machine's Python, where the command loads them."""
     code = "import ebbtide, sys; print(ebbtide.__cached__, sys.implementation.cache_tag)"
     loaded, tag = (await machine.run(PYTHON, "-IB", "-c", code)).stdout.split()
     assert machine.found(loaded).exists()
@@ -79,8 +79,8 @@ async def main_pid(machine: Machine) -> str:
 
 @pytest.mark.parametrize("machine, form", list(product(SUITES, FORMATS)), indirect=["machine"])
 async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) -> None:
-    """Installed it starts nothing; enabled it is armed; an upgrade never leaves the machine without the lock;
-    removed it leaves the configuration and the journal, and purged nothing.
+    """Installed it starts nothing; enabled it arms; an upgrade always keeps the lock; a removal keeps
+    configuration and journal; a purge keeps nothing.
     """
     machine, packager = node.machine, Packager(node.machine, form)
     await machine.boot()
@@ -97,7 +97,7 @@ async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) 
         await node.armed()
     assert watch.looks >= LOOKS_MIN
     assert watch.without == []
-    # It is the same one from beginning to end: logind had nothing to tell.
+    # The lock stays the same: logind has no change to report.
     assert watch.said == []
     started = [(each.version, each.lock_inherited) for each in node.events(DaemonStarted)]
     assert started == [(FIRST, False), (SECOND, True)]
@@ -134,7 +134,7 @@ async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) 
 
 
 async def protect(node: Node) -> None:
-    """As docs/deployment.md says: a configuration, an identity, and the unit."""
+    """docs/deployment.md: a configuration, an identity, and the unit."""
     machine = node.machine
     machine.write("/etc/ebbtide/kubeconfig", json.dumps(KUBECONFIG), 0o600)
     node.configure({0: 6}, node={"criSocket": SOCKET, "nodeName": "node-1"})
@@ -142,13 +142,13 @@ async def protect(node: Node) -> None:
     await machine.run("systemctl", "enable", "--now", "ebbtide")
     await node.armed()
     await limited(machine, "t 11000000\n")
-    # By the libraries that the package has left in.
+    # With the libraries that the package left in.
     await until(node, RuntimeRead, lambda read: read.reachable)
     await until(node, ApiRead, lambda read: read.reachable)
 
 
 async def stays_where_the_new_one_would_not_start(node: Node) -> None:
-    """A configuration that the new version refuses costs no daemon that runs."""
+    """A configuration that the new version refuses does not stop the running daemon."""
     machine, kept = node.machine, node.machine.read(CONFIGURATION)
     machine.write(CONFIGURATION, "kind: Nonsense\n")
     pid = await main_pid(machine)
@@ -163,8 +163,8 @@ async def stays_where_the_new_one_would_not_start(node: Node) -> None:
 
 @pytest.mark.parametrize("machine", ["bookworm"], indirect=True)
 async def test_a_package_comes_in_the_middle_of_a_shutdown(machine: Machine, packages: Packages) -> None:
-    """To remove it is refused; an upgrade is taken up: the pod is waited for by the version after, under the
-    lock of the one before.
+    """A removal is refused. An upgrade continues: the new version waits for the pod under the old one's
+    lock.
     """
     node, packager = Node(machine), Packager(machine, "deb")
     machine.copy_in(PROJECT / "tests/daemon/program.py", PROGRAM)
@@ -172,7 +172,7 @@ async def test_a_package_comes_in_the_middle_of_a_shutdown(machine: Machine, pac
     await machine.boot()
     await packager.put(packages.first["deb"])
     node.configure({0: WAVE_SECONDS})
-    # As long as an upgrade takes on a machine with much else to do.
+    # As long as an upgrade on a busy machine.
     node.pod("web", f"after={WAVE_SECONDS - 30}")
     manifest = machine.read("/etc/ebbtide/pods/web.yaml")
     grace = '"terminationGracePeriodSeconds": '

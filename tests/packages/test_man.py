@@ -1,4 +1,4 @@
-"""The man pages have what --help has, and nothing in them is taken for a request of troff's."""
+"""Man pages equal --help, without accidental troff requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def shown(text: str) -> str:
-    """As a reader sees it, but for the filling of lines."""
+    """Rendered text without line filling."""
     for escaped in (r"\fB", r"\fI", r"\fR", r"\&"):
         text = text.replace(escaped, "")
     for escaped, means in ((r"\-", "-"), (r"\(aq", "'"), (r"\(dq", '"'), (r"\(ga", "`"), (r"\(ti", "~")):
@@ -49,7 +49,7 @@ def help_of(path: tuple[str, ...]) -> tuple[click.Context, click.Command]:
 
 
 def test_a_page_has_the_whole_help_of_its_command(pages: dict[str, str]) -> None:
-    """Every word of the description, of each option and of the examples."""
+    """The description, each option and the examples."""
     for path in LEAVES:
         ctx, command = help_of(path)
         page = " ".join(shown(pages["-".join(("ebbtide", *path)) + ".1"]).split())
@@ -71,7 +71,7 @@ def test_the_references_have_every_field(pages: dict[str, str]) -> None:
 
 
 def test_no_line_is_a_request_by_accident(pages: dict[str, str]) -> None:
-    """A text that begins with a period would be lost without a word. The title has version and date."""
+    """A line with a leading period would vanish silently. The title has version and date."""
     for name, text in pages.items():
         assert text.startswith(".TH ")
         assert '"1970-01-02" "Ebbtide 1.2.3"' in text.partition("\n")[0], name

@@ -1,7 +1,7 @@
-"""The bench that scripts drive: one `System`, a clock that moves when told, and the records so far.
+"""The scripts' bench: one `System`, a manual clock, and the records.
 
-Beside it runs a shadow that is restored from a snapshot before every step, through its bytes: whatever
-a script does, a system that was put away and fetched back does the same (design, "The one rule").
+A shadow system is restored from bytes before every step, so each script also proves restoring (design, "The
+one rule").
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.scripts.show import BASE_NS
 
 WALL_BASE_NS = 1_700_000_000_000_000_000
 
-#: Ticks at one instant before it is taken for a storm: a wave's end may lead to a few in a row.
+#: More ticks at one instant count as a storm: a wave's end may cause a few.
 TICKS_AT_ONCE_MAX = 8
 
-#: Orders that a script wants to answer by hand.
+#: Orders that scripts answer by hand.
 MANUAL = (
     *("RunHook", "TakeInventory", "Arm", "WriteDropIn", "RemoveDropIn"),
     *("SetTaint", "RemoveTaint", "ReadNode", "PowerOff"),
@@ -44,16 +44,16 @@ def _pack(system: System) -> bytes:
 
 
 def logic_of(script: Path) -> str:
-    """Which set of actors a script is about, its name says."""
+    """A script's name selects its actors."""
     return OUTAGE_LOGIC if script.stem.startswith("outage-") else SHUTDOWN_LOGIC
 
 
 class Bench:
-    """``auto`` orders are answered ``done`` at once; a step that only answers one is not shown."""
+    """``auto`` orders end as ``done`` at once; such steps are not shown."""
 
     def __init__(self, logic: str = SHUTDOWN_LOGIC) -> None:
         self.system = System(logic=logic)
-        #: What was packed last, and of which system: nothing but `feed` changes it.
+        #: The last packed system: only `feed` changes it.
         self._packed = (self.system, _pack(self.system))
         self.now_ns = BASE_NS
         self.orders: dict[str, Order] = {}
@@ -63,13 +63,13 @@ class Bench:
         self.saboteur: Saboteur | None = None
         self.accomplice: Saboteur | None = None
         self.daemon_runs = True
-        #: What an edge finds in answer to an order, before its outcome; the records are those of its step.
+        #: An edge's facts before an order's outcome; the records are its step's.
         self.finds: Callable[[Order, list[Record]], Event | None] = lambda order, records: None
 
     # --- facts --------------------------------------------------------------------------------
 
     def feed(self, fact: Event, *, hide_if_alone: bool = False) -> list[Record]:
-        """Admit one fact, check it against the shadow, then answer what is answered by itself."""
+        """Admit one fact, compare with the shadow, then answer automatic orders."""
         stamp = Stamp(self.now_ns, WALL_BASE_NS + self.now_ns)
         shadow = self.restored()
         with self._sabotage():
@@ -86,7 +86,7 @@ class Bench:
         return records
 
     def restored(self) -> System:
-        """The system as a checkpoint would bring it back."""
+        """The system restored from a checkpoint."""
         of, packed = self._packed
         kept = _CHECKPOINTS.decode(packed if of is self.system else _pack(self.system))
         twin = restore(kept, self.system.next_seq)
@@ -111,7 +111,7 @@ class Bench:
     # --- time ---------------------------------------------------------------------------------
 
     def advance(self, until_ns: int) -> None:
-        """Let time pass; every deadline on the way gets its `Tick` at its own time."""
+        """Advance time; each deadline gets its `Tick` at its time."""
         at_once = 0
         while (due_ns := self.system.next_deadline_ns()) is not None and due_ns <= until_ns:
             at_once = at_once + 1 if due_ns <= self.now_ns else 0
@@ -123,7 +123,7 @@ class Bench:
     # --- orders -------------------------------------------------------------------------------
 
     def open_key(self, kind: type[Order]) -> str:
-        """The newest open order of a kind; empty if there is none."""
+        """The newest open order of a kind, or empty."""
         return next((key for key, order in reversed(self.orders.items()) if type(order) is kind), "")
 
     # --- failures -----------------------------------------------------------------------------
@@ -143,9 +143,9 @@ class Bench:
 
 
 class Saboteur:
-    """Makes an actor's handlers raise while a step runs: all of them, or the one for ``event``.
+    """Makes an actor's handlers raise during a step: all, or the one for ``event``.
 
-    ``actor`` may name one pod's actor (``HookActor:web``); else every actor of that kind fails.
+    ``actor`` is one pod's actor (``HookActor:web``) or a kind.
     """
 
     def __init__(self, actor: str, event: str = "") -> None:

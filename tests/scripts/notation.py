@@ -1,10 +1,9 @@
-"""The compact notation of scripts: durations, pods and their containers.
+"""The scripts' notation: durations, pods and containers.
 
-``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then a word
-for each container: ``app``, with ``*`` for a sidecar, ``!`` for one that is not running, ``@SIGQUIT`` for its
-stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without any it has one named
-``main``, with ``-`` it has none. ``is=static,daemon,tolerant,volumes`` and ``owner=Deployment/web`` say what
-the API knows of it.
+``30s`` and ``250ms`` are durations. A pod is a line: name, ``p=PRIORITY``, ``grace=SECONDS``, then a word per
+container: ``app``, with ``*`` for a sidecar, ``!`` for not running, ``@SIGQUIT`` for its stop signal, and its
+hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without one it has ``main``; ``-`` means none.
+``is=static,daemon,tolerant,volumes`` and ``owner=Deployment/web`` are the API's data.
 """
 
 from __future__ import annotations

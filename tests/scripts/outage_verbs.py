@@ -1,10 +1,9 @@
-"""The commands of the scripts of outages: one node, ``node-1``, with UID ``n1``, boot ``b1`` and UUID ``u1``.
+"""The outage scripts' commands: node ``node-1``, UID ``n1``, boot ``b1``, UUID ``u1``.
 
-``reads`` gives the Node as it was read last but for what is named; ``about``: the boot that the note of our
-taint names. A pod is its name and words:
-``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b volumes=pv-a``; an attachment its name,
-``deleting``, ``error=words-with-dashes`` and ``unique=name``, and its volume that name after ``pv-``. The UID
-of an owner is its name.
+``reads`` repeats the last Node with changes; ``about``: the boot in our taint's note. A pod is its name and
+words: ``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b volumes=pv-a``; an attachment its
+name, ``deleting``, ``error=words-with-dashes`` and ``unique=name``, with the volume's name after ``pv-``. An
+owner's UID is its name.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NODE = {
 
 
 def _word(text: str) -> Any:
-    """Interned, as an edge and a decoder have it: a default is omitted if it is the same object."""
+    """Interned, as in edges and decoders: a default is omitted by identity."""
     return sys.intern(text)
 
 
@@ -59,7 +58,7 @@ def _leader(bench: Bench, command: Command) -> None:
 
 
 def _lost_journal(bench: Bench, command: Command) -> None:
-    """Nobody can read what was recorded: whoever leads next begins beside it."""
+    """The records are unreadable: the next leader starts a new journal."""
     next_seq = bench.system.next_seq
     bench.system = System(logic=OUTAGE_LOGIC)
     bench.system.next_seq, bench.daemon_runs = next_seq, False
@@ -97,7 +96,7 @@ def _beats(bench: Bench, command: Command) -> None:
 
 
 def _says(bench: Bench, command: Command) -> None:
-    """``says redfish off uuid=u1``: asked just now, or ``ago`` a duration."""
+    """``says redfish off uuid=u1``: asked now, or ``ago`` a duration."""
     source, verdict = command.words
     given = command.options
     named = (
@@ -153,8 +152,8 @@ def _attachment(line: str) -> o.Attachment:
 
 
 def _work(bench: Bench, command: Command) -> None:
-    """``work``, with ``owner=uid,uid`` for who is elsewhere already, and a line each: ``pod …`` or ``va …``.
-    What hangs when the taint stands is listed again, by itself: ``meanwhile`` gives what is found only then.
+    """``work``, with ``owner=uid,uid`` for pods elsewhere, and a line each: ``pod …`` or ``va …``. After
+    the taint the list repeats by itself; ``meanwhile`` adds objects only to that.
     """
     lines = [line.partition(" ") for line in command.body]
     pods = {pod.uid: pod for pod in (_pod(rest) for kind, _, rest in lines if kind == "pod")}
@@ -181,7 +180,7 @@ def _found_again(
     order: Order,
     records: list[Record],
 ) -> o.WorkListed | None:
-    """As it was listed last, with what was told since. A new leader's list the script gives itself."""
+    """The last list with later reports. The script gives a new leader's list."""
     kinds = [type(each.event) for each in records]
     if not isinstance(order, o.ListWork) or o.OutOfService not in kinds or o.OutageBegan in kinds:
         return None

@@ -1,7 +1,7 @@
-"""Interaction scripts as text: blocks of commands, and after ``----`` what they are expected to print.
+"""Interaction scripts as text: commands, then ``----`` and their expected output.
 
-A block ends at an empty line. Within one, a line that begins with a space belongs to the command above it.
-Lines that begin with ``#`` are prose, and stay where they are when the output is written anew.
+A block ends at an empty line. An indented line belongs to the command above. ``#`` lines are prose and
+survive a rewrite.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ SEPARATOR = "----"
 
 
 class ScriptError(Exception):
-    """A command that no handler understands: correct the script at the line that is named."""
+    """An unknown command; the error has its line."""
 
 
 @dataclass
 class Command:
-    """One command: its verb, plain words, ``name=value`` words, and the indented lines below it."""
+    """Verb, plain words, ``name=value`` words, and indented lines."""
 
     line: int
     verb: str
@@ -29,7 +29,7 @@ class Command:
 
 @dataclass
 class Block:
-    """``source`` are the lines above the separator as they stand in the file."""
+    """``source``: the lines above the separator."""
 
     source: list[str]
     commands: list[Command]
@@ -42,7 +42,7 @@ class Block:
 
 
 def parse(text: str) -> list[Block]:
-    """All blocks of a script. Raises ScriptError on an indented line without a command."""
+    """A script's blocks. Raises ScriptError on an indented line without a command."""
     blocks: list[Block] = []
     lines: list[str] = []
     first = 1
@@ -84,5 +84,5 @@ def _command(line: str, number: int) -> Command:
 
 
 def render(blocks: list[Block], outputs: list[list[str]]) -> str:
-    """The script with its output in place of what was expected."""
+    """The script with the real output."""
     return "\n\n".join(block.text(out) for block, out in zip(blocks, outputs, strict=True)) + "\n"

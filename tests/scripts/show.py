@@ -1,6 +1,6 @@
-"""Records as lines in fixed columns: number, cause, seconds since the script began, actor, type, fields.
+"""Records as columns: number, cause, seconds since the start, actor, type, fields.
 
-What an order's key says already is not said twice; a fact of an edge is cut to what an actor reads of it.
+Fields in the key are not repeated; an edge's fact shows only the actors' fields.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
 from ebbtide.events.outage_events import Attachment, LostPod
 from ebbtide.events.values import Container, Period, PlannedPod, PlannedWave, Pod
 
-#: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
+#: The monotonic start: not 0, so that absolute times and differences stay distinct.
 BASE_NS = 1000 * NS_PER_SECOND
 
-#: Fields that hold a point in time; every other ``_ns`` is a difference.
+#: Absolute time fields; other ``_ns`` fields are differences.
 _POINTS = (
     "deadline_ns",
     "release_by_ns",
@@ -58,12 +58,12 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
 }
 
 
-#: Each look-up evaluates every annotation of the type: a quarter of a script's time.
+#: Cached: each look-up evaluates all annotations, a quarter of a script's time.
 _fields_of = cache(msgspec.structs.fields)
 
 
 def seconds(ns: int) -> str:
-    """``20s``, ``0.25s``: exact to the nanosecond, no zeros at the end."""
+    """``20s``, ``0.25s``: exact to the nanosecond, without trailing zeros."""
     whole, rest = divmod(abs(ns), NS_PER_SECOND)
     fraction = f".{rest:09d}".rstrip("0") if rest else ""
     return f"{'-' if ns < 0 else ''}{whole}{fraction}s"
@@ -134,7 +134,7 @@ _SHORT: dict[type, Callable[[Any], str]] = {
 
 
 def state(value: msgspec.Struct) -> list[str]:
-    """An actor's state, one field a line, what is as at the beginning left out."""
+    """An actor's state, one field per line, without initial values."""
     shown = ((each.name, getattr(value, each.name), each.default) for each in _fields_of(type(value)))
     return [
         f"{name}: {_state_value(name, now)}" for name, now, default in shown if now != default and now != ()

@@ -1,4 +1,4 @@
-"""Interaction scripts: what the core does, said in text files beside this one."""
+"""Interaction scripts: the core's behaviour in text files beside this one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def outputs(blocks: list[Block], logic: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_script(path: Path, request: pytest.FixtureRequest) -> None:
-    """A script's commands print exactly what stands below each of them."""
     before = path.read_text()
     blocks = parse(before)
     after = render(blocks, outputs(blocks, logic_of(path)))
@@ -32,5 +31,4 @@ def test_script(path: Path, request: pytest.FixtureRequest) -> None:
 
 
 def test_there_are_scripts() -> None:
-    """An empty folder would prove nothing."""
     assert len(SCRIPTS) > 20

@@ -1,4 +1,4 @@
-"""The commands of interaction scripts: a verb is a fact made of its words, or does something to the bench."""
+"""The scripts' commands: a verb creates a fact from its words, or acts on the bench."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Verb = Callable[[Bench, Command], Output]
 _TRUTH = {"yes": True, "no": False, "unknown": None}
 _UP = {"up": True, "down": False, "unknown": None}
 
-#: What the edges of a node say soon after the start.
+#: The edges' facts soon after a start.
 HEALTHY = (
     f.KubeletRead(unit="kubelet.service", active=True),
     f.RuntimeRead(reachable=True),
@@ -37,7 +37,7 @@ HEALTHY = (
 
 
 def run(bench: Bench, command: Command) -> list[str]:
-    """Carry a command out; what it prints, or the records that it led to."""
+    """Run a command; its output or records."""
     output: Output = None
     bench.shown = []
     if command.verb in VERBS:
@@ -82,7 +82,7 @@ def settings(command: Command) -> Settings:
         status_flush_seconds=_duration(command, "flush", "2s") // NS_PER_SECOND,
         trace_flush_ns=_duration(command, "traces", "0s"),
         means=dict(each.split(":") for each in given.get("means", "").split(",") if each),
-        # Interned, as the configuration's reader has them: a default is omitted if it is the same object.
+        # Interned, as in the configuration's reader: a default is omitted by identity.
         unready=cast("Any", sys.intern(given.get("unready", "poweroff"))),
         left_pods=cast("Any", sys.intern(given.get("left", "keep"))),
     )
@@ -133,7 +133,7 @@ def _drop_ins(command: Command) -> f.DropInsRead:
 
 
 def _exits(command: Command) -> Iterator[f.ContainerExited]:
-    """``exit web-0 db-0/proxy code=0``: each of them, one after the other. ``code= gone=yes``: unseen."""
+    """``exit web-0 db-0/proxy code=0``: each in turn. ``code= gone=yes``: unseen."""
     signal = command.options.get("signal", "")
     code = command.options.get("code", "" if signal else "0")
     gone = command.options.get("gone", "no") == "yes"
@@ -204,7 +204,7 @@ def _start(bench: Bench, command: Command) -> Output:
 
 
 def _die(bench: Bench, command: Command) -> Output:
-    """SIGKILL of the daemon: until a start no order is answered. ``clock`` sets that of another boot."""
+    """SIGKILL the daemon: until a start no order is answered. ``clock``: another boot's."""
     bench.daemon_runs = False
     bench.system = bench.restored()
     if "clock" in command.options:
@@ -213,13 +213,13 @@ def _die(bench: Bench, command: Command) -> Output:
 
 
 def _away(bench: Bench, command: Command) -> Output:
-    """Time passes without a daemon: no tick is admitted."""
+    """Time without a daemon: no ticks."""
     bench.now_ns += duration_ns(command.words[0])
     return []
 
 
 def _node(bench: Bench, command: Command) -> Output:
-    """A node that is armed, without a word: start, settings, logind read, arming done."""
+    """An armed node: start, settings, logind read, arming done."""
     mode = command.options.get("mode", "process")
     _start(bench, Command(command.line, "start", [], {"mode": mode}))
     if mode != "process":
@@ -231,20 +231,20 @@ def _node(bench: Bench, command: Command) -> Output:
 
 
 def _armed(bench: Bench, command: Command) -> Output:
-    """What an edge reports when arming succeeds: the read, then the outcome."""
+    """A successful arming's facts: the read, then the outcome."""
     bench.feed(_logind_read(command))
     bench.feed(f.OrderEnded(key=bench.open_key(Arm), result="done"))
     return None
 
 
 def _fresh(bench: Bench, command: Command) -> Output:
-    """Another machine, another clock: the next scenario of the same script."""
+    """A new machine and clock for the next scenario."""
     bench.__init__()  # type: ignore[misc]  # the one way to begin anew that cannot forget a field
     return []
 
 
 def _shutdown(bench: Bench, command: Command) -> Output:
-    """An armed node whose shutdown has begun; shows only the waves. Settings and grant are options."""
+    """An armed node with a begun shutdown; shows only the waves. Options: settings and grant."""
     if not bench.records:
         _node(bench, command)
     bench.feed(_signal(command))
@@ -262,7 +262,7 @@ def _after(bench: Bench, command: Command) -> Output:
 
 
 def _inventory(bench: Bench, command: Command) -> Output:
-    """Pods as the edge lists them for the newest open `TakeInventory`, which the last part answers."""
+    """The edge's listing for the newest open `TakeInventory`."""
     key = command.options.get("key") or bench.open_key(TakeInventory)
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
     pods, source = tuple(map(pod, command.body)), command.options.get("source", "test")
@@ -275,7 +275,7 @@ def _inventory(bench: Bench, command: Command) -> Output:
 
 
 def _end(bench: Bench, command: Command) -> Output:
-    """The verb is the result. A permit has its count first, with what is given: ``failed permit out=1``."""
+    """The verb is the result. A permit has its count first: ``failed permit out=1``."""
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
         raise ScriptError(
@@ -293,7 +293,7 @@ def _end(bench: Bench, command: Command) -> Output:
 
 
 def _mounts(bench: Bench, command: Command) -> Output:
-    """``mounts web/data``: what the open `CheckMounts` finds, which is answered with it."""
+    """``mounts web/data``: answer the open `CheckMounts`."""
     key = bench.open_key(CheckMounts)
     mounted = tuple((uid, volume) for uid, _, volume in (word.partition("/") for word in command.words))
     bench.feed(f.MountsRead(key=key, mounted=mounted))
@@ -302,7 +302,7 @@ def _mounts(bench: Bench, command: Command) -> Output:
 
 
 def _statuses(bench: Bench, command: Command) -> Output:
-    """``statuses missing=web,db``: what the API server lacks of those that are waited for."""
+    """``statuses missing=web,db``: the awaited statuses that the API server lacks."""
     key = bench.open_key(AwaitStatuses)
     missing = tuple(each for each in command.options.get("missing", "").split(",") if each)
     bench.feed(f.StatusesSeen(key=key, missing=missing))
@@ -311,7 +311,7 @@ def _statuses(bench: Bench, command: Command) -> Output:
 
 
 def _manual(bench: Bench, command: Command) -> Output:
-    """From now on these orders are answered by hand (again, those of `MANUAL`)."""
+    """Answer these orders by hand (again: those of `MANUAL`)."""
     bench.manual = (*MANUAL, *command.words)
     return []
 
@@ -344,7 +344,7 @@ def _open(bench: Bench, command: Command) -> Output:
 
 
 def _outcomes(bench: Bench, command: Command) -> Output:
-    """Every pod's fate so far, in the order in which it was recorded."""
+    """Each pod's outcome in recording order."""
     ended = [record.event for record in bench.records if isinstance(record.event, PodEnded)]
     return [f"{event.uid:<10} {event.outcome:<9} {event.reason}" for event in ended] or ["none"]
 

@@ -1,1 +1,1 @@
-"""Closed segments to an object store: the process that ships them, and real stores."""
+"""The shipper of closed segments, and real stores."""

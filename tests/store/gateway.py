@@ -1,6 +1,4 @@
-"""A real S3 server on loopback with a policy that lets a node do nothing but write once, and stores that are
-no good.
-"""
+"""A real S3 server on loopback whose policy permits a node only first writes, and broken stores."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ ROOT, NODE, READER = ("root", "rootsecret"), ("node", "nodesecret"), ("reader", 
 
 
 def policy(bucket: str, prefix: str) -> dict[str, Any]:
-    """Least rights: a node may only make new objects below its own prefix, a reader only read."""
+    """Minimal rights: a node creates objects below its prefix, a reader reads."""
     own, whole = f"arn:aws:s3:::{bucket}/{prefix}/*", f"arn:aws:s3:::{bucket}"
     node, reader = {"AWS": [NODE[0]]}, {"AWS": [READER[0]]}
     return {
@@ -38,7 +36,7 @@ def policy(bucket: str, prefix: str) -> dict[str, Any]:
 
 
 class Gateway(NamedTuple):
-    """``environ`` are a client's variables for one of the three users."""
+    """``environ``: a client's variables for each user."""
 
     endpoint: str
     data: Path
@@ -53,7 +51,7 @@ class Gateway(NamedTuple):
         }
 
     def objects(self) -> dict[str, bytes]:
-        """By name, as the server has them on its disk."""
+        """The objects on the server's disk, by name."""
         folder = self.data / BUCKET
         paths = [path for path in folder.rglob("*.ebj") if path.is_file()]
         return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
@@ -61,7 +59,7 @@ class Gateway(NamedTuple):
 
 @contextmanager
 def gateway(folder: Path, prefix: str) -> Any:
-    """Serves until left; a node may write below ``prefix`` only."""
+    """Serves for the block; a node may write only below ``prefix``."""
     binary, data = versitygw(), folder / "data"
     (data / BUCKET).mkdir(parents=True)
     (folder / "iam").mkdir()
@@ -120,7 +118,7 @@ TAKEN = reply(200, ETag='"0"')
 
 
 class FakeStore:
-    """``answer`` gives the bytes of each reply; None: it never comes; empty: the connection is closed."""
+    """``answer``: the reply's bytes; None: no reply; empty: close the connection."""
 
     def __init__(self, answer: Callable[[Request], bytes | None]) -> None:
         self.answer, self.got, self.port, self.connections = answer, list[Request](), 0, 0
@@ -131,7 +129,7 @@ class FakeStore:
 
 @asynccontextmanager
 async def faking(answer: Callable[[Request], bytes | None]) -> AsyncIterator[FakeStore]:
-    """Serve on loopback until left, with the client's variables set."""
+    """Serve on loopback for the block, with the client's variables set."""
     store = FakeStore(answer)
 
     async def serve(stream: trio.SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""versitygw, a store that speaks S3 over a folder: built from a Go module of its own here.
+"""versitygw, an S3 server over a folder, from its own Go module.
 
 python -m tests.store.programs      # builds it ahead of time, and says where it is
 """
@@ -13,7 +13,7 @@ MODULE = Module(Path(__file__).parent / "versitygw", ("-ldflags", "-s -w"))
 
 
 def versitygw() -> Path:
-    """The binary, built if it is not there. Raises tests.beds.rootfs.Unavailable."""
+    """The binary, built if missing. Raises tests.beds.rootfs.Unavailable."""
     return built(MODULE, "versitygw", "github.com/versity/versitygw/cmd/versitygw")
 
 

@@ -1,4 +1,4 @@
-"""A journal of several segments, each begun by a checkpoint: what a node has after some shutdowns."""
+"""A journal of several segments, each with a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOURNAL_ID = START.journal_id
 
 
 def lay_out_segments(folder: Path, segments: int, pods: int = 2) -> list[str]:
-    """The names of the files; all but the last are closed."""
+    """The file names; all but the last are closed."""
     theatre, chain = Theatre(pods, 1), Chain(IDENTITY, START)
     names = []
     for number in range(1, segments + 1):

@@ -1,4 +1,4 @@
-"""One signed request to an S3 server, for what the shipping's client has no verb for: putting a policy."""
+"""One signed S3 request that the shipping's client lacks: put a policy."""
 
 from __future__ import annotations
 

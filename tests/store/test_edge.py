@@ -1,4 +1,4 @@
-"""Shipping as the daemon runs it: a real process, real pipes, and nothing in a shutdown."""
+"""The daemon's shipping: a real process, real pipes, idle during a shutdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bed(NamedTuple):
     open_episodes: list[int]
 
     def shut_down(self, on: bool) -> None:
-        """A step after which a shutdown is open, or none is."""
+        """A step after which a shutdown is open, or none."""
         self.open_episodes[:] = [1] if on else []
         self.edge.see(())
 
@@ -44,7 +44,7 @@ class Bed(NamedTuple):
 
 @asynccontextmanager
 async def shipping(folder: Path, answer: object) -> AsyncIterator[Bed]:
-    """The edge over a journal of four segments; left, its process has ended too."""
+    """The edge over four segments; leaving waits for its process."""
     lay_out_segments(folder, 4)
     said: list[str] = []
     episodes: list[int] = []
@@ -66,7 +66,7 @@ async def shipping(folder: Path, answer: object) -> AsyncIterator[Bed]:
 
 
 async def test_what_is_closed_is_shipped_and_the_process_goes(tmp_path: Path) -> None:
-    """Started with the first step; what it says is what status and metrics have, without reading a file."""
+    """It starts with the first step; status and metrics use its reports, without reading a file."""
     async with shipping(tmp_path, lambda request: TAKEN) as bed:
         assert bed.edge.last_state() is None
         bed.shut_down(False)
@@ -80,8 +80,8 @@ async def test_what_is_closed_is_shipped_and_the_process_goes(tmp_path: Path) ->
 
 
 async def test_a_start_in_a_shutdown_ships_nothing_before_it_is_over(tmp_path: Path) -> None:
-    """The daemon was started again in it, and no record says that it began; a wish of retention's is not
-    lost.
+    """The daemon restarted during the shutdown, without a record of its start; retention's request
+    survives.
     """
     async with shipping(tmp_path, lambda request: TAKEN) as bed:
         bed.edge.want(0)
@@ -95,8 +95,8 @@ async def test_a_start_in_a_shutdown_ships_nothing_before_it_is_over(tmp_path: P
 
 @pytest.mark.parametrize("bad", [None, reply(503)])
 async def test_a_shutdown_ends_the_process_at_once(tmp_path: Path, bad: bytes | None) -> None:
-    """Whatever the store does: it hangs, is overloaded. Nothing is claimed of what was under way, and it
-    follows behind the shutdown.
+    """Even with a hung or overloaded store. A partial upload is not counted, and is repeated after the
+    shutdown.
     """
     answers: list[bytes | None] = [bad]
     async with shipping(tmp_path, lambda request: answers[0]) as bed:
@@ -107,7 +107,7 @@ async def test_a_shutdown_ends_the_process_at_once(tmp_path: Path, bad: bytes | 
         assert process is not None
         bed.shut_down(True)
         await process.wait()
-        # A shutdown's network is its pods': the connection is closed, not left to a thread.
+        # The network belongs to the pods: the connection closes at once.
         await until(lambda: bed.fake.connections == 0, "the end of the connection")
         got = len(bed.fake.got)
         assert load_shipped(tmp_path, STORE).segments == {}
@@ -119,7 +119,7 @@ async def test_a_shutdown_ends_the_process_at_once(tmp_path: Path, bad: bytes | 
 
 @pytest.mark.proof
 async def test_the_daemons_end_is_not_held_by_a_store_that_hangs(tmp_path: Path) -> None:
-    """The process lingers for its few seconds, and ends by itself."""
+    """The process lingers a few seconds and ends by itself."""
     async with shipping(tmp_path, lambda request: None) as bed:
         bed.shut_down(False)
         bed.edge.want(0)

@@ -1,4 +1,4 @@
-"""Retention keeps what is not in the store up to its hard cap; what it removes then is on record."""
+"""Retention keeps unshipped segments up to the hard cap, and records later removals."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.store.segments import JOURNAL_ID, lay_out_segments
 from tests.store.test_edge import STORE
 from tests.store.test_shipping import Script, ship
 
-#: As much as the last segment alone has, or less: all that may go goes.
+#: At most the last segment: all removable ones go.
 FULL = Limits(total_bytes=1)
 FULLER = Limits(total_bytes=1, hard_bytes=1)
 REFUSED = Refused("HTTP 403")
 
 
 class Failing(DirectoryStorage):
-    """A disk on which the removals may fail from the third one on."""
+    """A disk whose removals may fail from the third on."""
 
     left = 2
     fail: Callable[[str], Awaitable[None]] | None = None
@@ -68,7 +68,7 @@ class Node:
         await ship(self.folder, Script(*answers), STORE)
 
     async def ship_by_process(self) -> None:
-        """A real one, from its start to its end, to a store that takes all."""
+        """A real shipping process, to a store that accepts all."""
         ended = trio.Event()
         self.edge._over = ended.set  # type: ignore[method-assign]
         async with faking(lambda request: TAKEN), trio.open_nursery() as nursery:
@@ -80,7 +80,7 @@ class Node:
 
 
 async def test_what_is_not_in_the_store_is_kept_when_the_journal_is_full(tmp_path: Path) -> None:
-    """A store that is overloaded for a week costs space, and no segment."""
+    """A week of overload costs space, but no segment."""
     on = Node(tmp_path)
     assert await on.trim(FULL) == []
     await on.ship(Stored(), REFUSED)
@@ -91,7 +91,7 @@ async def test_what_is_not_in_the_store_is_kept_when_the_journal_is_full(tmp_pat
 
 
 async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp_path: Path) -> None:
-    """In the log by name, and counted for metrics and status."""
+    """By name in the log, counted in metrics and status."""
     on = Node(tmp_path)
     assert await on.trim(FULLER) == on.names[:3]
     assert [line for line in on.said if "before the store confirmed it" in line] == on.said
@@ -125,7 +125,7 @@ async def no_disk(name: str) -> None:
 async def test_what_went_before_a_failure_is_on_record(
     tmp_path: Path, mock_clock: trio.testing.MockClock, hangs: bool
 ) -> None:
-    """A disk that fails or hangs at the third removal takes nothing from what is said of the two before."""
+    """After a failed or hung third removal the first two are still recorded."""
 
     async def fail(name: str) -> None:
         if not hangs:

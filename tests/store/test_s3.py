@@ -1,4 +1,4 @@
-"""The real shipping against a real S3 server, with rights that only let a node write once."""
+"""Real shipping to a real S3 server, with rights for first writes only."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
 
 
 def hold_all(folder: Path, names: list[str], on: Gateway) -> bool:
-    """Whether the store has exactly the bytes of these segments."""
+    """The store has exactly these segments' bytes."""
     return sorted(on.objects().values()) == sorted((folder / name).read_bytes() for name in names)
 
 
 @pytest.mark.gate
 def test_a_real_store_gets_each_segment_once(emptied: Gateway, tmp_path: Path) -> None:
-    """With rights that only let this node write; a lost cursor ends in what is there already."""
+    """With only this node's write right; after a lost cursor the objects already exist."""
     names = lay_out_segments(tmp_path, 4)
     assert end(start(tmp_path, emptied)) == (EXIT_DONE, [])
     assert hold_all(tmp_path, names[:3], emptied)
@@ -90,7 +90,7 @@ def test_a_real_store_gets_each_segment_once(emptied: Gateway, tmp_path: Path) -
 
 @pytest.mark.gate
 def test_two_processes_make_one_object_of_a_segment(emptied: Gateway, tmp_path: Path) -> None:
-    """Of two copies of a journal, each with a cursor of its own."""
+    """Two copies of a journal with separate cursors."""
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
@@ -117,7 +117,7 @@ def test_one_that_is_killed_goes_on_after_the_reboot(emptied: Gateway, tmp_path:
 
 @pytest.mark.gate
 def test_another_nodes_prefix_is_refused_with_its_cure(emptied: Gateway, tmp_path: Path) -> None:
-    """The rights of a node end at its own prefix."""
+    """A node may write only below its own prefix."""
     lay_out_segments(tmp_path, 2)
     code, said = end(start(tmp_path, emptied, Store(url=STORE.url, cluster="other")))
     assert code == EXIT_KEPT
@@ -128,7 +128,7 @@ def test_another_nodes_prefix_is_refused_with_its_cure(emptied: Gateway, tmp_pat
 
 @pytest.mark.gate
 async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emptied: Gateway) -> None:
-    """It is the store that verifies it: what is changed on the way is no object."""
+    """The store verifies the checksum: changed bytes are not stored."""
     with patch.dict(os.environ, emptied.environ(READER)):
         found = await trio.to_thread.run_sync(ObjectStore(STORE).put, f"{PREFIX}/x.ebj", b"data")
     assert isinstance(found, Refused)

@@ -1,4 +1,4 @@
-"""Closed segments reach a store once each, whatever the store does, and none is claimed that did not."""
+"""Closed segments reach a store once each, and only real uploads count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEY = "v1/cluster=c/node=n/journal=00/x.ebj"
 
 
 class Said:
-    """A daemon that hears lines, and how far the shipping is."""
+    """A fake daemon with the log lines and the shipping's progress."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -72,7 +72,7 @@ async def ship(folder: Path, putter: object, store: Store = STORE) -> tuple[str,
 
 
 class Script:
-    """Answers in order, the last one for ever; ``keys`` are what was offered."""
+    """Answers in order, the last one repeats; ``keys``: the offered ones."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers, self.keys = list(answers), list[str]()
@@ -86,7 +86,7 @@ class Script:
 
 
 def test_a_name_says_whose_bytes_they_are() -> None:
-    """Cluster and node are encoded, so that no name of theirs leads elsewhere."""
+    """Cluster and node are encoded, so that they cannot change the path."""
     key = object_key("a/b", "n 1%", bytes(16), "0000000001-00000000.ebj", "ff" * 32, False)
     where = f"v1/cluster=a%2Fb/node=n%201%25/journal={'0' * 32}"
     assert key == f"{where}/0000000001-00000000-{'ff' * 32}.ebj"
@@ -116,7 +116,7 @@ def test_a_bad_url_is_refused_without_being_repeated(url: str, words: str) -> No
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, "ü" * 34])
 def test_a_cluster_fits_in_a_key(name: str) -> None:
-    """And in a file's name: 255 bytes of it, percent-encoded and with what stands around it."""
+    """Also in a file name: 255 bytes, percent-encoded with its affixes."""
     with pytest.raises(BadStore):
         checked_cluster(name)
 
@@ -126,7 +126,7 @@ def test_a_cluster_fits_in_a_key(name: str) -> None:
 ERROR = b"<Error><Code>%s</Code></Error>"
 ANSWERS: list[tuple[bytes | None, type, str]] = [
     (TAKEN, Stored, ""),
-    # For another object, or for nothing that was kept: with a right to write alone nobody can tell.
+    # Another object, or no stored bytes: without a read right this is indistinguishable.
     (reply(200, ETag='"of another"'), Stored, ""),
     (reply(412), Present, ""),
     (reply(409, ERROR % b"ConditionalRequestConflict"), Again, "HTTP 409: ConditionalRequestConflict"),
@@ -149,7 +149,7 @@ ANSWERS: list[tuple[bytes | None, type, str]] = [
 
 @pytest.mark.parametrize("answer, kind, reason", ANSWERS)
 async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, reason: str) -> None:
-    """Through the real client: only a whole answer of an object store is one, and nothing is tried twice."""
+    """With the real client: only a store's complete answer counts, and no call is repeated."""
     async with faking(lambda request: answer) as fake:
         store = ObjectStore(STORE, put_seconds=0.2 if answer is None else WATCHDOG_SECONDS)
         found = await trio.to_thread.run_sync(store.put, KEY, b"data")
@@ -166,7 +166,7 @@ def test_without_the_client_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_request_is_conditional_and_has_its_checksum() -> None:
-    """The store verifies it, and takes nothing where something is."""
+    """The store verifies it and never overwrites."""
     async with faking(lambda request: TAKEN) as fake:
         await trio.to_thread.run_sync(ObjectStore(STORE).put, KEY, b"data")
     (request,) = fake.got
@@ -179,7 +179,7 @@ async def test_a_request_is_conditional_and_has_its_checksum() -> None:
 
 
 async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) -> None:
-    """And not again by the next process, which knows the cursor."""
+    """The next process continues from the cursor."""
     names = lay_out_segments(tmp_path, 4)
     script = Script(Stored())
     assert (await ship(tmp_path, script))[0] == ""
@@ -192,7 +192,7 @@ async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) 
 
 
 async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
-    """Nobody has read it, so nobody says that it is ours."""
+    """It was not read, so it does not count as ours."""
     names = lay_out_segments(tmp_path, 2)
     reason, said = await ship(tmp_path, Script(Present()))
     assert reason == ""
@@ -202,7 +202,7 @@ async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_clock: object) -> None:
-    """The same name each time; the reason is said once, and its end too."""
+    """Under the same name; the reason and its end are logged once."""
     lay_out_segments(tmp_path, 2)
     script = Script(Again("HTTP 503"), Again("HTTP 503"), Again("HTTP 409"), Stored())
     reason, said = await ship(tmp_path, script)
@@ -216,7 +216,7 @@ async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_cl
 async def test_a_store_that_never_answers_is_given_up_for_this_process(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    """What is left is for the next one."""
+    """The next process continues."""
     lay_out_segments(tmp_path, 2)
     assert (await ship(tmp_path, Script(Again("no answer"))))[0] == "no answer"
     assert trio.current_time() > 0
@@ -224,7 +224,7 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
 
 
 async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
-    """Also over several processes: the cursor has it. What is left, and since when, is said with it."""
+    """Also over several processes, by the cursor; with the backlog and its age."""
     names = lay_out_segments(tmp_path, 3)
     script = Script(Refused("HTTP 403", "allow s3:PutObject"))
     lines = []
@@ -258,7 +258,7 @@ async def test_after_the_daemon_only_what_is_small_is_begun(
 
 
 async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> None:
-    """Its name says that it is redacted, and has the hash of what is in it; again it is the same."""
+    """Its name marks it as redacted and has its hash; a repeat gives the same bytes."""
     place = tmp_path / "journal"
     place.mkdir()
     lay_out_segments(place, 3)
@@ -288,8 +288,8 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
 
 
 async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
-    """It stays on the node, on record with the reason, and does not hold the others up. Of a damaged one the
-    copy would end at the damage, and pass for whole.
+    """It stays on the node, recorded with the reason, without delaying others. A damaged one's copy would
+    end at the damage and look whole.
     """
     names = lay_out_segments(tmp_path, 4)
     data = bytearray((tmp_path / names[0]).read_bytes())
@@ -309,7 +309,7 @@ async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
 
 
 async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Path) -> None:
-    """Another store has none of them, nor has a cursor that is damaged."""
+    """Another store has none, and a damaged cursor counts as none."""
     names, sources = lay_out_segments(tmp_path, 3), [DirectorySource(tmp_path)]
     firsts = {each.name: each.header.link.seq + 1 for each in closed_segments(sources) if each.header}
 
@@ -327,7 +327,7 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
 
 
 async def test_what_one_segment_is_refused_for_holds_no_other_up(tmp_path: Path) -> None:
-    """It is tried again by the next process; the others are there."""
+    """The next process retries it; the others are stored."""
     names = lay_out_segments(tmp_path, 4)
     script = Script(Rejected("HTTP 413: too large"), Stored())
     reason, said = await ship(tmp_path, script)
@@ -337,7 +337,7 @@ async def test_what_one_segment_is_refused_for_holds_no_other_up(tmp_path: Path)
 
 
 async def test_what_cannot_be_read_holds_no_other_up(tmp_path: Path) -> None:
-    """A bad sector in one segment is none in the next."""
+    """A bad sector affects one segment."""
     names = lay_out_segments(tmp_path, 4)
 
     class Failing(DirectorySource):
@@ -354,7 +354,7 @@ async def test_what_cannot_be_read_holds_no_other_up(tmp_path: Path) -> None:
 
 
 async def test_what_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor a part of it: half a segment under a segment's name would be a lie."""
+    """Not even partly: half a segment under its name would be false."""
     names = lay_out_segments(tmp_path, 3)
     large = (tmp_path / names[0]).stat().st_size
     (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes() + bytes(large))

@@ -1,4 +1,4 @@
-"""The disk as one life of the daemon reaches it: a dead daemon writes nothing, and may die at each touch."""
+"""The disk as one life reaches it: a dead daemon writes nothing, and may die at each access."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import trio
 
-#: These change the disk: the daemon may die behind them as well.
+#: The daemon may die after these too.
 WRITES = ("write", "sync", "create", "put")
 
 
@@ -36,6 +36,6 @@ class Gated:
         return call
 
     async def _pass(self) -> None:
-        """A dead daemon waits here for its tasks to be cancelled."""
+        """A dead daemon waits here for its cancel."""
         if not self._life.touch():
             await trio.sleep_forever()

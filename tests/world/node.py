@@ -1,7 +1,7 @@
-"""The modelled node of every simulation (`replay.sim.sim_node`), its waits being Trio's tasks.
+"""The simulated node (`replay.sim.sim_node`) with Trio tasks as waits.
 
-The node outlives every daemon on it. It ends (`down`) when logind or somebody else has started the final unit
-and the daemon's unit is stopped, or when the power goes.
+It outlives its daemons. It ends (`down`) when the final unit runs and the daemon's unit has stopped, or
+without power.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.world.clock import Clock
 
 
 class Features(NamedTuple):
-    """What this machine is like. ``others_ns``: the limit of everybody else's files for logind."""
+    """The machine. ``others_ns``: other files' limit for logind."""
 
     others_ns: int | None = None
     obeys_drop_in: bool = True
@@ -29,7 +29,7 @@ class Features(NamedTuple):
 
 
 class Node(SimulatedNode):
-    """One boot. ``nursery`` holds what runs on it but the daemon; ``api``: how its API server is."""
+    """One boot. ``nursery`` runs everything but the daemon; ``api``: the API server's state."""
 
     def __init__(
         self,

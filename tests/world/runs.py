@@ -1,4 +1,4 @@
-"""Running a world: the mock clock, a schedule that is drawn, and a count of every step of every task."""
+"""Run a world: the mock clock, a drawn schedule, and a count of every task's steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.world.world import Read, Watch, World, ignore
 
 
 class SchedulerDraws(Draws):
-    """One stream of draws, which can also give a fraction."""
+    """A stream of draws with fractions."""
 
     def random(self) -> float:
-        """0.0 up to, but without, 1.0; only for Trio's scheduler."""
+        """From 0.0 up to but excluding 1.0; only for Trio's scheduler."""
         return (self.bits() >> 11) / (1 << 53)
 
 
@@ -34,7 +34,7 @@ class StepCounter(trio.abc.Instrument):
 
 
 def run(scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> World:
-    """One world from its first boot to its end. Not to be called from inside a running Trio."""
+    """Run a world from first boot to end. Not inside a running Trio."""
     world = World(scenario, seed, watch, read)
     with _without_collections(), scheduled_by(SchedulerDraws(seed).fork("scheduler")):
         trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
@@ -42,7 +42,7 @@ def run(scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignor
 
 
 class _NoCollector:
-    """What the daemon asks of the collector once it is armed."""
+    """The daemon's use of the garbage collector after arming."""
 
     @staticmethod
     def collect() -> int:
@@ -59,7 +59,7 @@ class _NoCollector:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """A full collection for each daemon that arms would take most of a run's time, and none of its clock."""
+    """A full collection per arming would take most of a run's time."""
     before = getattr(daemon, "gc", None)
     setattr(daemon, "gc", _NoCollector)
     try:
@@ -70,9 +70,9 @@ def _without_collections() -> Iterator[None]:
 
 @contextmanager
 def scheduled_by(draws: Draws) -> Iterator[None]:
-    """Trio shuffles each batch of runnable tasks: with our draws, from a fixed order.
+    """Trio shuffles runnable tasks with our draws, from a fixed order.
 
-    There is no public way; these two names are what Trio's own plugin for hypothesis sets.
+    There is no public API; Trio's hypothesis plugin sets the same two names.
     """
     from trio._core import _run as scheduler
 

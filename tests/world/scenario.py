@@ -1,7 +1,7 @@
-"""What happens in one world: plain data, drawn from a seed (`drawing`) or written by hand (below).
+"""A world's events: plain data, drawn from a seed (`drawing`) or written below.
 
-The same scenario with the same seed is the same world, to the last step. Times are nanoseconds after the boot
-unless their name says otherwise.
+Scenario and seed determine the world to the last step. Times are nanoseconds after the boot unless named
+otherwise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ What = Literal[
 
 
 class Act(NamedTuple):
-    """Something that happens to the node at ``at_ns``. ``value``: what it needs, by its kind."""
+    """A node event at ``at_ns``. ``value`` depends on its kind."""
 
     at_ns: int
     what: What
@@ -44,7 +44,7 @@ class Act(NamedTuple):
 
 
 class BootPlan(NamedTuple):
-    """One boot. ``lasts_ns``: the power is cut then, if nothing else has ended it."""
+    """One boot. ``lasts_ns``: the latest power cut."""
 
     acts: tuple[Act, ...] = ()
     uptime_ns: int = 10 * NS_PER_SECOND
@@ -58,8 +58,7 @@ class BootPlan(NamedTuple):
 class Scenario(NamedTuple):
     """A whole world.
 
-    ``crash_at``: points at which a daemon dies, counted over all its lives. ``cut_at``: the point at which
-    the power goes; 0 for never.
+    ``crash_at``: points of a daemon's death, over all lives. ``cut_at``: the power cut's point; 0 for never.
     """
 
     settings: Settings
@@ -76,7 +75,7 @@ class Scenario(NamedTuple):
 
 
 def two_waves(*, boots: int = 2) -> Scenario:
-    """The smallest shutdown with everything in it: two waves, three pods, one hook, one SIGKILL."""
+    """The smallest complete shutdown: two waves, three pods, one hook, one SIGKILL."""
     web = Pod(
         uid="web",
         namespace="default",
@@ -119,5 +118,5 @@ def two_waves(*, boots: int = 2) -> Scenario:
     return Scenario(settings, settings, Features(others_ns=30 * NS_PER_SECOND), pods, plans[:boots])
 
 
-#: A boot in which nothing happens but that the daemon looks back.
+#: A boot in which the daemon only looks back.
 QUIET_BOOT = BootPlan(uptime_ns=5 * NS_PER_SECOND, lasts_ns=3 * NS_PER_SECOND)

@@ -1,4 +1,4 @@
-"""The simulated disk: what survives, what fails, and that a seed means the same disk everywhere."""
+"""The simulated disk: durability, failures, and determinism by seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_our_own_death_takes_nothing_that_was_written() -> None:
 
 
 async def test_a_power_cut_keeps_what_was_synced_and_any_of_the_rest() -> None:
-    """Whole sectors go or stay, in any order; over many seeds holes and short files are seen."""
+    """Whole sectors in any order; many seeds give holes and short files."""
     seen = set()
     for seed in range(60):
         disk = SimulatedDisk("main", Draws(seed))
@@ -66,7 +66,7 @@ async def test_a_fault_strikes_the_operation_that_it_names(fault: str, code: int
 
 
 async def test_after_a_failed_sync_nothing_more_becomes_durable() -> None:
-    """The kernel has forgotten which pages were dirty, and a later sync says all is well."""
+    """The kernel has forgotten the dirty pages, and a later sync reports success."""
     disk = SimulatedDisk("main", Draws(3), faults={3: "eio"})
     file = await disk.create("a")
     await file.write(b"lost")
@@ -91,7 +91,7 @@ async def test_a_full_disk_takes_what_fits() -> None:
 
 
 async def test_a_halted_disk_answers_nobody(autojump_clock: MockClock) -> None:
-    """From the named operation on every call waits for good, and the test is told."""
+    """From that operation on each call hangs, and the test is notified."""
     disk = SimulatedDisk("main", Draws(3), faults={2: "halt"})
     file = await disk.create("a")
     for _ in range(2):

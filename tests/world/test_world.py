@@ -1,6 +1,6 @@
-"""The world in CI: the points of one small shutdown, and as many seeds as half a minute allows.
+"""The world in CI: each point of a small shutdown, and half a minute of seeds.
 
-A failure names its world: the first line of the message is the command that runs it again.
+A failure's first line is the command to repeat it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from tests.world.worlds import (
 #: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
 SEEDS = 600
 PARTS = 12
-#: Sampled, one seed and one point of so many. A write is a point before it and one after it: with an odd
-#: number both are met.
+#: Sample stride. A write has a point before and after: an odd stride meets both.
 ONE_OF = 15
 
-#: What a crash may add to the small shutdown: the pause, the start itself, and a look at what fell due.
+#: A crash's extra time: the pause, the start, and a look.
 CRASH_COSTS_NS = 100 * MS + 150 * MS + LOOK_NS
 
 
@@ -52,7 +51,7 @@ def test_seeds(part: int, sample: Sample) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_daemon_may_die_at_every_point(part: int, sample: Sample) -> None:
-    """Killed at any await, write or touch, the daemon comes back, and the shutdown takes no longer for it."""
+    """After a kill at any point the daemon returns, and the shutdown takes no longer."""
     limit_ns = _ended_ns(try_out(Name())) + CRASH_COSTS_NS
     for name in sample(every_point(Name(), "crash-at"), ONE_OF)[part::PARTS]:
         result = try_out(name)
@@ -65,7 +64,7 @@ def test_a_daemon_may_die_at_every_point(part: int, sample: Sample) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
-    """Whatever sectors had reached the disk, the next boot reads its journal and says how far it came."""
+    """Whatever sectors survived, the next boot reads the journal and reports the progress."""
     for name in sample(every_point(Name(), "cut-at"), ONE_OF)[part::PARTS]:
         result = try_out(name)
         assert not result.breaches, str(result)
@@ -74,27 +73,26 @@ def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        # Ordered in the step that says its pod's end, carried out after it; the next shutdown tells it again.
+        # Ordered in the step of its pod's end, executed after it; the next shutdown reports it again.
         125049878027,
-        # A shutdown that went with the journal: until the daemon has asked logind it starts what appears.
+        # The shutdown vanished with the journal: until logind answers, the daemon starts new pods.
         333282260056,
-        # Nothing ran in the first shutdown, which was called off; in the second a process outlives SIGKILL.
+        # The first shutdown, without pods, is cancelled; in the second a process survives SIGKILL.
         333282266570,
-        # The daemon dies before it has written that nobody answered a stop, and the runtime hangs still.
+        # The daemon dies before it records an unanswered stop, and the runtime still hangs.
         11812,
-        # A daemon that comes back at the end has no time left in which anybody could obey a stop signal, and
-        # says so by SIGKILL alone.
+        # A daemon that returns at the end has no time for a stop signal: it records only SIGKILL.
         *(1451, 1902, 1909, 813382284941, 402714, 402942),
-        # A pod that is started when the last SIGKILL of a tiny grant is due is killed at once.
+        # A pod that starts when a tiny grant's last SIGKILL is due is killed at once.
         330104706698,
-        # What a daemon that comes back after a cancel stops then has the floor; and what it stops late is
-        # stopped for that shutdown.
+        # A daemon that returns after a cancel gives its stops the floor; a late stop belongs to that
+        # shutdown.
         *(784625856251, 813382285353),
-        # A daemon that somebody stops leaves while a hook runs, and tells nobody to stop.
+        # A stopped daemon leaves during a hook and sends no stop.
         404200,
-        # The disk is full at its start: it takes the shutdown that it finds for one that has just begun.
+        # A full disk at the start: the daemon takes the shutdown for a new one.
         600355,
-        # A wave began while the disk hung, and once more after the daemon's death.
+        # A wave began on a hung disk, and again after the daemon's death.
         42123,
     ],
 )
@@ -108,7 +106,7 @@ def test_seeds_that_broke_once(seed: int) -> None:
 def test_a_segment_begins_once_a_shutdown_is_settled(
     seconds: int, each: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind every close that opens no other one; where the last segment is of just now, not for each."""
+    """After each close that opens no other one; not right after a new segment."""
     monkeypatch.setattr(daemon, "SETTLED_SEGMENT_SECONDS_MIN", seconds)
     begun = []
     for seed in range(12):
@@ -128,7 +126,7 @@ def test_a_segment_begins_once_a_shutdown_is_settled(
 
 
 def test_a_seed_is_a_world() -> None:
-    """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
+    """The same events at the same nanoseconds, and the same journal bytes."""
     first, second = (try_out(Name(42)).world for _ in range(2))
     assert first.log.seen == second.log.seen
     assert first.points == second.points
@@ -144,10 +142,10 @@ def test_a_seed_is_a_world() -> None:
 
 
 def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node is armed again while its cancelled shutdown still ends pods: a collection would hold them up."""
+    """The node rearms while its cancelled shutdown still ends pods: a collection would delay them."""
     frozen: list[None] = []
     monkeypatch.setattr(daemon, "freeze_what_stays", lambda: frozen.append(None))
-    # Which story a seed tells changes with the code; a few of twenty are of this kind.
+    # Code changes a seed's story; a few of twenty are of this kind.
     for seed in range(60):
         frozen.clear()
         world = run(*scenario_of(Name(seed=seed)))
@@ -160,7 +158,7 @@ def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that forgets the 2 s between stop signal and SIGKILL: one pod and one shutdown show it."""
+    """Without the 2 s between stop signal and SIGKILL, one pod and one shutdown remain."""
     monkeypatch.setattr(container, "FLOOR_NS", 0)
     broken = next(
         result

@@ -1,4 +1,4 @@
-"""A world as the invariants look at it: each of its boots as `replay.sim.world_view` has them."""
+"""A world for the invariants: its boots in `replay.sim.world_view`'s form."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _boot(world: World, index: int) -> Boot:
 
 
 def _remembered(lives: list[Life]) -> Iterator[Record]:
-    """What each daemon decided, as far as the next one knew of it; of the last one everything.
+    """Each daemon's decisions, as far as the next one knew them; the last one's all.
 
-    The journal itself is not asked: retention may have taken the beginning, and the boot's end the rest.
+    Not from the journal: retention and the boot's end may have removed parts.
     """
     readers = [life for life in lives if life.goes_on_after is not None]
     for at, life in enumerate(readers):

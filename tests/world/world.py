@@ -1,7 +1,6 @@
-"""The world: boots, daemons and misfortunes on one simulated machine, under Trio's mock clock.
+"""Boots, daemons and faults on one simulated machine, under Trio's mock clock.
 
-Everything that could differ from run to run is drawn from the seed: also the order in which Trio runs its
-tasks, and the order in which a node's own tasks get their turn. Time jumps as soon as everybody waits.
+The seed draws all variation, also Trio's task order and the node's. Time jumps when all tasks wait.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from tests.world.disks import Disks
 from tests.world.node import Node
 from tests.world.scenario import Act, BootPlan, Scenario
 
-#: A world that takes more steps of the daemon's tasks than this has run away.
+#: More daemon steps than this count as a runaway.
 STEPS_MAX = 400_000
 
-#: Between two boots, as far as the wall clock can tell.
+#: Between two boots on the wall clock.
 OFF_NS = 20 * NS_PER_SECOND
 
 Watch = Callable[[Happening], object]
@@ -32,7 +31,7 @@ Read = Callable[[Life, Sequence[Record]], object]
 
 
 def ignore(*heard: object) -> None:
-    """Who listens to nothing."""
+    """A no-op callback."""
 
 
 class Booted(NamedTuple):
@@ -41,7 +40,7 @@ class Booted(NamedTuple):
     node: Node
     plan: BootPlan
     lives: list[Life]
-    #: What a reader finds in the journal once the boot is over.
+    #: The journal's records after the boot.
     records: list[Record]
     state: str
     banner: str
@@ -49,9 +48,9 @@ class Booted(NamedTuple):
 
 
 class World:
-    """One run of one scenario. ``seed`` gives the schedule, the latencies and the faults.
+    """One run of a scenario. ``seed``: schedule, latencies and faults.
 
-    ``watch`` hears of every happening on the node, ``read`` of every step of a daemon.
+    ``watch`` gets every node event, ``read`` every daemon step.
     """
 
     def __init__(self, scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> None:
@@ -102,7 +101,7 @@ class World:
                 clock = node.clock if node.kind == "soft-reboot" and not node.powered_off else None
 
     async def _boot(self, number: int, plan: BootPlan, clock: Clock | None) -> Node:
-        """``clock``: of the boot before, if this is a soft reboot, which keeps clock and boot id."""
+        """``clock``: the previous boot's after a soft reboot, which keeps clock and boot ID."""
         self.log.boot = number
         self.log.note("boot", detail="soft" if clock else "")
         first_life = len(self.lives)
@@ -155,7 +154,7 @@ class World:
     # --- the service manager -----------------------------------------------------------------------
 
     async def _serve(self, node: Node) -> None:
-        """Keeps the daemon's unit running, stops it with the machine, halts when it has stopped."""
+        """Keeps the daemon's unit running, stops it with the machine, then halts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_unit, node)
             while not node.stopping:
@@ -183,7 +182,7 @@ class World:
         return life
 
     async def _stop_unit(self, node: Node) -> None:
-        """SIGTERM, and SIGKILL when the time for it is over."""
+        """SIGTERM, then SIGKILL after its time."""
         await node.units_stop.wait()
         if self.life is not None:
             self.life.signal("TERM")
@@ -223,7 +222,7 @@ class World:
             case "power-cut":
                 node.cut_power()
             case "unit-stop" if life is not None and not node.stopping:
-                # ``systemctl restart``: the unit alone is stopped, and started again a little later.
+                # ``systemctl restart``: only the unit stops, and starts a little later.
                 node.log.note("unit-stop")
                 life.signal("TERM")
             case "force":

@@ -18,12 +18,12 @@ from tests.world.invariants import check
 from tests.world.runs import run
 from tests.world.world import Read, Watch, World, ignore
 
-#: The schedule of the small shutdown: one of many, always the same.
+#: The small shutdown's fixed schedule.
 SMALL_SEED = 1
 
 
 class Name(NamedTuple):
-    """A seed, or None for the small shutdown; a point of 0 for none. ``without``: as `parts` calls them."""
+    """A seed, or None for the small shutdown; a point of 0 for none. ``without``: names of `parts`."""
 
     seed: int | None = None
     crash_at: int = 0
@@ -50,7 +50,7 @@ def scenario_of(name: Name) -> tuple[scenario.Scenario, int]:
 
 
 def parts(whole: scenario.Scenario) -> list[str]:
-    """What can be left out of a scenario, and it is still one: ``boot.0.act.2``, ``pod.1``, ``crash.0``."""
+    """Removable parts of a scenario: ``boot.0.act.2``, ``pod.1``, ``crash.0``."""
     return [
         *(f"boot.{at}.act.{index}" for at, boot in enumerate(whole.boots) for index in range(len(boot.acts))),
         *(f"crash.{index}" for index in range(len(whole.crash_at))),
@@ -80,7 +80,7 @@ class UnknownPart(Exception):
 
 
 class Result(NamedTuple):
-    """A world that has been run. Empty ``breaches``: everything held."""
+    """A finished world. Empty ``breaches``: everything held."""
 
     name: Name
     world: World
@@ -98,7 +98,7 @@ def try_out(name: Name, watch: Watch = ignore, read: Read = ignore) -> Result:
 
 
 def shrink(broken: Result) -> Result:
-    """The same breach with the fewest parts: a world has some twenty, and takes a fifth of a second."""
+    """The same breach with the fewest parts: about twenty parts, a fifth of a second each."""
     rules = {breach.invariant for breach in broken.breaches}
 
     def breaks(without: tuple[str, ...]) -> bool:
@@ -110,7 +110,7 @@ def shrink(broken: Result) -> Result:
 
 
 def every_point(name: Name, kind: str) -> list[Name]:
-    """The same world once for each of its points: ``kind`` is "crash-at" or "cut-at"."""
+    """The world once per point: ``kind`` is "crash-at" or "cut-at"."""
     points = range(1, try_out(name).world.points + 1)
     if kind == "crash-at":
         return [name._replace(crash_at=point) for point in points]

@@ -47,7 +47,6 @@ def pod(name: str, priority: int | None, grace_seconds: int | None = None) -> Po
 
 
 def test_the_reference_constants() -> None:
-    """The floor between stop signal and SIGKILL, and the border of critical pods."""
     assert (FLOOR_SECONDS, CRITICAL_PRIORITY) == (2, 2_000_000_000)
 
 
@@ -133,7 +132,6 @@ def test_every_pod_is_in_one_wave_and_keeps_its_place(priorities: list[int], pod
 
 
 def test_without_periods_there_are_no_waves() -> None:
-    """Nobody may ask for a wave then."""
     assert group_pods((), [pod("a", 1)]) == []
     with pytest.raises(ValueError, match="no periods"):
         group_index((), 0)
@@ -158,7 +156,7 @@ def test_without_periods_there_are_no_waves() -> None:
 def test_grace_is_the_smaller_of_both_and_a_pod_that_asks_nothing_takes_the_wave(
     period_seconds: int, asked_seconds: int | None, expected: int
 ) -> None:
-    """kubernetes#120271: nothing asked is not 30 s."""
+    """kubernetes#120271: no own grace is not 30 s."""
     assert pod_grace_seconds(period_seconds, pod("p", 0, asked_seconds)) == expected
 
 
@@ -167,7 +165,7 @@ def test_grace_is_the_smaller_of_both_and_a_pod_that_asks_nothing_takes_the_wave
 def test_shares_use_the_grant_up_and_cut_low_priorities_first(
     periods: tuple[Period, ...], grant_seconds: int
 ) -> None:
-    """Nothing is lost or invented, no wave gets more than its period, and below a cut one all get nothing."""
+    """The shares sum to the grant, no wave exceeds its period, and waves below a cut one get nothing."""
     shared = share_grant(periods, grant_seconds)
     assert [each.priority for each in shared] == [each.priority for each in periods]
     assert requested_seconds(shared) == min(max(0, grant_seconds), requested_seconds(periods))
@@ -184,8 +182,8 @@ def test_shares_use_the_grant_up_and_cut_low_priorities_first(
 def test_points_come_in_order_and_the_budget_is_the_smaller_of_grant_and_request(
     now: int, grant: int, requested: int, reserve: int
 ) -> None:
-    """Nothing lies before now; the last SIGKILL comes before the release, that before logind's own timer.
-    The reserve is asked for on top of the periods: it is never a cut of the budget.
+    """The order: now, the last SIGKILL, the release, logind's timer. The reserve is added to the periods;
+    it never cuts the budget.
     """
     layout = lay_out_times(now, grant, requested, reserve)
     assert now <= layout.kill_by_ns <= max(now, layout.release_by_ns)
@@ -198,7 +196,7 @@ def test_points_come_in_order_and_the_budget_is_the_smaller_of_grant_and_request
 
 @given(TIMES, TIMES, st.integers(3 * NS_PER_SECOND, 60 * NS_PER_SECOND))
 def test_a_granted_reserve_holds_the_floor(now: int, requested: int, reserve: int) -> None:
-    """With the reserve granted, a stop that began at the deadline has its 2 s, and time to be seen."""
+    """With the reserve, a stop at the deadline keeps its 2 s floor and time to be seen."""
     layout = lay_out_times(now, requested + reserve, requested, reserve)
     assert layout.kill_by_ns == layout.deadline_ns + FLOOR_NS
     assert layout.kill_by_ns + REAP_MARGIN_NS <= layout.give_up_ns
@@ -206,7 +204,7 @@ def test_a_granted_reserve_holds_the_floor(now: int, requested: int, reserve: in
 
 @given(TIMES, TIMES, TIMES, TIMES)
 def test_more_grant_is_never_less_time(now: int, grant: int, more: int, requested: int) -> None:
-    """A larger grant moves no point forward in time, but for the nanosecond that a share rounds away."""
+    """Up to the nanosecond that rounding costs."""
     reserve = 5 * NS_PER_SECOND
     small, large = (lay_out_times(now, each, requested, reserve)[:3] for each in (grant, grant + more))
     assert all(a <= b + 1 for a, b in zip(small, large, strict=True))

@@ -1,4 +1,4 @@
-"""How a boot ended: every combination of what its journal knew and of what the machine says."""
+"""A boot's end, for every combination of journal and machine evidence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READ = [
         get_args(CrashRecord), get_args(WtmpEnd), get_args(JournalEnd), ANY, ANY, ANY
     )
 ]
-#: A boot in which everything was as it should be, and no shutdown was seen.
+#: A healthy boot without a shutdown.
 PROTECTED = EndedBoot(boot_id="b1", last="none", enabled=True, armed=True)
 
 
@@ -53,7 +53,7 @@ def by_software(read: LastBootRead) -> bool:
 
 
 def test_the_journal_says_how_far_it_came() -> None:
-    """Graceful is what was released, and nothing else; what was open was cut short, or never began."""
+    """Only a release is graceful; an open shutdown was cut short or never began."""
     for read in READ[::7]:
         for ended, ending, _ in ends(read):
             if ended.last in ("open", "released"):
@@ -64,8 +64,8 @@ def test_the_journal_says_how_far_it_came() -> None:
 
 
 def test_who_says_nothing_proves_nothing() -> None:
-    """Abrupt only where somebody would have written of a shutdown, or has of a crash; begun by software only
-    where somebody says so; and a reason for that is of the node's own making only if the journal has it.
+    """Abrupt needs a source that would have recorded a shutdown, or a crash record. Software causes need a
+    record, and the node's own reason needs the journal.
     """
     for read in READ:
         for ended, ending, why in ends(read):
@@ -82,7 +82,7 @@ def test_who_says_nothing_proves_nothing() -> None:
 
 
 def test_what_is_old_is_not_why() -> None:
-    """A machine that went down in order was not ended by an oops, a hang or the watchdog."""
+    """An orderly shutdown was not ended by an oops, a hang or the watchdog."""
     for read in READ:
         if by_software(read) and read.crash != "panic":
             assert {why for _, _, why in ends(read)}.isdisjoint({"panic", "watchdog"})
@@ -95,7 +95,6 @@ def test_a_panic_is_always_told() -> None:
 
 
 def test_every_word_is_used() -> None:
-    """A word that nothing leads to would be looked for in vain."""
     found = {(ending, why) for read in READ[::3] for _, ending, why in ends(read)}
     assert {ending for ending, _ in found} == set(get_args(BootEnding))
     assert {why for _, why in found} == set(get_args(BootEndReason))

@@ -76,7 +76,7 @@ def test_a_broken_second_of_grant_goes_to_no_pod() -> None:
 
 
 def test_switched_off_there_are_no_waves() -> None:
-    """No periods, nothing planned, and one line that says how to switch it on."""
+    """One line tells how to enable it."""
     found = plan(pod("a"), periods=())
     assert (found.enabled, found.waves, found.override_needed) == (False, (), False)
     assert [code for code, _ in found.warnings] == ["disabled"]

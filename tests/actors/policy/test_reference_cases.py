@@ -1,4 +1,4 @@
-"""The reference's own tables, run against our rules, and both copies of them against each other."""
+"""The reference's tables against our rules, and both table copies against each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ebbtide.manifests import sleep_mistake
 OURS = Path(__file__).parents[2] / "cases"
 SHARED = Path(__file__).parents[4] / "shared" / "cases"
 
-#: Words for people; each copy has its own. ("not nil" is what an unquoted note with a comma leaves behind.)
+#: Human texts; each copy has its own. ("not nil" comes from an unquoted note with a comma.)
 WORDS = ("name", "note", "not nil", "not_ours", "want_message", "error")
 
 
@@ -34,13 +34,13 @@ def tables(name: str, folder: Path = OURS) -> list[list[dict[str, Any]]]:
 
 
 def params(name: str, document: int = 0) -> list[Any]:
-    """The cases of one document, as test parameters; what is not ours is left out."""
+    """A document's cases as test parameters, without those for other components."""
     cases = [case for case in tables(name)[document] if "not_ours" not in case]
     return [pytest.param(case, id=case["name"].replace(" ", "-")) for case in cases]
 
 
 def numbers(case: dict[str, Any]) -> dict[str, Any]:
-    """A case without its words: what both copies must agree on."""
+    """A case without its texts: both copies must agree on it."""
     kept = {key: value for key, value in case.items() if key not in WORDS}
     if isinstance(kept.get("want"), str):
         kept["want"] = "error" if kept["want"] == "error" else "words"
@@ -111,7 +111,7 @@ def test_a_sleep_in_a_manifest_is_checked_as_by_the_api_server(case: dict[str, A
 
 @pytest.mark.parametrize("case", params("kubelet-hooks.yaml", document=1))
 def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[str, Any]) -> None:
-    """Under a wave long enough a pod's own grace counts whole, and nothing is below the floor of 2 s."""
+    """A long wave keeps a pod's own grace; nothing is below the 2 s floor."""
     pod = Pod(uid="u", namespace="default", name="p", grace_seconds=case["pod"])
     period_seconds = 3600 if case["pod"] is not None else 0
     assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod)) == case["want"]
@@ -119,7 +119,7 @@ def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[st
 
 @pytest.mark.parametrize("name", FILES)
 def test_our_copy_agrees_with_the_shared_one(name: str) -> None:
-    """Where the shared tables lie beside the repository, both copies hold the same numbers."""
+    """If the shared tables exist beside the repository, the numbers are equal."""
     if not SHARED.is_dir():
         pytest.skip("the shared tables do not lie beside this clone")
     ours, shared = (tables(name, folder) for folder in (OURS, SHARED))
@@ -128,7 +128,7 @@ def test_our_copy_agrees_with_the_shared_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_not_ours_says_why(name: str) -> None:
-    """A row that is left out carries its reason, and no file is left out whole."""
+    """A skipped row has a reason, and no file is skipped whole."""
     cases = [case for document in tables(name) for case in document]
     reasons = [case["not_ours"] for case in cases if "not_ours" in case]
     assert all(len(reason) > 10 for reason in reasons)

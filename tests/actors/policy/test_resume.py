@@ -20,7 +20,7 @@ from ebbtide.actors.policy.resume import (
 
 @pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
 def test_exactly_one_row_matches(found: FoundAtStart) -> None:
-    """Design, "What each shutdown does", point 8: one action a row, one row a case."""
+    """Design, "What each shutdown does", point 8."""
     assert len(matching_rows(found)) == 1
 
 
@@ -33,7 +33,7 @@ def test_every_row_and_every_action_is_in_use() -> None:
 
 @pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
 def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
-    """An episode dies with its userspace; only a release makes it complete; unknown invents nothing."""
+    """An episode ends with its userspace; only a release completes it; unknown stays unknown."""
     action = resume_action(found)
     same = found.same_boot and found.same_userspace
     left_over = found.last in ("open", "released")
@@ -63,5 +63,4 @@ def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
 def test_one_example_of_each_action(
     last: LastEpisode, preparing: bool | None, boot: bool, userspace: bool, lock: bool, action: str
 ) -> None:
-    """Read aloud, each line is a start that somebody has had."""
     assert resume_action(FoundAtStart(last, preparing, boot, userspace, lock)) == action

@@ -1,4 +1,4 @@
-"""Causes: one for a pod, like ones in a group, the gravest first; and how bad a shutdown was."""
+"""Causes: one per pod, equal ones grouped, the gravest first; and a shutdown's severity."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refused(name: str, why: str, outcome: PodOutcome = "killed") -> shutdown_rec
     return pod(name, outcome, containers=(replace(TOLD, stop_refused=True, stop_refusal=why),))
 
 
-#: By its cause, the pod of which it is.
+#: Cause to a pod with it.
 CAUSED: dict[str, shutdown_record.PodRecord] = {
     "stop-refused": refused("web-0", "no answer"),
     "delete-refused": pod(refused="429", containers=(replace(TOLD, signalled_ns=None),)),
@@ -65,7 +65,7 @@ CAUSED: dict[str, shutdown_record.PodRecord] = {
 
 @pytest.mark.parametrize("code", CAUSED)
 def test_each_cause_has_its_pod(code: str) -> None:
-    """The first row that holds, in its own words."""
+    """The first matching row, with its own words."""
     cause = cause_of(CAUSED[code])
     assert cause is not None
     assert cause.code == code
@@ -73,14 +73,14 @@ def test_each_cause_has_its_pod(code: str) -> None:
 
 
 def test_every_cause_is_tried() -> None:
-    """And who ended by itself, or was not to end, has none."""
+    """A pod that ended by itself, or should not end, has none."""
     assert list(dict.fromkeys(row.code for row in CAUSES)) == list(CAUSED)
     for outcome in ("graceful", "spared", "rejected"):
         assert cause_of(refused("web-0", "no answer", outcome)) is None
 
 
 def test_one_that_was_asked_in_the_end_was_not_refused() -> None:
-    """Handed over to the runtime and told to stop, it had its time."""
+    """After the hand-over its stop worked: it had its time."""
     cause = cause_of(pod(refused="429"))
     assert cause is not None
     assert cause.code == "grace-over"
@@ -88,7 +88,7 @@ def test_one_that_was_asked_in_the_end_was_not_refused() -> None:
 
 
 def test_a_reason_begins_with_its_cause() -> None:
-    """What the actors say last of it, and of which hook, is not said twice."""
+    """The actors' final reason and hook are not repeated."""
     one = "SIGKILL for main: had 9 s"
     said = replace(CAUSED["stop-refused"], reason=f"{one}; SIGTERM did not reach main: no answer")
     assert reason_text(said) == f"the runtime refused the stop signal (no answer); {one}"
@@ -102,7 +102,7 @@ def test_a_reason_begins_with_its_cause() -> None:
 
 @dataclass(frozen=True)
 class Night:
-    """A shutdown of these pods, on the record of a real one."""
+    """A real shutdown's record with these pods."""
 
     pods: tuple[shutdown_record.PodRecord, ...]
 
@@ -113,7 +113,7 @@ class Night:
 
 
 def test_like_causes_are_one_group() -> None:
-    """Of several errors none is named; most pods come first."""
+    """Different errors are not named; the largest group is first."""
     ids = [refused(f"web-{at}", f'no container "{at:012x}"') for at in range(3)]
     busy = [refused(f"db-{at}", "the runtime does not answer") for at in range(5)]
     groups = cause_groups(Night((*ids, *busy, pod("late", grace_ns=S))).record)
@@ -130,7 +130,7 @@ def calm(count: int) -> tuple[shutdown_record.PodRecord, ...]:
 
 
 def test_the_headline_begins_with_what_went_wrong() -> None:
-    """And says what became of machine and pods, once; of a calm one it only says that."""
+    """It ends with the machine and pods, once; a calm shutdown has only that."""
     lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
     assert headline(lost) == (
         "3 pods: the runtime refused the stop signal (no answer)."
@@ -161,7 +161,7 @@ JUDGED: list[tuple[Summary, Severity]] = [
     (Summary("complete", {}), "good"),
     (Summary("complete", {"graceful": 3, "killed": 1}), "mixed"),
     (Summary("complete", {"graceful": 2, "killed": 1}), "bad"),
-    # A pod that was rejected was not to be ended: it does not make the share smaller.
+    # A rejected pod should not end: it does not reduce the share.
     (Summary("complete", {"graceful": 2, "killed": 1, "rejected": 50}), "bad"),
     (Summary("complete", {"graceful": 99, "failed": 1}), "bad"),
     (Summary("complete", {"graceful": 99, "unknown": 1}), "bad"),
@@ -182,7 +182,7 @@ def test_severity(summary: Summary, severity: Severity) -> None:
 
 
 def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:
-    """A cancelled shutdown has no fate of it; in one that was cut short nobody knows."""
+    """A cancelled shutdown has no outcome for it; after a cut the outcome is unknown."""
     left = Night((*calm(3), pod(outcome=None))).record
     told = {outcome: replace(left, outcome=outcome) for outcome in ("cancelled", "truncated", "running")}
     assert {outcome: record.severity for outcome, record in told.items()} == {

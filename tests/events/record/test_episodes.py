@@ -25,7 +25,7 @@ RELEASE = d.ReleaseLock(key="LogindActor/ReleaseLock//0")
 
 
 class Story(Journal):
-    """Steps laid out as a journal; each step is a fact and its decisions."""
+    """Steps as a journal; each is a fact with its decisions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def counts(episode: Episode) -> dict[str, int]:
 
 
 def test_a_released_shutdown_is_complete() -> None:
-    """With its id, its trace, its kind, its times on one clock, and every pod counted once."""
+    """ID, trace, kind, times on one clock, each pod once."""
     story = Story().step([Tick()], 0).signal().step([INVENTORY, *PLANNED], 2)
     story.step([Tick(), ended(PODS[0], "graceful"), ended(PODS[1], "killed"), ended(PODS[2], "graceful")], 2)
     story.step([Tick(), RELEASE], 2)
@@ -99,7 +99,7 @@ def test_a_closed_shutdown_says_how_it_ended(outcome: str) -> None:
 
 
 def test_a_release_after_which_the_machine_stayed_is_not_complete() -> None:
-    """The final unit may fail; then the shutdown is withdrawn."""
+    """The final unit may fail; the shutdown is then withdrawn."""
     story = Story().signal().step([Tick(), RELEASE], 1)
     story.step(
         [Tick(), d.ShutdownWithdrawn(reason="did-not-go-down"), d.EpisodeClosed(outcome="cancelled")], 1
@@ -109,14 +109,14 @@ def test_a_release_after_which_the_machine_stayed_is_not_complete() -> None:
 
 
 def test_a_cancel_that_the_next_boot_closes_has_that_boots_time() -> None:
-    """The monotonic clock of another boot says nothing."""
+    """Another boot's monotonic clock is meaningless."""
     story = Story().signal().segment("boot-2").step([Tick(), d.EpisodeClosed(outcome="cancelled")], 1)
     (episode,) = story.episodes()
     assert episode.ended_wall_ns == WALL_NS + 3_000_000 + 7
 
 
 def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
-    """A refreshed listing adds nothing by itself; a late pod is planned, a rejected one has its own word."""
+    """A refresh alone adds nothing; a late pod is planned, a rejected one has its own record."""
     late = Pod(uid="late", namespace="default", name="late")
     story = Story().signal().step([INVENTORY, *PLANNED], 1)
     story.step([InventoryTaken(key="r", as_of_ns=1, source="call", pods=(*PODS, late))], 1)
@@ -127,7 +127,7 @@ def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
 
 
 def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> None:
-    """Its first record still belongs to the episode that it closed, and its trace id is that record's."""
+    """Its first record belongs to the closed episode, and gives its trace ID."""
     story = Story().signal()
     story.step([PrepareForShutdown(active=True), d.EpisodeClosed(outcome="cancelled"), BEGAN], [1, 1, 3])
     first, second = story.episodes()
@@ -137,7 +137,7 @@ def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> N
 
 
 def test_a_boots_end_and_its_shutdown() -> None:
-    """It belongs to the last shutdown of that boot, if the journal has one, also where another has begun."""
+    """It belongs to that boot's last shutdown, if recorded, even after another one began."""
 
     def told(story: Story, boot: str, episode: int = 0, **fields: object) -> d.LastBootEnded:
         said = d.LastBootEnded(boot_id=boot, ending="cut-short", **fields)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def test_every_account_is_orderly(part: int) -> None:
 
 
 def assert_orderly(account: ShutdownRecord) -> None:
-    """What begins before it ends, and is told once."""
+    """Starts precede ends, and each item appears once."""
     assert len({pod.uid for pod in account.pods}) == len(account.pods)
     for pod in account.pods:
         assert pod.began_ns is None or pod.ended_ns is None or pod.began_ns <= pod.ended_ns
@@ -39,7 +39,7 @@ def assert_orderly(account: ShutdownRecord) -> None:
 
 
 def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_path: Path) -> None:
-    """Where older segments were removed the states of the checkpoint say what was in force."""
+    """After retention the checkpoint's states have the configuration."""
     for file in sorted(SHUTDOWN.iterdir())[1:]:
         shutil.copy(file, tmp_path)
     (account,) = list(shutdown_records(History([DirectorySource(tmp_path)])))
@@ -49,9 +49,7 @@ def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_pat
 
 
 def test_the_golden_account_as_a_whole() -> None:
-    """Its waves, its straggler and why, the restart in the middle, and the next boot's word: every field, as
-    it stands in the golden file.
-    """
+    """Waves, straggler with cause, restart, and the next boot's record: each field of the golden file."""
     account = next(shutdown_records(History([DirectorySource(SHUTDOWN)])))
     text = msgspec.json.format(msgspec.json.encode(account, order="deterministic"), indent=1).decode()
     same_as_golden(Path(__file__).parent / "golden" / "account.json", f"{text}\n")

@@ -1,4 +1,4 @@
-"""Reading works on anything: records lost, repeated, in disorder, of other versions, or miswritten."""
+"""Reading survives any records: lost, repeated, reordered, foreign, malformed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def golden() -> list[Batch]:
 
 
 def test_types_of_another_version_are_counted() -> None:
-    """And named in a notice; everything else is told as ever."""
+    """A notice counts and names them; the rest is unchanged."""
 
     def edit(raw: RawRecord) -> list[RawRecord]:
         return [raw._replace(tag="FromTheFuture") if raw.tag == "HookEnded" else raw]
@@ -52,6 +52,6 @@ def test_payloads_that_cannot_be_read_are_passed_over() -> None:
 
 
 def test_text_that_is_no_text_is_a_bad_payload() -> None:
-    """As any other payload that does not fit its type."""
+    """Like any payload that does not fit its type."""
     with pytest.raises(BadPayload, match="BusLost"):
         decode_event("BusLost", b"\x81\xa5error\xa1\xc0")

@@ -1,4 +1,4 @@
-"""A Kubernetes node's shutdown as it is told afterwards: means, deletes, volumes, and what was left."""
+"""The account of a Kubernetes node's shutdown: means, deletes, volumes, and leftovers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebbtide.events.values import Container, PlannedWave, Pod
 from ebbtide.replay.blame import blame
 from tests.events.record.test_fold_notices import BEGAN, HANDED_OVER, S, tell
 
-#: Handed over as planned: a wave of pods that no delete ends has begun.
+#: The planned hand-over: a wave of undeletable pods has begun.
 BY_PLAN: tuple[Event, ...] = (
     d.PlanMade(waves=(PlannedWave(priority=7, period_seconds=10, handover=True),), pods=1),
     d.WaveStarted(
@@ -43,7 +43,7 @@ def told(*events: Event) -> tuple[ShutdownRecord, PodRecord]:
 
 
 def test_a_deleted_pods_stop_begins_with_its_delete() -> None:
-    """Nobody signalled it; what took the time is blamed all the same, and SIGKILL was the kubelet's."""
+    """The kubelet sent signal and SIGKILL; the blame is normal."""
     killed = f.ContainerExited(uid="u-web", container="main", exit_code=137)
     ended = d.PodEnded(uid="u-web", wave=0, outcome="killed", reason="SIGKILL by the kubelet for main")
     account, pod = told(
@@ -57,7 +57,7 @@ def test_a_deleted_pods_stop_begins_with_its_delete() -> None:
 
 
 def test_a_pod_that_was_handed_over_is_one_stop() -> None:
-    """From its delete to its exit, with our signal in between."""
+    """From delete to exit, with our signal in between."""
     signal = d.SendSignal(key="H/stop:main/u-web/0", uid="u-web", container="main", signal="SIGTERM")
     gone = f.ContainerExited(uid="u-web", container="main", exit_code=0)
     account, pod = told(planned("api"), BEGUN, DELETE, HANDED_OVER, signal, gone)
@@ -66,7 +66,7 @@ def test_a_pod_that_was_handed_over_is_one_stop() -> None:
 
 
 def test_a_pod_that_the_kubelet_ends_by_itself_stops_with_its_wave() -> None:
-    """Nothing was ordered for it at all."""
+    """It has no order at all."""
     gone = f.ContainerExited(uid="u-web", container="main", exit_code=0)
     account, pod = told(planned("observe"), BEGUN, gone)
     (part,) = stop_parts(pod, account)
@@ -74,7 +74,7 @@ def test_a_pod_that_the_kubelet_ends_by_itself_stops_with_its_wave() -> None:
 
 
 def test_the_account_has_means_hand_over_and_certificate() -> None:
-    """With the moments since the signal, and the UIDs that they are about."""
+    """With times since the signal, and the pods' UIDs."""
     account, pod = told(
         d.MeansChosen(means="api", reason="mode api"),
         planned("api"),
@@ -95,14 +95,14 @@ def test_the_account_has_means_hand_over_and_certificate() -> None:
 
 
 def test_a_hand_over_by_plan_is_no_warning() -> None:
-    """Every api shutdown of a node with static pods ends so."""
+    """Each api shutdown of a node with static pods ends so."""
     account = tell(BEGAN, *BY_PLAN)
     assert account.by.handed_over_ns is not None
     assert "handed-over" not in [notice.code for notice in account.notices]
 
 
 def test_a_pod_that_joined_has_its_name_once_it_is_planned() -> None:
-    """Until then it has no part in the shutdown."""
+    """Before its plan it is not part of the shutdown."""
     assert not tell(BEGAN, f.PodJoined(pod=WEB)).pods
     _, pod = told(f.PodJoined(pod=WEB), replace(planned("api"), late=True))
     assert (pod.label, pod.late) == ("shop/web-0", True)

@@ -1,4 +1,4 @@
-"""Notices: what an operator should know, one by one, in the words of the table."""
+"""Notices for operators, one by one, with the table's text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HANDED_OVER = d.HandedOver(reason="the API server did not take a delete: 429")
 
 
 def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> ShutdownRecord:
-    """Of records a second apart, the first of the shutdown at 100 s."""
+    """Fold records one second apart; the shutdown's first is at 100 s."""
     first = len(before) + 1
     written = steps(
         *before,
@@ -65,7 +65,7 @@ def fate(outcome: d.PodOutcome) -> tuple[Event, ...]:
     return (PLANNED, d.PodEnded(uid="u-web", wave=0, outcome=outcome, reason="of this and that"))
 
 
-#: Code to the events after the signal, and what the notice says.
+#: Code to events after the signal, and the notice.
 TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "lock-not-held": ((began(lock_held=False),), "without the delay lock"),
     "lock-lost": (
@@ -168,11 +168,11 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     ),
 }
 
-#: Orders beside the waves, and events that are each a notice of their own.
+#: Orders beside the waves, and events with their own notice.
 BESIDE = {event.beside: event for event in EVERY if isinstance(event, Order) and event.beside}
 NOTED = {event.notice: event for event in EVERY if event.notice}
 
-#: Those that follow from how the shutdown ended, or from what stands before it; and what could not be read.
+#: Notices from the shutdown's end, from earlier records, or from unreadable ones.
 ELSEWHERE = (
     "grant-too-small",
     "reserve-not-granted",
@@ -187,7 +187,7 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize("code", TOLD)
 def test_each_happening_is_told(code: str) -> None:
-    """Once, at the record that says so, in a sentence that needs no other."""
+    """Once, at its record, in a self-contained sentence."""
     events, text = TOLD[code]
     found = [notice for notice in tell(*events).notices if notice.code == code]
     assert len(found) == 1
@@ -210,7 +210,6 @@ def test_an_order_beside_the_waves_that_fails(what: str) -> None:
 
 
 def test_every_sentence_is_tried() -> None:
-    """And there is none that nothing leads to."""
     tried = (*TOLD, *NOTED, *(f"{what}-failed" for what in BESIDE), *ELSEWHERE)
     assert sorted(NOTICE_TEXTS) == sorted(tried)
 
@@ -228,7 +227,7 @@ def test_every_sentence_is_tried() -> None:
     ],
 )
 def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | None, text: str) -> None:
-    """Whose file has the last word is named, and what the limit has to be."""
+    """The notice names the winning file and the needed limit."""
     adopted = d.ConfigAdopted(enabled=True, requested_ns=requested_s * S, reserve_ns=5 * S)
     assessed = d.GrantAssessed(needed_ns=0, grant_ns=0, sufficient=False, overridden_by="/etc/zz.conf")
     notices = tell(
@@ -239,7 +238,7 @@ def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | Non
 
 
 def test_a_shutdown_that_was_cut_short_says_where() -> None:
-    """At a wave, or before any began; one that may still run says nothing."""
+    """At a wave, or before any; a possibly running one reports nothing."""
     codes = [
         [notice.code for notice in tell(*events, boot_id=boot).notices]
         for events, boot in (
@@ -253,7 +252,7 @@ def test_a_shutdown_that_was_cut_short_says_where() -> None:
 
 
 def test_a_shutdown_without_its_begin_is_not_said_to_have_had_no_wave() -> None:
-    """Only what stands behind the damage of a journal is there: nobody knows how far it came."""
+    """After a journal's damage the progress is unknown."""
     account = tell(d.PodsEnded(), boot_id="another")
     assert [notice.code for notice in account.notices] == ["begin-lost"]
     assert headline(account) == (
@@ -262,7 +261,7 @@ def test_a_shutdown_without_its_begin_is_not_said_to_have_had_no_wave() -> None:
 
 
 def test_a_lock_that_was_handed_on_is_not_lost() -> None:
-    """Nor is one that was not held at the signal: that is said already."""
+    """An unheld lock at the signal has its own notice."""
     for held, inherited, at_ns in ((True, True, None), (True, False, 3 * S), (False, False, 0)):
         start = started(preparing=True, lock_inherited=inherited)
         account = tell(began(lock_held=held), start, d.Resumed(action="resume"))
@@ -271,7 +270,7 @@ def test_a_lock_that_was_handed_on_is_not_lost() -> None:
 
 
 def test_who_asked_for_it_is_known_from_the_schedule() -> None:
-    """Read before the signal or just after it; that it went away says nothing."""
+    """Read around the signal; its removal is no evidence."""
     asked = f.ScheduleRead(at_wall_ns=5, kind="reboot", uid=1000, tty="pts/3", wall_message="kernel")
     gone = f.ScheduleRead()
     for account in (tell(BEGAN, before=(asked,)), tell(BEGAN, asked, gone)):
@@ -290,7 +289,7 @@ def test_a_pod_is_hurried_by_any_of_its_names_until_it_has_ended() -> None:
 
 
 def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
-    """It was never in the plan; one that is there already stays what it was."""
+    """It was never planned; a present pod keeps its state."""
     rejected = d.PodRejected(uid="u-new", label="shop/new-0", reason="NodeShutdown", message="going down")
     again = d.PodRejected(uid="u-web", label="shop/web-0", reason="NodeShutdown", message="going down")
     account = tell(PLAN, PLANNED, rejected, again)
@@ -301,7 +300,7 @@ def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
 
 
 def test_the_first_record_of_a_shutdown_may_be_a_start() -> None:
-    """The process is then the one that was there at the signal, and none that came in between."""
+    """Then that process was there at the signal, not a later one."""
     (account,) = shutdown_records(history(steps(started(preparing=True), BEGAN)))
     assert [(process.seq, process.at_ns) for process in account.processes] == [(1, None)]
     assert not account.notices

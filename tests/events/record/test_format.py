@@ -1,4 +1,4 @@
-"""Moments and other people's text as people are shown them."""
+"""Displayed times and foreign text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_one_of_a_thing_is_not_many() -> None:
 
 @given(st.integers(-(10**18), 10**19), st.integers(0, S - 1))
 def test_moments_are_those_of_the_calendar(around_ns: int, rest_ns: int) -> None:
-    """Every day from 1938 to 2286, against the system's own calendar."""
+    """Each day from 1938 to 2286, against the system's calendar."""
     seconds = around_ns // S
     there = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     assert rfc3339(seconds * S + rest_ns) == f"{there}.{rest_ns:09d}Z"
 
 
 def test_visible() -> None:
-    """What could turn a line around or break it is spelt out; letters of any script and signs stay."""
+    """Characters that reverse or break a line are escaped; letters and symbols stay."""
     assert visible("a\u202eb\x00\u2028") == "a\\u202eb\\x00\\u2028"
     assert visible("a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
     assert visible("שלום 🌊") == "שלום 🌊"
@@ -37,7 +37,7 @@ def test_visible() -> None:
 
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text())))
 def test_json_that_is_visible_means_the_same(value: object) -> None:
-    """Whatever a text holds, also what is beyond 16 bits, or half of a pair."""
+    """Any text, also beyond 16 bits and with lone surrogates."""
     for indent in (None, 2):
         shown = visible_json(json.dumps(value, ensure_ascii=False, indent=indent))
         assert json.loads(shown) == value

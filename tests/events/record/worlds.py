@@ -1,4 +1,4 @@
-"""Accounts of what happened in worlds: the properties that hold of any shutdown are tried on these."""
+"""Accounts of worlds, for properties of any shutdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS, PARTS = 16, 2
 
 
 def told(part: int) -> Iterator[ShutdownRecord]:
-    """Their shutdowns, seen from a later boot. A world that wrote no journal is a broken test."""
+    """Their shutdowns seen from a later boot. A world without a journal is a broken test."""
     for seed in range(part, SEEDS, PARTS):
         world = try_out(Name(seed)).world
         history = History([place.source for place in world.disks.places])

@@ -1,4 +1,4 @@
-"""What must hold in every world: what must in every simulation, and what only a real daemon can break."""
+"""The invariants of every world: the simulation's, and the real daemon's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_WORLDS: tuple[Callable[[World], BreachSentences], ...] = (
 
 
 def check(world: World) -> list[Breach]:
-    """Every breach of every invariant. A world whose daemon fell over is not looked at further."""
+    """All breaches. After a daemon's crash nothing else is checked."""
     fallen = [
         Breach(processes.no_exceptions.__name__, sentence) for sentence in processes.no_exceptions(world)
     ]

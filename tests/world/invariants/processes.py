@@ -1,4 +1,4 @@
-"""What only the real daemon can break: it falls over, acts before its orders are on record, spoils a disk."""
+"""Invariants of the real daemon: no exceptions, effects after records, sound disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.world.world import World
 
 
 def no_exceptions(world: World) -> BreachSentences:
-    """No exception of ours ends the daemon, an actor or an effect, and nobody runs in circles."""
+    """No exception of ours ends the daemon, an actor or an effect, and no loop spins."""
     if world.ran_away:
         yield f"still busy after {world.steps} steps"
     for life in world.lives:
@@ -21,21 +21,21 @@ def no_exceptions(world: World) -> BreachSentences:
 
 
 def what_is_shown_is_so(world: World) -> BreachSentences:
-    """After each step the projection that the verbs go by says what the actors' states say."""
+    """After each step the verbs' projection equals the actors' states."""
     for life in world.lives:
         for each in life.untrue:
             yield f"daemon {life.number}: {each}"
 
 
 def barriers_hold(world: World) -> BreachSentences:
-    """No effect begins before its order is written, or synced, or has waited for 20 ms (rule 5)."""
+    """An effect starts after its order is written or synced, or after 20 ms (rule 5)."""
     for life in world.lives:
         for key, waited_ns in life.impatient:
             yield f"daemon {life.number}: {key} began after {waited_ns / MS:g} ms without its barrier"
 
 
 def the_journal_is_sound(world: World) -> BreachSentences:
-    """No crash and no power cut leaves more than a tear; what is there was decided by these facts."""
+    """A crash or power cut leaves at most a tear; the rest follows from these facts."""
     for number, booted in enumerate(world.boots, 1):
         if booted.state not in ("intact", "torn"):
             yield f"after boot {number} the journal is {booted.state}: {booted.banner}"
@@ -45,7 +45,7 @@ def the_journal_is_sound(world: World) -> BreachSentences:
 
 
 def the_journal_replays(world: World) -> BreachSentences:
-    """Re-execution gives the same decisions, byte for byte, from the first record to the last."""
+    """The same decisions to the byte."""
     replayer = Replayer()
     replayer.feed(History([place.source for place in world.disks.places]).raw())
     divergence = replayer.finish()
