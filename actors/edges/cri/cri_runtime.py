@@ -450,16 +450,22 @@ HELPER = "conmon"
 
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By container id, the number and start of the oldest process in its cgroup; a virtual machine has none.
+    """By container id, the number and start of the first process in its cgroup; a virtual machine has none.
     With every runtime and driver the cgroup's name contains the container's id. Reads all processes once.
+
+    The first one's parent is outside the cgroup. The age alone decides between it and an exec: within one
+    tick, pids that begin again from the lowest would show a child as the older one.
     """
-    found: dict[str, tuple[int, int]] = {}
+    members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
         groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
         for key in proc.container_ids(groups).intersection(ids):
-            stat = proc.read_stat(pid)
-            if stat is not None and (key not in found or (stat.start_ticks, pid) < found[key][::-1]):
-                found[key] = (pid, stat.start_ticks)
+            if (stat := proc.read_stat(pid)) is not None:
+                members.setdefault(key, {})[pid] = stat
+    found: dict[str, tuple[int, int]] = {}
+    for key, stats in members.items():
+        first = min(stats.values(), key=lambda each: (each.parent_pid in stats, each.start_ticks, each.pid))
+        found[key] = (first.pid, first.start_ticks)
     return found
 
 

@@ -93,6 +93,20 @@ def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(each, at) for each, (at, _) in found.items()] == [(key, pid)]
 
 
+def test_a_child_with_a_lower_pid_is_not_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pids began again within the tick in which the container started."""
+    key, own = id_of("web", "main"), proc.read_stat(os.getpid())
+    assert own is not None
+    stats = {
+        pid: own._replace(pid=pid, parent_pid=parent, start_ticks=ticks)
+        for pid, parent, ticks in ((32767, 1, 7), (300, 32767, 7), (301, 300, 7), (302, 1, 8))
+    }
+    monkeypatch.setattr(proc, "all_pids", lambda: list(stats))
+    monkeypatch.setattr(proc, "read_stat", stats.get)
+    monkeypatch.setattr(proc, "cgroups_of", lambda pid: f"0::/kubepods/cri-containerd-{key}.scope\n")
+    assert first_processes([key]) == {key: (32767, 7)}
+
+
 def test_what_former_shutdowns_were_given_is_forgotten() -> None:
     """Forget a container that ended in a former shutdown and was restarted. Keep one that still runs, even
     without its sandbox.
