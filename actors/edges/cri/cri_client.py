@@ -41,7 +41,7 @@ class Lost(CallFailed):
 
 
 class Unsent(Lost):
-    """The runtime did not receive the call, so it may be sent again."""
+    """The runtime did not begin the call, so it may be sent again."""
 
 
 class RuntimeRefused(CallFailed):
@@ -83,11 +83,17 @@ CANCELLED_SECONDS_MAX = 10.0
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 #: Our own end refused the answer; the runtime has carried the call out.
 TOO_LARGE_TEXT = "Received message larger than max"
-#: gRPC could not connect, or containerd listens but has not read its state yet.
-UNSENT_TEXTS = ("failed to connect", "server is not initialized yet")
+#: gRPC could not connect. With any other code the text is the runtime's.
+UNSENT_TEXT, UNSENT_CODES = (
+    "failed to connect",
+    (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED),
+)
+#: containerd listens but has not read its state yet. It says nothing else then.
+NOT_INITIALIZED = "server is not initialized yet"
 #: What a runtime or gRPC may say about a failed call. None of it comes from a container.
 RUNTIME_TEXTS = (
-    *UNSENT_TEXTS,
+    UNSENT_TEXT,
+    NOT_INITIALIZED,
     "Connection refused",
     "Connection reset",
     "Socket closed",
@@ -206,8 +212,8 @@ class CriClient:
         return bool(state == grpc.ChannelConnectivity.READY)
 
     async def call(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
-        """Send a call, and again if the runtime certainly did not receive it. Cancelling cancels the call.
-        Raises Lost, NotFound, RuntimeRefused.
+        """Send a call, and again if the runtime did not begin it; ExecSync only once: a hook must not run
+        twice. Cancelling cancels the call. Raises Lost, NotFound, RuntimeRefused.
         """
         return await self._call(request, seconds, traceparent, Unsent)
 
@@ -224,7 +230,8 @@ class CriClient:
             try:
                 return await self._loop.run_aio_coroutine(self._send(request, left, traceparent))
             except Lost as error:
-                if not isinstance(error, again) or trio.current_time() + READY_POLL_SECONDS >= deadline:
+                late = trio.current_time() + READY_POLL_SECONDS >= deadline
+                if late or not isinstance(error, again) or isinstance(request, api.ExecSyncRequest):
                     raise
             await trio.sleep(READY_POLL_SECONDS)
 
@@ -248,7 +255,7 @@ class CriClient:
             raise NotFound(f"{name}: not found")
         # Before the codes: gRPC says "unavailable" about a call that it never sent, and about one that it
         # lost.
-        if any(text in details for text in UNSENT_TEXTS):
+        if details == NOT_INITIALIZED or (code in UNSENT_CODES and UNSENT_TEXT in details):
             raise Unsent(f"{name}: the runtime is away{why}")
         if code in AWAY_CODES:
             raise Lost(f"{name}: the runtime is away{why}")

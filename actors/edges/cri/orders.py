@@ -7,8 +7,8 @@ A stop is a signal to the container's first process, so it needs no runtime. A c
 here gets it through the runtime, whose one call, ``StopContainer``, is signal, timeout and SIGKILL. The
 timeout is later than the core's own SIGKILL, because the grace is the core's, which may shorten it.
 
-Every order ends with the outcome of its call: done, failed, or no answer in time. No call is repeated that
-the runtime may have received.
+Every order ends with the outcome of its call: done, failed, or no answer in time. A stop is sent again only
+if the runtime did not begin it; a SIGKILL also if its answer is lost.
 
 A hook runs at most once: exec through the runtime, httpGet to the pod's address. (``sleep`` is a deadline in
 the core.)

@@ -153,6 +153,18 @@ async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None
     await linked(server, work)
 
 
+@pytest.mark.parametrize("said", ["failed to connect", "server is not initialized yet"])
+async def test_a_hook_is_sent_once(server: Server, said: str) -> None:
+    """The runtime's error may quote what the hook wrote."""
+    seen = []
+    for code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        server.answers["ExecSync"] = aborts(code, f"exec failed: {said}")
+        with pytest.raises(CallFailed) as raised:
+            await linked(server, lambda link: link.call(api.ExecSyncRequest(), 0.3))
+        seen.append(isinstance(raised.value, Unsent))
+    assert (len(server.seen), seen) == (3, [False, *[said == "failed to connect"] * 2])
+
+
 async def test_answers_that_are_none(server: Server) -> None:
     """Malformed bytes are quoted nowhere. containerd also listens before it has read its state: its answer
     then does not count.
