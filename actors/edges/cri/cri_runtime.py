@@ -311,7 +311,7 @@ class Listing:
             for key in listed
             if key in found and found[key].status.state == api.CONTAINER_RUNNING
         }
-        signals = await self._signals_of(states, ask=silence is None)
+        signals, unsigned = await self._signals_of(states, silence)
         new = [key for key in listed if key in states or key in failed]
         processes = await trio.to_thread.run_sync(first_processes, new) if new else {}
         entries = {entry.id: entry for entry in self._table.entries()}
@@ -324,24 +324,27 @@ class Listing:
             pod, place = self._table.pods[key], found[key].status
             pod.pod_ip = place.network.ip
             pod.host_network = place.linux.namespaces.options.network == api.NODE
-        self._told |= {*states, *places}
-        for key, failure in failed.items():
+        self._told |= {*states, *places} - unsigned.keys()
+        self._broken = {key: at for key, at in self._broken.items() if key not in self._told}
+        for key, failure in (failed | unsigned if silence is None else failed).items():
             self._note(key, failure, listed.get(key))
         return silence
 
-    async def _ask(self, questions: Mapping[str, Message]) -> tuple[dict[str, Any], dict[str, CallFailed]]:
+    async def _ask(
+        self, questions: Mapping[str, Message], *, again: bool = False
+    ) -> tuple[dict[str, Any], dict[str, CallFailed]]:
         """The answers and the failures, by key. Asks what is new or due, side by side. What the runtime does
-        not know any more is in neither.
+        not know any more is in neither. ``again``: an earlier question was lost.
         """
         found: dict[str, Any] = {}
         failed: dict[str, CallFailed] = {}
         bound = bounds.now
 
         async def ask(key: str, request: Message) -> None:
-            seconds = bound.runtime_state_seconds if key in self._broken else bound.runtime_look_seconds
+            hurried = again or key in self._broken
+            seconds = bound.runtime_state_seconds if hurried else bound.runtime_look_seconds
             try:
                 found[key] = await self._client.repeat(request, seconds)
-                self._broken.pop(key, None)
             except NotFound:
                 pass
             except CallFailed as error:
@@ -353,22 +356,30 @@ class Listing:
                     nursery.start_soon(ask, key, request)
         return found, failed
 
-    async def _signals_of(self, states: Mapping[str, api.ContainerStatus], *, ask: bool) -> dict[str, str]:
-        """By container, the signal that the runtime would send: the container's, else its image's. ``ask``:
-        for images.
+    async def _signals_of(
+        self, states: Mapping[str, api.ContainerStatus], silence: Lost | None
+    ) -> tuple[dict[str, str], dict[str, CallFailed]]:
+        """By container, the signal that the runtime would send: the container's, else its image's. Then, by
+        container, why its image gave no answer. ``silence``: asks for no image.
         """
         signals = {key: signal_of_status(state.stop_signal) for key, state in states.items()}
-        images = {state.image_ref for key, state in states.items() if ask and not signals[key]}
-        found, _ = await self._ask(
-            {
-                each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
-                for each in sorted(images - {""})
-            }
-        )
-        for key, state in states.items():
-            if not signals[key] and state.image_ref in found:
-                signals[key] = signal_of_image(found[state.image_ref].info.get("info", ""))
-        return signals
+        images = {
+            key: state.image_ref for key, state in states.items() if state.image_ref and not signals[key]
+        }
+        if silence is not None:
+            return signals, dict.fromkeys(images, silence)
+        requests = {
+            each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
+            for each in sorted({*images.values()})
+        }
+        found, failed = await self._ask(requests, again=not self._broken.keys().isdisjoint(images))
+        signals |= {
+            key: signal_of_image(found[image].info.get("info", ""))
+            for key, image in images.items()
+            if image in found
+        }
+        lost = {image: error for image, error in failed.items() if isinstance(error, Lost)}
+        return signals, {key: lost[image] for key, image in images.items() if image in lost}
 
     def _take(
         self,
@@ -404,7 +415,7 @@ class Listing:
             self._on_new(entry)
 
     def _note(self, key: str, error: CallFailed, item: api.Container | None) -> None:
-        """Its state is missing. Plan the next question, and warn once."""
+        """Its state or image is missing. Plan the next question, and warn once."""
         before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
         if pod is None or before is not None:

@@ -363,6 +363,31 @@ async def test_the_signal_of_an_image() -> None:
     assert other.said == []
 
 
+@pytest.mark.parametrize("lost", ["image", "runtime"])
+async def test_a_lost_image_is_asked_again(lost: str, autojump_clock: trio.abc.Clock) -> None:
+    """One bad look must not leave SIGTERM to a container whose image names another signal."""
+    rig = Rig()
+    rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
+    if lost == "image":
+        rig.shims.image_error = Lost("ImageStatus: no answer in 5 s")
+        await rig.listing.refresh()
+        await rig.listing.refresh()
+        assert (len(rig.shims.asked_images), len(rig.said)) == (3, 3)
+    else:
+        rig.shims.broken["c2"], rig.shims.away = HANGS, True
+        with pytest.raises(Lost):
+            await rig.listing.refresh()
+    rig.shims.broken.clear()
+    rig.shims.image_error, rig.shims.away = None, False
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert [entry.spec.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
+    asked = list(rig.shims.asked_images)
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert rig.shims.asked_images == asked
+
+
 async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Clock) -> None:
     """The runtime answers nothing at all, so no single object gets a delay."""
     rig = Rig(SlowShims())
