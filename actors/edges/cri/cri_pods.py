@@ -11,7 +11,7 @@ Nothing here needs gRPC: `cri_edge` and the doctor load it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import trio
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
-from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.exits import ExitStatus, open_child
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
     ExecAction,
@@ -211,6 +212,45 @@ class PodTable:
         """Close every descriptor; ends no process."""
         for entry in (*self.entries(), *self._replaced.values()):
             entry.close()
+
+
+# --- a container's first process ----------------------------------------------------------------
+
+
+def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+    """Keep the process open if it still runs and belongs to the container."""
+    child = open_child(pid, start_ticks)
+    if child is None:
+        return False
+    if entry.id not in proc.container_ids(proc.cgroups_of(pid)):
+        os.close(child.pidfd)
+        return False
+    entry.pid, entry.pidfd, entry.start_ticks = child
+    return True
+
+
+#: CRI-O's helper process: its cgroup has the container's id in its name too.
+HELPER = "conmon"
+
+
+def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By container id, the number and start of the first process in its cgroup; a virtual machine has none.
+    With every runtime and driver the cgroup's name contains the container's id. Reads all processes once.
+
+    The first one's parent is outside the cgroup. The age alone decides between it and an exec: within one
+    tick, pids that begin again from the lowest would show a child as the older one.
+    """
+    members: dict[str, dict[int, proc.ProcessStat]] = {}
+    for pid in proc.all_pids():
+        groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
+        for key in proc.container_ids(groups).intersection(ids):
+            if (stat := proc.read_stat(pid)) is not None:
+                members.setdefault(key, {})[pid] = stat
+    found: dict[str, tuple[int, int]] = {}
+    for key, stats in members.items():
+        first = min(stats.values(), key=lambda each: (each.parent_pid in stats, each.start_ticks, each.pid))
+        found[key] = (first.pid, first.start_ticks)
+    return found
 
 
 # --- how a pod is shown -------------------------------------------------------------------------

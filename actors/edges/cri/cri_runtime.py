@@ -42,9 +42,11 @@ from ebbtide.actors.edges.cri.cri_pods import (
     InventoryFile,
     PodEntry,
     PodTable,
+    first_processes,
     found_gone,
     grace_seconds_of,
     is_static,
+    open_first_process,
     parse_number,
     ports_of,
     pre_stop_of,
@@ -54,7 +56,7 @@ from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.orders import ContainerOrders
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus, open_child, reap_soon
+from ebbtide.actors.edges.linux.exits import ExitStatus, reap_soon
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
@@ -442,42 +444,6 @@ def signal_of_image(info: str) -> str:
         return signal_name(signal_number(found))
     except (ValueError, RecursionError):  # no JSON, nested deeper than a stack, no signal of this machine
         return ""
-
-
-def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
-    """Keep the process open if it still runs and belongs to the container."""
-    child = open_child(pid, start_ticks)
-    if child is None:
-        return False
-    if entry.id not in proc.container_ids(proc.cgroups_of(pid)):
-        os.close(child.pidfd)
-        return False
-    entry.pid, entry.pidfd, entry.start_ticks = child
-    return True
-
-
-#: CRI-O's helper process: its cgroup has the container's id in its name too.
-HELPER = "conmon"
-
-
-def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By container id, the number and start of the first process in its cgroup; a virtual machine has none.
-    With every runtime and driver the cgroup's name contains the container's id. Reads all processes once.
-
-    The first one's parent is outside the cgroup. The age alone decides between it and an exec: within one
-    tick, pids that begin again from the lowest would show a child as the older one.
-    """
-    members: dict[str, dict[int, proc.ProcessStat]] = {}
-    for pid in proc.all_pids():
-        groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
-        for key in proc.container_ids(groups).intersection(ids):
-            if (stat := proc.read_stat(pid)) is not None:
-                members.setdefault(key, {})[pid] = stat
-    found: dict[str, tuple[int, int]] = {}
-    for key, stats in members.items():
-        first = min(stats.values(), key=lambda each: (each.parent_pid in stats, each.start_ticks, each.pid))
-        found[key] = (first.pid, first.start_ticks)
-    return found
 
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:

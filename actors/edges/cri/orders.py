@@ -39,10 +39,18 @@ from ebbtide.actors.edges.cri.cri_client import (
     ask_version,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodTable, found_gone
+from ebbtide.actors.edges.cri.cri_pods import (
+    ContainerEntry,
+    InventoryContainer,
+    PodEntry,
+    PodTable,
+    first_processes,
+    found_gone,
+    open_first_process,
+)
 from ebbtide.actors.edges.linux.kill_tree import TreeRoot, examine_tree
 from ebbtide.actors.edges.linux.proc import signal_number
-from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
+from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext
 from ebbtide.events import bounds
@@ -121,9 +129,27 @@ class ContainerOrders:
                 end = await exit_of_container(self._client, given.id)
                 runs, code = end is None, None if end is None else end.exit_code
         if runs is not False:
-            return Ending("failed", NOT_KNOWN if runs else NOWHERE)
+            ending = None if given is None else await self._end_untabled(order, given)
+            return ending or Ending("failed", NOT_KNOWN if runs else NOWHERE)
         await outlet.put(found_gone(order.uid, order.container, code))
         return Ending()
+
+    async def _end_untabled(
+        self, order: SendSignal | KillContainer, given: InventoryContainer
+    ) -> Ending | None:
+        """The runtime has not described it to this daemon, but its process may be found. None: no process."""
+        signal_of_order = order.signal if isinstance(order, SendSignal) else "SIGKILL"
+        spec = ContainerSpec(name=given.container, argv=(), stop_signal=signal_of_order)
+        entry = ContainerEntry(PodEntry(given.uid, "", "", ""), given.id, spec)
+        processes = await trio.to_thread.run_sync(first_processes, [given.id])
+        if given.id not in processes or not open_first_process(entry, *processes[given.id]):
+            return None
+        try:
+            if isinstance(order, KillContainer):
+                return await self._kill(entry, self._context(order.key))
+            return await self._signal(entry, order.signal, self._context(order.key))
+        finally:
+            entry.close()
 
     # --- stop signal and SIGKILL -----------------------------------------------------------------
 

@@ -26,14 +26,15 @@ from ebbtide.actors.edges.cri.cri_client import (
     RuntimeRefused,
     method_of,
 )
-from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry, PodTable
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryContainer, PodEntry, PodTable
 from ebbtide.actors.edges.cri.orders import NOT_CONFIRMED, SENT_SECONDS, WHETHER_IT_RAN, ContainerOrders
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import RunHook
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal
 from ebbtide.events.units import bound_text
 from tests.actors.edges.cri.conftest import kill, stop
 from tests.actors.edges.process.process_bed import Outbox
@@ -75,6 +76,7 @@ class Rig:
             PodTable(),
             trio.Event(),
         )
+        self.table = table
         self.pod = table.pods["s"] = PodEntry("u", "ns", "p", "s", grace_seconds=30)
         self.entry = ContainerEntry(self.pod, "c", ContainerSpec(name="main", argv=(), stop_signal="SIGUSR1"))
         self.entry.pidfd = os.pidfd_open(process.pid)
@@ -146,6 +148,25 @@ async def test_a_process_elsewhere_is_stopped_by_the_runtime(
         assert trio.current_time() <= SENT_SECONDS + BOUNDS.stop_heard_seconds
         await trio.sleep(60)
         assert runtime.asked.count("StopContainer") == 1
+
+
+@pytest.mark.parametrize("order", [stop("u"), kill("u")], ids=["stop", "kill"])
+async def test_a_restarted_daemon_needs_no_runtime(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, order: SendSignal | KillContainer
+) -> None:
+    """The runtime hangs since its start; only the former inventory names the container."""
+    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
+    groups = {process.pid: f"0::/kubepods/cri-containerd-{'a' * 64}.scope\n"}
+    monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
+    async with rig_of(Runtime(hangs=True), process) as rig:
+        rig.reach.answering = False
+        rig.table.pods.clear()
+        rig.table.restore([InventoryContainer(uid="u", container="main", id="a" * 64)])
+        assert await rig.do(order) == Ending()
+        assert (rig.runtime.asked, -process.wait()) == (
+            [],
+            signal.SIGKILL if isinstance(order, KillContainer) else signal.SIGTERM,
+        )
 
 
 async def test_sigkill_asks_no_runtime(

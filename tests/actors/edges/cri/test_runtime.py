@@ -29,14 +29,10 @@ from ebbtide.actors.edges.cri.cri_pods import (
     InventoryFile,
     PodEntry,
     PodTable,
-)
-from ebbtide.actors.edges.cri.cri_runtime import (
-    BROKEN_AGAIN_SECONDS,
-    Listing,
     first_processes,
     open_first_process,
-    pods_of_cgroups,
 )
+from ebbtide.actors.edges.cri.cri_runtime import BROKEN_AGAIN_SECONDS, Listing, pods_of_cgroups
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, hook_of
