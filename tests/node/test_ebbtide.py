@@ -28,7 +28,7 @@ async def test_a_configured_kubeconfig_that_is_none(bed: Bed, tmp_path: Path, mo
         await daemon.until(
             lambda: any(read.reachable for read in daemon.events(ApiRead)), "it does not take the new one"
         )
-        assert bed.log(NAME).count("no kubeconfig") == 1
+        assert bed.log(NAME).count("Kubernetes API: kubeconfig") == 1
     finally:
         await daemon.stop()
         await bed.start_over()
