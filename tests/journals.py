@@ -270,7 +270,7 @@ def records_of(folder: Path) -> list[Record]:
 
 
 class Remembered(History):
-    """A history of batches that were read before; somebody may have had them in his hands."""
+    """A history of earlier batches, which other code may have used."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def each_process(file: str, proc: Path = Path("/proc")) -> dict[int, bytes]:
-    """Each process's ``file`` by PID, without those that end meanwhile."""
+    """Each process's ``file`` by PID, except processes that end meanwhile."""
     found = {}
     for name in filter(str.isdigit, os.listdir(proc)):
         with contextlib.suppress(OSError):

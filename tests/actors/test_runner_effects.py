@@ -94,7 +94,7 @@ def taint(key: str = "OutageActor/taint//0") -> SetTaint:
 
 
 async def test_what_changes_the_cluster_waits_without_a_bound(autojump_clock: MockClock) -> None:
-    """Another leader goes on from what is stored: an hour's silence of the storage lets nothing pass."""
+    """Another leader continues from the stored part: even an hour without storage releases no order."""
     witness, journal = Witness(), FakeJournal(at_once=False)
     async with rig(FakeEdge({SetTaint: witness}), journal=journal) as it:
         it.effects.hold(taint(), 1)

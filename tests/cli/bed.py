@@ -27,7 +27,7 @@ PODS = (pod("web-0"), pod("web-1", grace_seconds=90), pod("db-0", priority=1000)
 
 
 class Node:
-    """A real `System` fed with facts; its orders are answered as a friendly world would."""
+    """A real `System` fed with facts; its orders get friendly answers."""
 
     def __init__(self, pods: Sequence[Pod] = PODS) -> None:
         self.system = System()
@@ -81,7 +81,7 @@ class Node:
         return any(isinstance(record.event, ReleaseLock) for record in self.records)
 
     def feed_clock(self, seconds: int) -> None:
-        """A fact that leads to nothing."""
+        """A fact without consequences."""
         self.feed(f.ClockStepped(delta_ns=seconds * NS_PER_SECOND))
 
     def cancel(self) -> None:
@@ -97,7 +97,7 @@ def write(
     logic: str = SHUTDOWN_LOGIC,
     identity: Identity = IDENTITY,
 ) -> Path:
-    """A journal of one segment; its file. The last frame knows all before it durable."""
+    """Write a journal of one segment; returns the file. The last frame marks all before it durable."""
     anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
     identity = identity._replace(logic=logic)
     files = segment(records, identity=identity, anchor=anchor, sealed=sealed)
@@ -105,7 +105,7 @@ def write(
 
 
 def whole_shutdown(folder: Path) -> Path:
-    """A journal of a start and one shutdown; its file."""
+    """Write a journal of a start and one shutdown; returns the file."""
     node = Node()
     node.start()
     node.shut_down()

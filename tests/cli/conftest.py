@@ -1,4 +1,4 @@
-"""No command of these tests asks this machine's logind, and none gives up on a slow machine."""
+"""No command here asks this machine's logind or gives up on a slow machine."""
 
 from __future__ import annotations
 

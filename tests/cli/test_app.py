@@ -1,4 +1,4 @@
-"""What ``--help`` promises, for every command that there is."""
+"""The promises of ``--help``, for every command."""
 
 from __future__ import annotations
 
@@ -40,15 +40,13 @@ uninstall, view
 
 
 def test_the_commands_of_the_interface_are_there() -> None:
-    """Exactly the commands that this version carries out are offered, and no stub of another."""
+    """Exactly this version's commands."""
     assert sorted(" ".join(path) for path in LEAVES) == COMMANDS.replace("\n", " ").strip().split(", ")
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_help(run: Run, path: tuple[str, ...]) -> None:
-    """At least one example, and every example is a command that exists; 80 columns, but for an example, which
-    could not be copied when broken; a help for every option.
-    """
+    """An example with existing commands; 80 columns except examples; a help for every option."""
     ran = run(*path, "--help")
     assert ran.code == 0
     examples = [line.strip() for line in ran.out.partition("Examples:")[2].splitlines() if "ebbtide" in line]
@@ -71,12 +69,12 @@ def test_help(run: Run, path: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [(), ("journal",)], ids=str)
 def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: tuple[str, ...]) -> None:
-    """A group alone is a wrong request that is answered with the list of its commands."""
+    """A group alone is a wrong request; the answer lists its commands."""
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: ebbtide" in ran.err
 
 
 def test_modes_are_the_cores_own() -> None:
-    """What a person may choose is what the core knows; the command line spells it out to load less."""
+    """The command line repeats the core's modes, so that it loads less."""
     assert (*NODE_MODES, PROCESS) == MODES

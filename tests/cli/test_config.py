@@ -1,4 +1,4 @@
-"""What `config show` and `config check` print, and the reference that is generated from the types."""
+"""Output of `config show` and `config check`, and the reference from the types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def loaded(text: str) -> Loaded:
 def test_the_yaml_is_a_document_that_loads_to_the_same(
     seconds: int, listed: list[tuple[int, int]], gate: bool, paths: list[str]
 ) -> None:
-    """Whatever is configured, `config show -o yaml` can be used as a configuration."""
+    """`config show -o yaml` is itself a configuration."""
     entries = [f"{{priority: {p}, shutdownGracePeriodSeconds: {s}}}" for p, s in listed]
     form = f"ByPodPriority: [{', '.join(entries)}]" if listed else f": {seconds}s"
     quoted = [view.yaml_line("/" + path) for path in paths]
@@ -63,7 +63,7 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     codes: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It fails only where the periods do not fit and the limit may not be raised."""
+    """Fails only if the periods do not fit and the limit may not be raised."""
     grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
     checked = view.check_configuration(loaded(PAIR + extra), grant_ns)
     assert (checked.honoured, checked.exit_code) == (honoured, 0 if honoured else 1)
@@ -75,7 +75,7 @@ def test_a_valid_configuration_is_checked_against_the_limit(
 
 
 def test_the_committed_references_are_current() -> None:
-    """docs/configuration.md and docs/outage-configuration.md are what the types of now make of them."""
+    """docs/configuration.md and docs/outage-configuration.md match the types."""
     check = subprocess.run(
         [sys.executable, "docs/tools/write_configuration.py", "--check"],
         cwd=ROOT,

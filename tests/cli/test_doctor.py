@@ -31,14 +31,13 @@ HERE = ("--mode", "process")
 
 @pytest.mark.parametrize("how, level", [("torn", "note"), ("corrupt", "warning")])
 def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> None:
-    """The doctor reads the journal, and judges what it finds."""
     damage(whole_shutdown(tmp_path), how)
     (finding,) = examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
     assert (finding.level, finding.code) == (level, f"journal-{how}")
 
 
 def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
-    """Without bus and daemon: 1, and the findings say so with cures; as JSON the same."""
+    """Without bus and daemon: exit code 1, and findings with fixes; equally as JSON."""
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
     arguments = ("doctor", "--config", config, "--journal", tmp_path / "j", "--runtime", tmp_path, *HERE)
@@ -52,7 +51,7 @@ def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
-    """Beside the findings; logind is away, so it is not measured, and no file stays."""
+    """Logind is absent, so it is not measured; no file remains."""
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
     arguments = ("doctor", "--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", *HERE)
@@ -73,7 +72,7 @@ def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
-    """A record as the daemon keeps it, of a process that ignores SIGTERM."""
+    """The daemon's record of a process that ignores SIGTERM."""
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -100,14 +99,14 @@ def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
 
 
 def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
-    """The forecast stands among the findings, by the pod's name."""
+    """The forecast is a finding with the pod's name."""
     ran = run("doctor", "--journal", tmp_path / "j", "--runtime", tmp_path, "-o", "json")
     (finding,) = [each for each in json.loads(ran.out)["findings"] if each["code"] == "signal-ignores"]
     assert finding["message"].startswith("shop/web-0, container web, process ")
 
 
 async def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
-    """A hook whose port nobody serves is found; no request is sent."""
+    """A finding for a closed port; no request is sent."""
     (target,) = targets_of_processes(deaf_pod)
     measured = await measure_connection(target)
     assert measured.target == "shop/web-0 web"

@@ -1,4 +1,4 @@
-"""``ebbtide journal``: what is listed, shown and checked, and with which exit code."""
+"""``ebbtide journal``: lists, records, checks, and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def journal(tmp_path: Path) -> Path:
 def test_ls_of_a_journal_without_a_shutdown(
     run: Run, tmp_path: Path, spoil_last: bool | None, state: str
 ) -> None:
-    """It says so, and is fine; what cannot be read may have been a shutdown."""
+    """Exit code 0, unless unreadable records may have been a shutdown."""
     node = Node()
     node.start()
     write(tmp_path, node.records)
@@ -50,7 +50,7 @@ def test_ls_of_a_journal_without_a_shutdown(
 
 
 def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
-    """One object with ``episodes``; the counts of the pods are together the inventory."""
+    """One object with ``episodes``; pod counts sum to the inventory."""
     ran = run("journal", "ls", "--journal", journal, "-o", "json")
     assert ran.code == 0
     (episode,) = json.loads(ran.out)["episodes"]
@@ -86,7 +86,6 @@ def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> Non
 
 
 def test_show_golden(run: Run, tmp_path: Path) -> None:
-    """The lines for people, as they stand in the golden file."""
     node = Node([pod("web-0")])
     node.feed_clock(3)
     node.feed(PodAppeared(pod=node.pods[0]))
@@ -98,7 +97,7 @@ def test_show_golden(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["web-1", "shop/web-1", pod("web-1").uid])
 def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
-    """``--pod`` finds the pod by any of its names, and everything that names it, its end included."""
+    """``--pod`` accepts any of its names and shows each mention, including its end."""
     lines = run("journal", "show", "--journal", journal, "--pod", name, "-o", "json").out.splitlines()
     types = [json.loads(line)["type"] for line in lines]
     assert types[0] == "PodAppeared"
@@ -120,7 +119,7 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
 
 
 def test_show_follows_what_is_written(tmp_path: Path) -> None:
-    """``-f`` shows what is there, and then what comes, whole steps only, across segments."""
+    """``-f`` shows existing records, then new ones, in whole steps, across segments."""
     node = Node()
     node.start()
     whole = write(tmp_path / "whole", node.records).read_bytes()
@@ -164,7 +163,7 @@ def damage(path: Path, how: str) -> None:
 def test_damage_has_its_exit_code_and_one_line(
     run: Run, tmp_path: Path, how: str, code: int, command: tuple[str, str]
 ) -> None:
-    """What is intact is used, what is not is named by file, byte and record, and the code says which."""
+    """The intact part is used; file, byte and record of the damage are named; the code tells which."""
     path = whole_shutdown(tmp_path)
     damage(path, how)
     ran = run(*command, "--journal", tmp_path)
@@ -179,7 +178,7 @@ def test_damage_has_its_exit_code_and_one_line(
 def test_another_format_version_is_6(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str]
 ) -> None:
-    """A journal of a version to come is refused by every reader, with its own code."""
+    """Every reader refuses a later format."""
     with monkeypatch.context() as future:
         future.setattr(segment, "FORMAT_VERSION", 99)
         whole_shutdown(tmp_path)

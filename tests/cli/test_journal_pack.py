@@ -1,4 +1,4 @@
-"""``ebbtide journal pack``: one file that every reading verb takes, with names or without."""
+"""``ebbtide journal pack``: one file for every reading verb, with or without names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_file_for_every_reading_verb(run: Run, journal: Path, tmp_path: Path) -> None:
-    """It is named like a directory, and answers the same."""
+    """Named like a directory, with the same answers."""
     file = tmp_path / "one.zip"
     packed = run("journal", "pack", "--journal", journal, "-o", file)
     assert (packed.code, packed.err) == (0, "")
@@ -45,7 +45,7 @@ def test_one_file_for_every_reading_verb(run: Run, journal: Path, tmp_path: Path
 
 
 def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
-    """It verifies as itself, says which journal it was made from, and nobody's name is in it."""
+    """It verifies, names its original's ID, and has no names."""
     file = tmp_path / "one.zip"
     packed = run("journal", "pack", "--redact", "--journal", journal, "-o", file)
     assert (packed.code, packed.err) == (0, "")
@@ -65,7 +65,7 @@ def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
 
 
 def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
-    """It cannot be made again; as it is, it can be packed."""
+    """It cannot be remade; unredacted it can be packed."""
     records = node_after_shutdown().records
     tamper(records, "PodEnded", reason="made up")
     write(spoiled / "journal", records)
@@ -85,7 +85,7 @@ HOW = pytest.mark.parametrize("how", [(), ("--all", "--redact")], ids=" ".join)
 
 @pytest.fixture
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Away from what a test makes: what a replay finds in it is not judged behind the test's back."""
+    """Outside the folder that every test replays."""
     return Path(shutil.copytree(GOLDEN, tmp_path_factory.mktemp("damaged") / "journal"))
 
 
@@ -125,7 +125,7 @@ DAMAGE = {
 def test_the_copy_has_the_originals_verdict(
     run: Run, fragile: Path, tmp_path_factory: pytest.TempPathFactory, damage: str, how: tuple[str, ...]
 ) -> None:
-    """Packing ends with it and says why; the manifest has it; every verb on the copy ends with it."""
+    """Pack exits with it and explains; the manifest has it; every verb on the copy exits with it."""
     spoil, code = DAMAGE[damage]
     spoil(fragile)
     assert run("journal", "check", "--journal", fragile).code == code
@@ -151,7 +151,7 @@ def test_the_copy_has_the_originals_verdict(
 def test_a_copy_that_does_not_verify_gets_no_name(
     run: Run, fragile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Should the logic ever decide by a name, the copy is not what it says: one line, and no file."""
+    """If the logic depended on a name, the copy would differ: one line, and no file."""
     record = _SegmentWriter._record
 
     def wrong(self: _SegmentWriter, raw: object) -> object:

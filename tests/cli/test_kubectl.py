@@ -1,4 +1,4 @@
-"""``kubectl ebbtide`` as far as it goes without a cluster; `tests.deploy.test_view` has one."""
+"""``kubectl ebbtide`` without a cluster; `tests.deploy.test_view` has one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERBS = list(plugin.commands)
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command has kubectl's names of options, a help for each, and examples of commands that exist."""
+    """kubectl's option names, a help for each, and examples with existing commands."""
     assert guarded([verb, "--help"], plugin, "kubectl ebbtide") == 0
     text = capsys.readouterr().out
     for option in ("--kubeconfig", "--context", "-n, --namespace", "-o, --output"):
@@ -35,7 +35,7 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_kubeconfig_or_with_another_context(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line that names it, and nothing is asked."""
+    """One line with its name, and no request."""
     config = tmp_path / "config"
     config.write_text(json.dumps({"current-context": "a", "contexts": [], "clusters": [], "users": []}))
     for words, said in (

@@ -1,4 +1,4 @@
-"""``ebbtide plan`` and ``ebbtide config``: promised shapes, plain tables, and what comes from where."""
+"""``ebbtide plan`` and ``ebbtide config``: promised shapes, plain tables, and sources of values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pods(tmp_path: Path) -> Path:
 
 
 def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
-    """Every promised field; waves in their order, empty ones with empty pods."""
+    """Every promised field; waves in order, empty ones included."""
     ran = run("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o", "json")
     document = json.loads(ran.out)
     warnings = document.pop("warnings")
@@ -97,7 +97,7 @@ def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> 
 
 
 def test_plan_table_golden(run: Run, config: Path, pods: Path) -> None:
-    """The table in a pipe, as it stands in the golden file: plain, no wrapping, no trailing blanks."""
+    """Plain, without wrapping and trailing blanks."""
     out = run("plan", "--config", config, "--pods", pods, "--grant", "40s").out
     assert out == (GOLDEN / "plan.txt").read_text()
 
@@ -123,7 +123,7 @@ def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words
 
 
 def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
-    """0 when it can be honoured; 1 when it is valid but logind grants less and may not be asked for more."""
+    """0 if it can be honoured; 1 if valid, but logind grants less and may not be raised."""
     meek = tmp_path / "meek.yaml"
     meek.write_text(f"{CONFIG}raiseGrant: false\n")
     assert run("config", "check", "--config", config, "--grant", "5s").code == 0
@@ -133,7 +133,7 @@ def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
 
 
 def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
-    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
+    """An empty plan without any source gets a remark; named pods with a grant get none."""
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
     (tmp_path / "pods").mkdir()
@@ -195,13 +195,13 @@ def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> Non
 
 
 def test_pods_that_have_ended_are_left_out() -> None:
-    """A list from a cluster holds finished jobs too."""
+    """A cluster's list has finished jobs too."""
     pods = parsed(web(extra="status: {phase: Succeeded}"))
     assert [wave.pods for wave in made(pods).waves] == [(), ()]
 
 
 def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> None:
-    """What only a manifest knows, and what only the configuration knows."""
+    """Values that only a manifest, or only the configuration, has."""
     pods = parsed(
         "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
         "terminationGracePeriodSeconds: 9, "
@@ -215,7 +215,7 @@ def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> N
 
 
 def test_the_table_has_a_row_a_pod_and_a_line_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """Plain in a pipe; empty waves are shown as such."""
+    """Plain in a pipe, with empty waves."""
     pods = parsed(web(grace=120))
     lines = printed(capsys, made(pods), pods).splitlines()
     assert lines[0] == "requested 30 s, granted 40 s, budget 30 s, reserve 5 s"

@@ -1,4 +1,4 @@
-"""``status``, ``hurry`` and ``release``: what is asked of a daemon, and what is said when there is none."""
+"""``status``, ``hurry`` and ``release``: requests to a daemon, and the answer without one."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ RUNNING = {
 
 
 class Daemon:
-    """A daemon's socket that answers what it is told to, and remembers what it was asked."""
+    """A daemon's socket with scripted answers; keeps the requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.asked: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"ok": True, "data": STATUS}
-        #: By verb; a verb that is not here, of a daemon that has some, it does not know.
+        #: By verb; a missing verb is unknown to the daemon, if it has any.
         self.answers: dict[str, Any] = {}
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -119,7 +119,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
-    """1; the cure is named, and the journal still tells of the last shutdown."""
+    """Exit code 1 with the fix; the journal still shows the last shutdown."""
     whole_shutdown(tmp_path / "journal")
     probe = run("status", "--ready", "--runtime", tmp_path)
     assert (probe.code, probe.out, probe.err.count("\n")) == (1, "", 1)
@@ -141,16 +141,14 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
 def test_a_probe_asks_the_daemon_alone(
     run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]
 ) -> None:
-    """What is off by configuration is ready; no journal is read for it (here is none that could be)."""
+    """Disabled by configuration is ready; no journal is read."""
     daemon.answer = {"ok": True, "data": STATUS | changed}
     ran = run("status", "--ready", "--runtime", tmp_path, "--journal", "/dev/null")
     assert (ran.code, ran.err, ran.out) == (*ended, "")
 
 
 def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """While a shutdown runs: how far it is, the time left and every pod's phase; of a lock that is lost first
-    of all, in capitals.
-    """
+    """Progress, remaining time and each pod's phase; a lost lock comes first, in capitals."""
     daemon.answer = {"ok": True, "data": RUNNING}
     ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
     assert (ran.code, ran.out) == (0, (GOLDEN / "status-running.txt").read_text())
@@ -171,7 +169,7 @@ def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_pat
     ],
 )
 def test_a_damaged_journal_is_not_called_empty(run: Run, tmp_path: Path, offset: int, first: str) -> None:
-    """With the exit code that every verb has for it; the last shutdown before the damage is shown as such."""
+    """The usual exit code for damage; the last earlier shutdown is marked so."""
     whole_shutdown(tmp_path / "journal")
     (segment,) = (tmp_path / "journal").glob("*.ebj")
     damaged = bytearray(segment.read_bytes())
@@ -188,7 +186,7 @@ def test_a_damaged_journal_is_not_called_empty(run: Run, tmp_path: Path, offset:
 
 
 def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """Each verb reaches the socket, with the pod; a refusal is quoted."""
+    """The socket gets the verb with the pod; a refusal is quoted."""
     daemon.answer = {"ok": True, "data": {}}
     assert run("hurry", "shop/web-0", "--runtime", tmp_path).code == 0
     assert run("release", "--runtime", daemon.path.parent).code == 0
@@ -200,14 +198,14 @@ def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Pa
 
 
 class Heard(list[Event]):
-    """An outlet that keeps what it is given."""
+    """Keeps its facts."""
 
     async def put(self, *facts: Event) -> None:
         self.extend(facts)
 
 
 async def test_a_name_in_two_namespaces_is_nobodys() -> None:
-    """Both are listed, and one can be named; a pod that has ended is not hurried."""
+    """Both are listed and can be chosen; an ended pod is not hurried."""
     pods = {
         uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
         for uid, label, phase in (
@@ -248,7 +246,7 @@ def shown(
 
 
 def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """By which means, why it was handed over, what is in the way of detaching, pods by name."""
+    """Means, the reason for a hand-over, obstacles to detaching, pods by name."""
     standing = msgspec.structs.replace(WELL)
     standing.fold(
         steps(

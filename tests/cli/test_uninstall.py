@@ -1,4 +1,4 @@
-"""``ebbtide uninstall`` where the Node in the API cannot be asked, and the drop-in wherever it is."""
+"""``ebbtide uninstall`` without API access, and the drop-in in any folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.commands import Run
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """It has no identity for the API, is no pod, and has no unit and no drop-in of ours."""
+    """No API identity, no pod, no unit and no drop-in of ours."""
     for name in ("remove_unit", "remove_drop_in"):
         monkeypatch.setattr(uninstall, name, lambda: Step("nothing", "", ""))
     monkeypatch.setattr(modes, "KUBECONFIGS", (tmp_path / "ours", tmp_path / "joining"))
@@ -29,8 +29,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("mode, ended", [("auto", (1, "failed")), ("observe", (0, "nothing"))])
 def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tuple[int, str]) -> None:
-    """What its daemon may have changed may be there still: exit code 1, and why; else there is nothing. With
-    --node-only the request was wrong.
+    """If a daemon may have left changes: exit code 1 with the reason; else nothing to do. With --node-only
+    a wrong request.
     """
     node = Node(())
     node.feed(
@@ -49,7 +49,7 @@ def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tup
 
 
 def test_the_drop_in_goes_from_whatever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else's file does. Where logind cannot be asked to read its files again, that is said."""
+    """Other files stay. If logind cannot reload, a message says so."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus")
     assert uninstall.remove_drop_in(tmp_path).result == "nothing"
     for folder in DROP_IN_FOLDERS[:2]:

@@ -1,4 +1,4 @@
-"""Nasty configurations: each is loaded, or refused in one line; never anything else."""
+"""Hostile configurations are loaded, or refused in one line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINES = st.lists(
 
 
 def complaint(texts: list[tuple[str, bytes]]) -> str:
-    """Why they are refused; empty when they are not. Anything but a ConfigError fails the test."""
+    """The refusal, or empty. Any error but a ConfigError fails the test."""
     try:
         parse(texts)
     except ConfigError as error:
@@ -42,7 +42,7 @@ def complaint(texts: list[tuple[str, bytes]]) -> str:
 
 
 def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line() -> None:
-    """Its name says which; the error names the file."""
+    """As its name says; the error names the file."""
     read_or_refused(CORPUS, lambda path: load([path]), ConfigError, MISTAKES_MAX)
 
 

@@ -17,7 +17,7 @@ from ebbtide.config.durations import DURATION_NS_MAX, UNITS_NS, format_duration,
     ("0.0000000019s", 1),
 ])  # fmt: skip
 def test_what_go_reads_is_read_exactly(text: str, duration_ns: int) -> None:
-    """Fractions are cut to whole nanoseconds, and no float rounds them."""
+    """Fractions are cut to nanoseconds, without float rounding."""
     assert parse_duration(text) == duration_ns
 
 
@@ -28,7 +28,7 @@ def test_what_go_reads_is_read_exactly(text: str, duration_ns: int) -> None:
     ("9223372036854775808ns", "out of range"), ("9" * 101, "101 characters"),
 ])  # fmt: skip
 def test_what_is_no_duration_is_refused_with_a_hint(text: str, part: str) -> None:
-    """One line that says what is wrong and how to write it."""
+    """One line with the error and the right form."""
     with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
         parse_duration(text)
     assert part in str(raised.value)
@@ -51,14 +51,14 @@ def test_printing_and_reading_are_inverse(duration_ns: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(sorted(UNITS_NS))), min_size=1, max_size=5))
 def test_terms_add_up(terms: list[tuple[int, str]]) -> None:
-    """Units may come in any order and more than once."""
+    """Any order, also repeated."""
     text = "".join(f"{count}{unit}" for count, unit in terms)
     assert parse_duration(text) == sum(count * UNITS_NS[unit] for count, unit in terms)
 
 
 @given(st.text(alphabet="0123456789.+-nsuµmhe \n", max_size=30) | st.text(max_size=30))
 def test_any_text_is_a_duration_or_one_clear_error(text: str) -> None:
-    """Nothing else is ever raised."""
+    """No other error is raised."""
     try:
         outcome: int | str = parse_duration(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Configuration files to settings: kinds, merging, rules, sources, and errors that name their cure."""
+"""Configuration files to settings: kinds, merging, rules, sources, errors with a fix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def error(*texts: str) -> str:
 
 
 def test_nothing_configured_means_the_defaults_and_switched_off() -> None:
-    """No file, an empty one, and one of comments are the same."""
+    """No file, an empty one, or only comments."""
     assert loaded().settings == loaded("").settings == loaded("# none\n---\n").settings == Settings()
     assert set(loaded().sources.values()) == {"default"}
     assert loaded().config.drop_in_directory == "/run/systemd/logind.conf.d"
@@ -36,7 +36,7 @@ def test_nothing_configured_means_the_defaults_and_switched_off() -> None:
 
 
 def test_every_field_arrives_with_its_source() -> None:
-    """Lines are counted in the file, not in the document."""
+    """Lines count from the file's start, not the document's."""
     found = loaded(
         "# a comment\n---\n" + OWN + "shutdownGracePeriodByPodPriority:\n"
         "- {priority: 5, shutdownGracePeriodSeconds: 10}\n- {priority: -1}\n"
@@ -63,7 +63,7 @@ def test_every_field_arrives_with_its_source() -> None:
 
 
 def test_later_files_win_field_by_field_and_gate_by_gate() -> None:
-    """A field that says nothing takes nothing away."""
+    """An empty field removes nothing."""
     found = loaded(
         KUBELET + "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 20s\n"
         "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false, PodLifecycleSleepAction: false}\n",
@@ -78,7 +78,7 @@ def test_later_files_win_field_by_field_and_gate_by_gate() -> None:
 
 
 def test_a_whole_kubelet_configuration_can_be_named_as_it_is() -> None:
-    """Its other fields and gates are passed over, whatever they hold, also fields of ours by chance."""
+    """Its other fields and gates are ignored, even with our names."""
     found = loaded(
         KUBELET + "address: 0.0.0.0\nevictionHard: {a: .nan}\nbudget: 3\nreserve: [x]\n"
         "featureGates: {Unheard: maybe, GracefulNodeShutdown: true}\nshutdownGracePeriod: 30s\n"
@@ -95,7 +95,7 @@ def test_a_whole_kubelet_configuration_can_be_named_as_it_is() -> None:
     ],
 )
 def test_the_kubelets_switch_for_all_beta_gates_counts(gates: str, off: list[str]) -> None:
-    """For those that nobody names."""
+    """For gates that no file sets."""
     assert loaded(KUBELET + f"featureGates: {{{gates}}}").settings.gates == dict.fromkeys(off, False)
 
 
@@ -122,7 +122,7 @@ def test_the_kubelets_switch_for_all_beta_gates_counts(gates: str, off: list[str
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [OWN, KUBELET], ids=["own", "kubelet"])
 def test_the_kubelets_rules_in_the_kubelets_words(kind: str, fields: str, line: int, message: str) -> None:
-    """With the place of the first field that breaks them."""
+    """With the place of the first wrong field."""
     found = error(kind + fields)
     assert found.startswith(f"0.yaml:{line}: invalid configuration: ")
     assert f"invalid configuration: {message}" in found
@@ -193,7 +193,7 @@ def test_seconds_are_neither_negative_nor_beyond_an_event(number: str) -> None:
 
 
 def test_files_are_read_from_disk(tmp_path: Path) -> None:
-    """By name, in order; a file that is not there is named."""
+    """By name, in order; the error names a missing file."""
     file = tmp_path / "config.yaml"
     file.write_text(OWN + "reserve: 9s\n")
     assert load([file]).settings.reserve_seconds == 9
@@ -209,7 +209,7 @@ def test_files_are_read_from_disk(tmp_path: Path) -> None:
 
 
 def test_a_drop_in_folder_that_logind_does_not_read_is_refused() -> None:
-    """A drop-in elsewhere would do nothing: the folders that do are named."""
+    """A drop-in elsewhere has no effect: the error lists the right folders."""
     said = error(f"{OWN}dropInDirectory: /foo\n")
     assert "dropInDirectory is '/foo': logind reads only /etc/systemd/logind.conf.d, " in said
 
@@ -231,7 +231,7 @@ node:
 
 
 def test_every_field_of_the_section_arrives() -> None:
-    """What is decided goes to the core, where things are to the edges."""
+    """Decision fields go to the core, places to the edges."""
     found = loaded(OWN + EVERYTHING)
     assert found.settings.means == {"poweroff": "cri", "soft-reboot": "api"}
     assert (found.settings.unready, found.settings.left_pods) == ("never", "delete")
@@ -260,7 +260,7 @@ def test_every_field_of_the_section_arrives() -> None:
 def test_the_folder_of_static_pods_is_also_read_from_the_kubelets_own_document(
     texts: list[str], path: str | None, source: str
 ) -> None:
-    """There it stands without a section; a kubelet that has no such folder writes an empty text."""
+    """There it has no section; a kubelet without such a folder writes an empty text."""
     found = loaded(*texts)
     assert (found.config.node.static_pod_path, found.sources["node.staticPodPath"]) == (path, source)
 
@@ -284,14 +284,14 @@ def test_the_folder_of_static_pods_is_also_read_from_the_kubelets_own_document(
     ("kubeletRoot: var/lib", "node.kubeletRoot is 'var/lib': it must be an absolute path"),
 ], ids=lambda value: value[:24].replace(" ", "-"))  # fmt: skip
 def test_a_wrong_value_is_named_with_its_line_and_its_cure(fields: str, message: str) -> None:
-    """One line, and nothing of a wrong file is used."""
+    """One line, and no value of a wrong file is used."""
     with pytest.raises(ConfigError) as raised:
         loaded(OWN + f"node:\n  # this:\n  {fields}\n")
     assert str(raised.value).startswith(f"0.yaml:5: {message}")
 
 
 def test_all_mistakes_of_all_files_are_told_at_once() -> None:
-    """Each with its place, in one line; a rule only where what it is about could be read."""
+    """One line each with its place; a rule only if its fields are readable."""
     first = (
         OWN
         + """\
@@ -337,6 +337,6 @@ def test_of_a_file_that_is_none_the_first_mistakes_are_told() -> None:
 
 @pytest.mark.parametrize("text", ["node:\n\tunready: never\n", "journalFallbacks:\n-\t- /run\n\t- /a\n"])
 def test_a_tab_is_called_a_tab(text: str) -> None:
-    """YAML's own words for it tell nobody what to do."""
+    """YAML's own message does not help."""
     with pytest.raises(ConfigError, match="indented with a tab: YAML takes blanks only, write blanks"):
         parse([("a.yaml", f"{OWN}\n{text}".encode())])

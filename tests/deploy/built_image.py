@@ -64,7 +64,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     (folder / "Containerfile").write_text("FROM scratch\nCOPY . /\n")
     build = ("build", "--isolation", "chroot", "--quiet")
     call(*build, "-f", str(folder / "Containerfile"), "-t", BASE, str(base), seconds=BUILD_SECONDS_MAX)
-    # The index's authority may be known only to this machine.
+    # Perhaps only this machine trusts the index's authority.
     certificates = ("--volume", "/etc/ssl/certs:/etc/ssl/certs:ro")
     described = (*certificates, "--build-arg", f"BASE={BASE}", "-f", "deploy/Containerfile", "-t", IMAGE)
     call(*build, *described, ".", seconds=BUILD_SECONDS_MAX)

@@ -111,7 +111,7 @@ def deployment(name: str, script: str) -> Object:
 
 
 async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_path: Path) -> None:
-    """Mode cri asks nobody: pods end, and the node's status is in its own folder."""
+    """Mode cri needs no API: pods end, and the node's status is in the daemon's folder."""
     daemon = await shut_down(beside, Daemon(beside, tmp_path / "state/journal", "cri", server=""))
     assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
     # The pod ends before the kubelet, so no order waits for it.

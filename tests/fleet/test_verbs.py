@@ -1,4 +1,4 @@
-"""``ebbtide fleet``: what its verbs say of sixty nodes, beside what is known, and what other verbs say."""
+"""``ebbtide fleet`` on sixty nodes, against the truth and against other verbs."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Stage:
         #: UIDs of pods and names of attachments at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
-        #: Those that still existed when the node was out of service.
+        #: Of them, the ones that still existed when the node was out of service.
         self.hung: frozenset[str] = frozenset()
         self._first_call = self._told_calls = 0
         self._seen: dict[str, str] = {}

@@ -177,7 +177,7 @@ class RuntimeEdge(Edge):
         self._ready = trio.Event()
 
     async def run(self, outlet: Outlet) -> None:
-        """As in the real edge: before the first look no container is known."""
+        """As in the real edge: no containers before the first look."""
         await sleep_ns(self._draws.between(500, 40_000) * 1000)
         self.model.look({})
         while self._queue.statistics().current_buffer_used:

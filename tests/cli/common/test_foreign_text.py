@@ -1,7 +1,7 @@
-"""What others have named stands in a journal as it is; no verb sends to a terminal what a terminal obeys.
+"""A journal keeps foreign text unchanged, but no verb sends control characters to a terminal.
 
-A pod's process, a server or a user may choose a text. The journals are real ones in which every such text
-(all that `journal pack --redact` would hide) has been made hostile.
+A pod, a server or a user may choose a text. In these real journals each such text (all that `journal pack
+--redact` would hide) is hostile.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.commands import Run
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
-#: Escape, colour, bell, delete, two of the eight-bit controls, line ends of three kinds, text turned around.
+#: Escape, colour, bell, delete, two eight-bit controls, three line ends, reversed text.
 NASTY = "\x1b]0;x\x07\x7f\x9b31m\x85\r\n\u2028\u202e\u2066"
-#: A line's end is the only control that is ours.
+#: Only a newline is our own control.
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-#: Ours; nothing in the hostile text is one.
+#: Our colours; the hostile text has none.
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 READING = [
@@ -48,7 +48,7 @@ FORMS: dict[tuple[str, ...], tuple[str, ...]] = {("replay", "advise"): ("table",
 def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("hostile")
     with pytest.MonkeyPatch.context() as patched:
-        # UIDs too: those of static pods are whatever an annotation says.
+        # UIDs too: an annotation may set a static pod's.
         forms = {form: f"{form}{{}}{NASTY}" for form in module._FORMS}
         patched.setattr(module, "_FORMS", forms)
         for piece in module.redact(History([DirectorySource(GOLDEN / request.param)]), module.Pseudonyms()):
@@ -61,7 +61,7 @@ def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_a_terminal_gets_nothing_to_obey(
     run: Run, hostile: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every form, on both outputs, in a pipe and on a terminal; of ours are colours alone."""
+    """In every format, on both outputs, in a pipe and on a terminal; only our colours remain."""
     monkeypatch.setenv("TERM", "dumb")
     forms = FORMS.get(command, ("table", "json"))
     for form, terminal in [(forms[0], True), *((form, False) for form in forms)]:
@@ -73,7 +73,7 @@ def test_a_terminal_gets_nothing_to_obey(
 
 
 def test_a_configuration_is_shown_with_what_its_path_is_called(run: Run, tmp_path: Path) -> None:
-    """A path stands in every line, in YAML as a comment: no part of it is a line of its own."""
+    """The path is in every line, in YAML as a comment; no part of it becomes its own line."""
     folder = tmp_path / "a\x9b31m\nreserve: 1s\u2028"
     folder.mkdir()
     path = folder / "c.yaml"

@@ -1,4 +1,4 @@
-"""A request that is wrong: exit code 2, one line on standard error that names the cure, nothing else."""
+"""A wrong request: exit code 2, and one line on standard error with the fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.commands import Ran, Run, ebbtide
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0}\nspec: {containers: [{name: web}]}\n"
 CONFIG = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 
-#: Files by name, and what is asked with them; {d} is their folder.
+#: Files by name, and their command; {d} is their folder.
 FILES = {
     "good.yaml": POD.encode(),
     "config.yaml": f"{CONFIG}shutdownGracePeriod: 30s\n".encode(),
@@ -103,21 +103,21 @@ def assert_one_line(ran: Ran) -> None:
 
 @pytest.mark.parametrize("line", WRONG)
 def test_wrong_request(run: Run, folder: Path, line: str) -> None:
-    """Whatever is wrong with it, a request ends with 2 and one line, and leaves the folder as it was."""
+    """The folder stays unchanged."""
     before = sorted(folder.rglob("*"))
     assert_one_line(run(*line.format(d=folder).split()))
     assert sorted(folder.rglob("*")) == before
 
 
 def test_a_real_process_ends_so_as_well(folder: Path) -> None:
-    """No traceback, no usage, the same code; what standard output cannot encode is replaced."""
+    """No traceback, no usage; unencodable output is replaced."""
     ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
     assert_one_line(ran)
     assert "config-?.yaml" in ran.err
 
 
 def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment, for every command; what is no factor is a wrong request."""
+    """By environment, for every command; an invalid factor is a wrong request."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds())
     monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "wide")
     assert_one_line(ran := run("--version"))
@@ -132,7 +132,7 @@ def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_daemon_warns_of_wider_bounds(
     run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path, factor: str, times: list[str]
 ) -> None:
-    """Nobody forgets them on a node; other commands are silent."""
+    """A node's operator must see them; other commands are silent."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds())
     monkeypatch.setattr(trio, "run", lambda *_: None)
     monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", factor)
@@ -144,7 +144,7 @@ def test_a_daemon_warns_of_wider_bounds(
 def test_an_unexpected_failure_is_one_line_that_names_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    """What nobody foresaw ends with 1 and names itself and how to see more."""
+    """Exit code 1, with the error's name and the way to see more."""
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by design")
@@ -161,7 +161,7 @@ def test_an_unexpected_failure_is_one_line_that_names_it(
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    """``ebbtide journal show | head -1`` ends quietly, as other tools do."""
+    """``ebbtide journal show | head -1`` ends quietly, like other tools."""
     node = Node()
     node.start()
     for number in range(3000):

@@ -1,4 +1,4 @@
-"""What a reading command may import: nothing that writes a journal, draws a table or talks to anybody."""
+"""A reading command imports no writer, table or client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.bed import whole_shutdown
 
-#: The edges (but for the name of the boot), the runner, YAML, tables, and the explanation that nobody needs.
+#: The edges (except the boot's name), the runner, YAML, tables, and explanations.
 UNWANTED = {
     "trio",
     "rich",
@@ -30,7 +30,7 @@ UNWANTED = {
 }
 
 
-#: What an export of spans alone has no use for.
+#: Modules that a span export alone does not need.
 BESIDE = {
     "opentelemetry.proto.collector.logs.v1.logs_service_pb2",
     "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
@@ -42,7 +42,7 @@ BESIDE = {
     [("replay verify -o json", UNWANTED), ("journal ls -o json", UNWANTED), ("export otlp-json", BESIDE)],
 )
 def test_a_reading_command_starts_lean(tmp_path: Path, words: str, unwanted: set[str]) -> None:
-    """Most of the time of a short command is its start, and most of that is imports."""
+    """A short command mostly starts, and its start mostly imports."""
     whole_shutdown(tmp_path)
     arguments = [*words.split(), "--journal", str(tmp_path)]
     imported = modules_after(

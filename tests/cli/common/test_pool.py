@@ -1,4 +1,4 @@
-"""Journals of many nodes as one body of evidence: each is there once, whatever its id begins with."""
+"""Journals of many nodes: each is there once, whatever its ID prefix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.replay import open as open_journal
 from ebbtide.replay.advise import advise
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 
-#: The ids of these seeds' journals have their first eight digits in common, and so have their files' names.
+#: Seeds whose journal IDs, and so file names, share their first eight digits.
 ALIKE = (70979, 110352)
 
 
@@ -31,7 +31,7 @@ def fleet(folder: Path) -> list[Machine]:
 
 
 def test_no_node_vanishes(tmp_path: Path) -> None:
-    """Two journals whose ids begin alike are two, with all their shutdowns, also for the advice."""
+    """Two journals with a common ID prefix stay two, with all shutdowns, also for the advice."""
     machines = fleet(tmp_path)
     ids = [machine.journal.journal_id.hex() for machine in machines]
     assert ids[0][:8] == ids[1][:8]
@@ -45,7 +45,7 @@ def test_no_node_vanishes(tmp_path: Path) -> None:
 
 
 def test_what_begins_several_ids_names_none(tmp_path: Path) -> None:
-    """The library refuses the begin of an id that two journals have in these places."""
+    """The library refuses an ambiguous prefix."""
     machines = fleet(tmp_path)
     places = [tmp_path / f"node-{seed}" for seed in ALIKE]
     whole = machines[0].journal.journal_id.hex()

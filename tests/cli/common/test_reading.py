@@ -1,4 +1,4 @@
-"""No reading verb writes to the journal that it reads, and each takes a packed journal as well."""
+"""Reading verbs never write to the journal, and accept a packed journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.bed import Node, write
 from tests.cli.test_app import leaves
 from tests.commands import Run
 
-#: What a verb needs besides a journal; ``OUT`` is a file of its own.
+#: A verb's further arguments; ``OUT`` is a separate file.
 OUT = "OUT"
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("journal", "pack"): ("-o", OUT),
@@ -25,16 +25,16 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("export", "jsonl"): ("-o", OUT),
     ("export", "otlp-json"): ("-o", OUT),
     ("export", "parquet"): ("-o", OUT),
-    # Nobody listens there.
+    # No server listens there.
     ("export", "otlp"): ("--endpoint", "http://127.0.0.1:9", "--give-up", "0s"),
 }
 
-#: Verbs whose answer is no, here: there is nobody to send to.
+#: Verbs that fail here: no server receives the export.
 REFUSED = {("export", "otlp"): 1}
 
 
 def readers() -> Iterator[tuple[str, ...]]:
-    """Every verb of a reading group that can be told where the journal is."""
+    """Every verb of a reading group that accepts a journal."""
     for group in ("journal", "replay", "export"):
         with click.Context(cli) as ctx:
             command = cli.get_command(ctx, group)
@@ -69,15 +69,13 @@ def standing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def test_all_reading_verbs_are_meant() -> None:
-    """The table of what verbs need names none that is not there."""
+    """The table of arguments has only existing verbs."""
     assert set(NEEDS) <= set(READERS)
 
 
 @pytest.mark.parametrize("path", READERS, ids=" ".join)
 def test_a_journal_is_only_read(run: Run, journal: Path, tmp_path: Path, path: tuple[str, ...]) -> None:
-    """In a directory that nobody may write to, a verb does its work, and leaves everything as it was; a
-    packed journal is named where a directory is.
-    """
+    """In a read-only directory a verb works and changes nothing; a packed journal may replace a directory."""
     packed = tmp_path / "packed.zip"
     assert run("journal", "pack", "--journal", journal, "-o", packed).code == 0
     for file in journal.iterdir():

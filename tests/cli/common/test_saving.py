@@ -1,4 +1,4 @@
-"""No writer replaces what it reads: a slip of the hand must not cost the evidence."""
+"""No writer replaces its input: a slip must not cost the evidence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(run: Run, words: tuple[str, ...], journal: Path, output: Path, *kept
 
 @WORDS
 def test_what_is_spared(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A file in the journal's folder, under any name of the folder; a segment elsewhere."""
+    """A file in the journal's folder, by any path; a segment elsewhere."""
     (segment,) = journal.glob("*.ebj")
     (tmp_path / "soft").symlink_to(journal)
     for name in (segment.name, "lock", "metrics.part"):

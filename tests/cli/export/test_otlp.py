@@ -1,6 +1,4 @@
-"""``ebbtide export otlp`` and ``otlp-json`` as a shell runs them, and what the configuration says of
-tracing.
-"""
+"""``ebbtide export otlp`` and ``otlp-json`` as a shell runs them, and the tracing configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_shutdown_is_sent_and_told_of(run: Run, journal: Path) -> None:
-    """The promised shape; the back end has exactly the projection's spans of that shutdown."""
+    """The promised shape; the back end has exactly that shutdown's spans."""
     collector = Collector()
     async with collecting(collector):
         code, out, _ = await export(
@@ -64,7 +62,7 @@ async def test_a_shutdown_is_sent_and_told_of(run: Run, journal: Path) -> None:
 async def test_the_standard_environment_is_enough(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Headers too, which should not stand on a command line."""
+    """Headers too, which should not be on a command line."""
     collector = Collector()
     async with collecting(collector):
         variables = {
@@ -89,7 +87,7 @@ REFUSALS = [
 async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
     run: Run, journal: Path, reply: Reply, reason: str
 ) -> None:
-    """Whether all was refused or a part of it; control characters do not reach the terminal."""
+    """All or part refused; control characters do not reach the terminal."""
     collector = Collector(lambda got: reply)
     async with collecting(collector):
         code, out, _ = await export(run, journal, "otlp", "--endpoint", collector.endpoint)
@@ -114,7 +112,7 @@ def test_a_wrong_request_is_one_line(
     file: str,
     message: str,
 ) -> None:
-    """Exit code 2, with the cure, and nothing was sent."""
+    """Exit code 2 with the fix, and no request."""
     if file:
         monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{file}", __file__)
     code, out, err = run("export", "otlp", "--journal", journal, *words)
@@ -144,7 +142,7 @@ tracing:
 
 
 def test_no_view_of_the_configuration_shows_a_header() -> None:
-    """Neither the table nor the JSON nor the YAML, nor the representation of what was read."""
+    """Not in the table, the JSON, the YAML, or the value's representation."""
     config = loaded(FULL)
     shown = (view.configuration_yaml(config), json.dumps(view.configuration_json(config)), repr(config))
     assert all(SECRET not in text for text in shown)
@@ -178,7 +176,7 @@ BAD = [
 
 @pytest.mark.parametrize("line, message", BAD)
 def test_a_bad_section_is_refused_without_its_secrets(line: str, message: str) -> None:
-    """One line that names the field and the cure."""
+    """One line with the field and the fix."""
     with pytest.raises(ConfigError, match=message) as caught:
         loaded(f"tracing:\n  {line}\n")
     assert SECRET not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The rules of `outage doctor`, on plain values: each finding once, and a cluster with which all is well."""
+"""The rules of `outage doctor` on plain values: each finding once, and a healthy cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def configured(**fields: object) -> ClusterCheck:
 
 
 NEW = TWO._replace(view=VIEW._replace(name="new", system_uuid="u"), drivers=None, sources=())
-#: A cluster whose Machines are in the one that manages it.
+#: A cluster whose Machines are in its management cluster.
 NOTED = first(machine=("default", "m"))
 NOTED = NOTED._replace(
     nodes=(NOTED.nodes[0]._replace(pool=Pool(name="rack", believe=("remediator",))), TWO), groups=("apps",)
@@ -71,7 +71,7 @@ HELD = Pool(
     (NOTED, ["warning machine-elsewhere"]),
     (NOTED._replace(configuration=OutageConfiguration(cluster_api=ClusterApi(kubeconfig="/k"))), []),
     (NOTED._replace(groups=("apps", "cluster.x-k8s.io")), []),
-    # The groups may not be seen, and a pool that does not believe it does not ask.
+    # Without the right to list groups, a pool that does not use them asks nothing.
     (NOTED._replace(groups=()), []),
     (first(machine=("default", "m"))._replace(groups=("apps",)), []),
     (configured(pools=(HELD,)), ["warning power-off-held"]),
@@ -126,7 +126,7 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_rights_are_those_of_the_role() -> None:
-    """What is asked about is what the roles give, and nothing is forgotten."""
+    """The check asks for exactly the roles' rights."""
     assert _granted("outage") == {tuple(each) for each in rights("ebbtide")}
     assert any(each.namespace == LEASES_NAMESPACE for each in rights("ebbtide"))
 

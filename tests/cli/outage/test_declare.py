@@ -1,4 +1,4 @@
-"""What `outage declare` refuses before it asks anybody, and says of a node that is out of service."""
+"""`outage declare` refuses before any request, and reports an out-of-service node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conftest import Run
 
 
 class Server:
-    """One Node, whose taint is ours. ``said``: its other annotations."""
+    """One Node with our taint. ``said``: its other annotations."""
 
     def __init__(self, **said: str) -> None:
         self.said = said
@@ -40,7 +40,7 @@ def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That would win, so nothing is written."""
+    """The contradiction would win, so nothing is written."""
     said = {"uid": "uid-worker", "boot": "boot-1", "by": "db-2", "seconds": 600, "at": rfc3339_now()}
     use(Server(**{ALIVE_ANNOTATION: msgspec.json.encode(said).decode()}), monkeypatch)
     ran = run("outage", "declare", "worker", "--off", "--by", "ann", "--yes")
@@ -51,7 +51,7 @@ def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.
 
 
 def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing proves it off from then on; what was proved before goes on."""
+    """Later proofs are refused; an existing one continues."""
     use(Server(), monkeypatch)
     ran = run("outage", "declare", "worker", "--alive", "--by", "db-2")
     assert (ran.code, ran.out.split(":")[0]) == (0, "declared")

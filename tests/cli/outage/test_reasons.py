@@ -1,4 +1,4 @@
-"""Why a pod hangs, on plain values: for each state of things the cause that comes first."""
+"""Why a pod hangs, on plain values: the first cause of each state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def scene(node: NodeScene | None, *pods: PodScene, disk: AttachmentScene | None 
         (scene(OUT, BOUND), ["not-evicted"]),
         (scene(OUT, replace(BOUND, tolerates=("NoExecute",))), ["tolerates"]),
         (scene(replace(OUT, effect="NoSchedule"), BOUND), ["no-schedule"]),
-        # Those that belong to the node are not waited for.
+        # The node's own pods are not awaited.
         (scene(OUT, replace(BOUND, daemon=True)), ["nothing-hangs"]),
         (scene(OUT), ["nothing-hangs"]),
         (scene(replace(WELL, taint="ours", effect="NoExecute"), BOUND), ["not-evicted", "taint-left"]),

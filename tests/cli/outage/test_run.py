@@ -19,7 +19,7 @@ from tests.conftest import Run
     ],
 )
 def test_what_is_no_kubeconfig(run: Run, tmp_path: Path, text: str | None, line: str) -> None:
-    """A file that nobody can be by will not become one: it is refused, not tried again and again."""
+    """A file of an impossible type is refused without retries."""
     file = tmp_path / "config"
     if text is not None:
         file.write_text(text)

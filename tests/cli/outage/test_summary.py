@@ -1,4 +1,4 @@
-"""What `outage ls` and `outage status` tell, from records alone: at each moment of two told outages."""
+"""`outage ls` and `outage status` from records, at each moment of two outages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def now_of(record: OutageRecord) -> int:
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each moment of the story is a row: who is believed, what stands, what hangs, what is waited for."""
+    """One row per moment: the proof, the taint, what hangs, and the reason."""
     moments = [after(recovered(), steps) for steps in range(2, 18)]
     show(struct_table([line_of(each, now_of(each)) for each in moments]))
     same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
@@ -72,9 +72,7 @@ def test_one_node(name: str, record: OutageRecord, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("closed", [False, True])
 async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in one list, or each by itself; also where somebody's object parts a journal's pieces, and where
-    one is damaged.
-    """
+    """In one list or separately; also with a foreign object between pieces, and with damage."""
     server = ConfigMaps(Draws(1))
     scripts = ["outage-leaders", "outage-recovered", "outage-six-minutes", "outage-recovered"]
     for number, script in enumerate(scripts):

@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @pytest.fixture
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for a journal that was edited: no system wrote it, and it need not replay."""
+    """A folder for an edited journal, which need not replay."""
     return tmp_path_factory.mktemp("spoiled")
 
 
@@ -28,14 +28,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A night on which the runtime refused every stop signal: 106 of 110 pods were killed."""
+    """A night with refused stop signals: 106 of 110 pods were killed."""
     files = simulate(7, synthetic=110).files()
     return write_files(tmp_path_factory.mktemp("refused"), files)
 
 
 @pytest.fixture
 def replay(run: Run) -> Run:
-    """``replay("timeline", ..., journal=...)``: of the golden shutdown unless another is named."""
+    """``replay("timeline", ..., journal=...)``: default is the golden shutdown."""
 
     def call(*arguments: str | Path, journal: Path = SHUTDOWN) -> Ran:
         return run("replay", *arguments, "--journal", journal)

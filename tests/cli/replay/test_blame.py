@@ -1,4 +1,4 @@
-"""``replay blame``, ``critical-chain`` and ``diff`` as a shell sees them."""
+"""``replay blame``, ``critical-chain`` and ``diff`` as a shell runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.journals import SHUTDOWN
 
-#: Golden file to the command; the journal is the golden shutdown, that of two, or that of the refused stops.
+#: Golden file to command; the journal is the golden shutdown, the two shutdowns, or the refused stops.
 TABLES: dict[str, tuple[str, ...]] = {
     "blame.txt": ("blame",),
     "critical-chain.txt": ("critical-chain",),
@@ -23,7 +23,6 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables(run: Run, two: Path, refused: Path, name: str) -> None:
-    """Plain in a pipe, as they stand in the golden files."""
     journal = {"two": two, "refused": refused}.get(name.partition("-")[0], SHUTDOWN)
     ran = run("replay", *TABLES[name], "--journal", journal)
     assert ran.code == 0
@@ -38,7 +37,7 @@ def told(run: Run, *arguments: str | Path) -> dict[str, Any]:
 
 
 def test_diff_as_json(run: Run, two: Path) -> None:
-    """Durations say so; what one side does not have is left out."""
+    """Durations have units; values of one side only are left out."""
     document = told(run, "diff", "-2", "-1", "--journal", two)
     changes = {(change.get("subject", ""), change["what"]): change for change in document["changes"]}
     grant = {"section": "shutdown", "what": "grant", "aSeconds": 18.0, "bSeconds": 12.0}
@@ -66,7 +65,7 @@ def test_diff_as_json(run: Run, two: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(run: Run, arguments: tuple[str, ...], line: str) -> None:
-    """Exit code 2, and nothing on standard output."""
+    """Exit code 2, and no standard output."""
     ran = run("replay", *arguments, "--journal", SHUTDOWN)
     assert (ran.code, ran.out) == (2, "")
     assert line in ran.err

@@ -1,4 +1,4 @@
-"""What the reading verbs say of a journal that is torn or corrupt: its shutdown cannot be told to its end."""
+"""The reading verbs on a torn or corrupt journal: the shutdown's end is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.commands import Run
 from tests.journals import SHUTDOWN
 from tests.replay.report.journals import story
 
-#: This machine's boot is that of the journal: without the damage its shutdown would count as running.
+#: The journal's boot is the current one: without damage the shutdown would count as running.
 BOOT = "boot-1"
 
 DOCUMENTS = {
@@ -32,7 +32,7 @@ DOCUMENTS = {
 
 @pytest.fixture(params=["torn", "corrupt"])
 def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
-    """The golden shutdown without its end: (what state it is in, where)."""
+    """The golden shutdown without its end: (state, folder)."""
     monkeypatch.setattr("ebbtide.cli.common.selection.boot_id", lambda: BOOT)
     monkeypatch.setattr("ebbtide.cli.replay.replay_timeline.boot_id", lambda: BOOT)
     monkeypatch.setattr("ebbtide.actors.edges.linux.proc.boot_id", lambda: BOOT)
@@ -50,7 +50,7 @@ def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _state(document: dict[str, Any]) -> dict[str, Any]:
-    """Where the shutdown's own heading is, the journal's state stands in it; else in the document."""
+    """The journal's state is in the shutdown's heading, or in the document."""
     heading = document.get("episode") or document.get("a") or document
     found = heading.get("journal") or document["journals"][0]
     assert isinstance(found, dict)
@@ -61,7 +61,7 @@ def _state(document: dict[str, Any]) -> dict[str, Any]:
 def test_every_document_says_what_is_wrong_with_the_journal(
     run: Run, hurt: tuple[str, Path], verb: str
 ) -> None:
-    """The state and its sentence stand in the JSON, not only on standard error."""
+    """JSON has the state and its sentence too, not only standard error."""
     state, journal = hurt
     ran = run(*DOCUMENTS[verb], "--journal", journal, "-o", "json")
     assert ran.code == {"torn": 4, "corrupt": 5}[state]
@@ -77,7 +77,7 @@ def _flipped(data: bytes) -> bytes:
 
 
 def _of_version_2(data: bytes) -> bytes:
-    """The number stands behind the magic; the header's last 32 bytes are its hash."""
+    """The number follows the magic; the header's last 32 bytes are its hash."""
     length = header_length(data)
     content = data[:8] + b"\x02" + data[9 : length - 32]
     return content + sha256(content).digest() + data[length:]
@@ -87,7 +87,7 @@ def _of_version_2(data: bytes) -> bytes:
 def test_no_advice_from_what_cannot_be_read(
     run: Run, tmp_path: Path, change: Callable[[bytes], bytes], code: int
 ) -> None:
-    """Corrupt before the first stop, or of another format: the exit code is the journal's, not 1."""
+    """Corrupt before the first stop, or another format: the exit code is the journal's, not 1."""
     files = story()
     for name, data in files.items():
         (tmp_path / name).write_bytes(change(data) if name == min(files) or code == 6 else data)
@@ -97,7 +97,7 @@ def test_no_advice_from_what_cannot_be_read(
 
 
 def test_a_shutdown_is_followed_across_a_write_under_way(run: Run, hurt: tuple[str, Path]) -> None:
-    """In the boot that goes on a torn tail may be half a write; a corrupt journal is not gone on with."""
+    """In the current boot a torn tail may be half a write; a corrupt journal is not followed."""
     state, journal = hurt
     last = _last_episode((journal,))
     assert last is not None

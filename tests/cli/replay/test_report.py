@@ -1,4 +1,4 @@
-"""``replay report`` and ``export`` from the command line: what is written, where, and what never is."""
+"""``replay report`` and ``export`` as commands: output, place, and refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command in this process, on the golden journal unless one is named."""
+    """Run in this process, by default on the golden journal."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus")
 
     def call(*arguments: str | Path, journal: Path = JOURNAL) -> Ran:
@@ -42,7 +42,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPat
 
 
 def test_jsonl_is_journal_show(run: Run) -> None:
-    """The lines of ``journal show -o json`` of this shutdown, byte for byte."""
+    """``journal show -o json``'s lines of this shutdown, byte for byte."""
     shown = run("journal", "show", "-o", "json").out.splitlines()
     episode = json.loads(run("journal", "ls", "-o", "json").out)["episodes"][-1]["firstSeq"]
     mine = [line for line in shown if episode in (json.loads(line)["episode"], json.loads(line)["seq"])]
@@ -50,7 +50,7 @@ def test_jsonl_is_journal_show(run: Run) -> None:
 
 
 def test_golden_jsonl(run: Run, request: pytest.FixtureRequest) -> None:
-    """The golden shutdown's lines are what they were (``--rewrite`` as for the page's data)."""
+    """The golden shutdown's lines are unchanged (``--rewrite`` as for the page's data)."""
     kept, made = GOLDEN / "report" / "shutdown-v1.jsonl", run("export", "jsonl").out
     if request.config.getoption("--rewrite", default=False):
         kept.write_bytes(made)
@@ -58,7 +58,7 @@ def test_golden_jsonl(run: Run, request: pytest.FixtureRequest) -> None:
 
 
 def test_an_existing_file_is_replaced_whole(run: Run, tmp_path: Path) -> None:
-    """By a file as the umask says; nothing else is left in the folder, and an error leaves the old one."""
+    """With the umask's mode, without leftovers; an error keeps the old file."""
     path = tmp_path / "report.html"
     path.write_text("old")
     assert run("replay", "report", "-9", "-o", path).code == 2

@@ -1,4 +1,4 @@
-"""``ebbtide replay state``: what every actor knew, after any event and at any instant."""
+"""``ebbtide replay state``: each actor's state after any event and at any time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_golden(replay: Run, name: str, arguments: tuple[str, ...]) -> None:
 
 
 def test_after_a_step_it_is_what_the_system_has() -> None:
-    """At the end of every step the states are those of a plain re-execution."""
+    """Equal to a plain replay's."""
     replayer, step = Replayer(), []
     for raw in history().raw():
         step.append(raw)
@@ -82,7 +82,7 @@ def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], wo
 
 
 def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
-    """What this version does not know it does not execute: exit code 6, and no guess."""
+    """Exit code 6 without a guess."""
     folder = write(tmp_path / "odd", records_of(SHUTDOWN)[:44], logic="shutdown-2")
     ran = replay("state", "--at", "20", journal=folder)
     assert (ran.code, ran.out) == (6, "")
@@ -100,7 +100,9 @@ def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
 
 
 def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of this version: its state is as it was, it takes no further part, and nothing is hidden."""
+    """A bug of this version: its last state is shown, it takes no further part, and the failure is
+    visible.
+    """
 
     def bug(state: Any, event: Any, now: int) -> Any:
         raise KeyError
@@ -117,7 +119,7 @@ def states_of(system: System) -> dict[str, KnownState]:
 
 
 class Noting(System):
-    """A system that goes on where another one stands, and notes its states before each event is delivered."""
+    """A system that continues another one and records its states before each event."""
 
     def __init__(self, system: System) -> None:
         vars(self).update(vars(system))
@@ -128,17 +130,17 @@ class Noting(System):
         return super()._recipients(event, *how)
 
 
-#: With crashes, lost buses, cancels and late grants, as the seeds draw them.
+#: With the seeds' crashes, lost buses, cancels and late grants.
 @pytest.mark.parametrize("seed", range(300, 306))
 def test_the_reading_verbs_agree(seed: int) -> None:
-    """At each record of the timeline `state` has what an execution of the whole journal has there."""
+    """At each record of the timeline `state` equals a replay of the whole journal."""
     whole, replayer = History([Memory(simulate(seed, synthetic=5).files())]), Replayer()
     there = dict[int, dict[str, KnownState]]()
     for _, records in whole_steps(whole.batches()):
         noting = replayer.system = Noting(replayer.system)
         assert replayer.feed(records) is None
         after = [*noting.noted[1:], states_of(replayer.system)]
-        # No actor hears of the digest that ends some steps.
+        # No actor receives the digest that ends some steps.
         after += after[-1:] * (len(records) - len(after))
         there.update(zip((raw.seq for raw in records), after, strict=True))
     lines = [line.seq for each in episodes(whole) for line in timeline(whole.batches(), each.first_seq)]
@@ -151,7 +153,7 @@ def test_the_reading_verbs_agree(seed: int) -> None:
 
 @pytest.mark.parametrize(("at", "after"), [("+999s", True), ("2030-01-01T00:00:00Z", True), ("+5s", False)])
 def test_a_moment_behind_the_record_is_said(run: Run, at: str, after: bool) -> None:
-    """Its last states are shown, and not as if they were those of that moment."""
+    """The last states are shown, marked as earlier than the requested time."""
     ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
     assert (ran.code, json.loads(ran.out)["afterEnd"]) == (0, after)
     assert ("the journal ends earlier: these are the states after the last record" in ran.err) == after

@@ -1,4 +1,4 @@
-"""Tables on terminals of any width, and what is to be pasted from them."""
+"""Tables on terminals of any width, and pasted output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY", "comple
 
 
 def on_terminal(columns: int, *arguments: str) -> list[str]:
-    """What the command writes to a terminal of so many columns, line by line."""
+    """The command's lines on a terminal of so many columns."""
     mine, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
@@ -45,7 +45,7 @@ def on_terminal(columns: int, *arguments: str) -> list[str]:
 
 
 def _read(descriptor: int) -> bytes:
-    """Until the other end is closed, which a terminal tells by an error."""
+    """Until the other end closes, which a terminal reports as an error."""
     said = b""
     with suppress(OSError):
         while part := os.read(descriptor, 65536):
@@ -58,7 +58,7 @@ Screen = Callable[..., list[str]]
 
 @pytest.fixture
 def screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """The same without a process: standard output says that it is a terminal of so many columns."""
+    """The same in this process: standard output looks like such a terminal."""
 
     def show(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list[str]:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -72,7 +72,7 @@ def screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Screen:
 
 
 def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
-    """No line of it is wrapped, on a narrow terminal: pasted, it is valid, and fits."""
+    """No line wraps on a narrow terminal: pasted, it is valid and fits."""
     columns = 40
     lines = on_terminal(columns, "replay", "advise")
     paste = lines[lines.index("to paste:") + 1 :]
@@ -96,7 +96,7 @@ WHOLE = {
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
 @pytest.mark.parametrize("verb", WHOLE)
 def test_no_word_is_broken(screen: Screen, columns: int, verb: tuple[str, ...]) -> None:
-    """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
+    """Columns vanish or rows become blocks; names and headings stay whole."""
     lines = [line for line in screen(columns, *verb) if not line.lstrip().startswith("#")]
     words = " ".join(lines).split()
     assert set(WHOLE[verb]) <= set(words)

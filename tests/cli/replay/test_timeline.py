@@ -1,4 +1,4 @@
-"""``ebbtide replay timeline``: one line a transition, on anything that can be read."""
+"""``ebbtide replay timeline``: one line per transition, for any readable journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def objects(replay: Run, *arguments: str, journal: Path = SHUTDOWN) -> list[dict
 
 
 def test_golden(replay: Run) -> None:
-    """What matters to a person, as it was read before it was committed."""
     ran = replay("timeline")
     assert (ran.code, ran.err) == (0, "")
     golden("timeline-shutdown-v1.txt", ran.out)
@@ -68,7 +67,7 @@ def test_filters(replay: Run, words: tuple[str, str], field: str, expected: set[
 
 @pytest.mark.parametrize("journal, pod", [(SHUTDOWN, "stuck-0"), (DEMO, "legacy-0")])
 def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
-    """In sentences about the pod, in the order of the lines; every line of it has one."""
+    """One sentence about the pod for each line, in order."""
     told = replay("timeline", "--pod", pod, journal=journal).out
     golden(f"story-{journal.name}-{pod}.txt", told)
     heading, *sentences = told.splitlines()
@@ -85,7 +84,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width: int) -> None:
-    """No line is longer, the words begin in one column, and what is left out is no word of them."""
+    """No longer line, aligned texts, and no cut word."""
     screen(width)
     out = replay("timeline", journal=DEMO).out
     lines = out.splitlines()
@@ -107,7 +106,7 @@ def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width:
     (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0.000s"),
 ])  # fmt: skip
 def test_nothing_fits(replay: Run, filters: tuple[str, ...], said: str) -> None:
-    """It is said on standard error, for an empty answer could mean anything."""
+    """Standard error says so: an empty answer is ambiguous."""
     ran = replay("timeline", *filters)
     assert (ran.code, ran.out) == (0, "")
     assert said in ran.err
@@ -149,7 +148,7 @@ class Followed:
 
 
 class Growing:
-    """A journal of this boot that is still being written: ``grow(seq)`` writes up to that record."""
+    """A journal of this boot in progress: ``grow(seq)`` writes up to that record."""
 
     def __init__(self, folder: Path) -> None:
         book = Book()
@@ -180,7 +179,7 @@ class Growing:
 
 
 def _on_this_boot(book: Book) -> Iterator[tuple[int, Event]]:
-    """The golden shutdown up to its middle; then somebody lets the machine go."""
+    """The golden shutdown up to its middle; later the lock is released."""
     for after_ms, fact in first_life():
         if isinstance(fact, DaemonStarted):
             fact = msgspec.structs.replace(fact, boot_id=boot_id(), userspace_id=boot_id())
@@ -197,7 +196,7 @@ def growing(tmp_path: Path) -> Growing:
 
 
 def test_the_next_shutdown_is_waited_for_and_told_to_its_end(growing: Growing, tmp_path: Path) -> None:
-    """Nothing before its signal; what there is, then what comes; it ends when the machine is let go."""
+    """From its signal on: the existing part, then new records, until the release."""
     growing.grow(11)
     followed = Followed(tmp_path / "journal", "--all")
     try:

@@ -1,4 +1,4 @@
-"""``ebbtide replay verify``: identical, or the first difference explained; the order of the exit codes."""
+"""``ebbtide replay verify``: identical, or the first difference explained; exit code order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.commands import Run
 
 
 class FromTheFuture(Fact):
-    """An event that this version does not know, because it is not registered."""
+    """An unregistered event of a later version."""
 
     what: str
 
 
 @pytest.fixture
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Outside the folder whose journals all have to replay after a test: these are made not to."""
+    """Outside the folder whose journals must replay after a test."""
     return tmp_path_factory.mktemp("spoiled")
 
 
@@ -37,7 +37,7 @@ def node_after_shutdown() -> Node:
 
 
 def tamper(records: list[Record], kind: str, **changes: object) -> int:
-    """Change the last decision of a kind as if another logic had made it; its number."""
+    """Change the last decision of a kind; returns its number."""
     at = max(at for at, record in enumerate(records) if type(record.event).__name__ == kind)
     changed = msgspec.structs.replace(records[at].event, **changes)
     records[at] = msgspec.structs.replace(records[at], event=changed)
@@ -63,7 +63,7 @@ def test_identical(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
-    """Record, actor, both versions, the causes back to the fact, and the actor's state just before."""
+    """Record, actor, both versions, the causes down to the fact, and the actor's earlier state."""
     records = node_after_shutdown().records
     seq = tamper(records, "PodEnded", reason="made up")
     write(spoiled, records)
@@ -87,14 +87,14 @@ def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
 
 
 def head_of(folder: Path) -> str:
-    """As whoever keeps it elsewhere notes it, by the format's page: the last record's number and hash."""
+    """An externally stored head, as in the format's page: the last record's number and hash."""
     *_, last = History([DirectorySource(folder)]).raw()
     return f"{last.seq}:{last.hash.hex()}"
 
 
 def test_heads(run: Run, tmp_path: Path) -> None:
-    """Each record vouches for all before it: an earlier head is in the journal for ever. The end may be cut
-    off, and what is left is consistent; what is no head is refused before anything is read.
+    """Each record confirms all before it, so an earlier head stays valid. A cut end leaves a consistent
+    journal; an invalid head is refused before reading.
     """
     whole_shutdown(tmp_path)
     raws = list(History([DirectorySource(tmp_path)]).raw())
@@ -114,7 +114,7 @@ def test_heads(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled: Path) -> None:
-    """A difference in a later episode is not the earlier one's; by its id each is found."""
+    """A later episode's difference is not the earlier one's; each is found by ID."""
     node = Node()
     node.start()
     node.shut_down()
@@ -139,7 +139,7 @@ def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> No
 
 
 def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
-    """A journal with an event type of a version to come cannot be executed; reading it still works."""
+    """A later version's event type prevents execution; reading still works."""
     node = Node()
     node.start()
     last = node.records[-1]
@@ -157,7 +157,7 @@ def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
 
 @pytest.mark.parametrize("command", ["journal ls", "replay verify"])
 def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, command: str) -> None:
-    """An edited journal is corrupt for whoever has to understand it: one line, and no claim."""
+    """An edited journal counts as corrupt: one line and no verdict."""
     records = node_after_shutdown().records
     tamper(records, "InventoryTaken", as_of_ns="yesterday")
     write(spoiled, records)
@@ -169,7 +169,7 @@ def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, comm
 
 
 def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) -> None:
-    """Records behind corruption were not compared, so nothing is claimed; JSON says why."""
+    """Records after corruption were not compared; JSON has the reason."""
     damage(write(spoiled, node_after_shutdown().records), "corrupt")
     assert run("replay", "verify", "--journal", spoiled).out.startswith("not verified: ")
     document = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) ->
 
 
 def test_another_logic_is_6(run: Run, tmp_path: Path) -> None:
-    """Logic that this version does not know is not guessed at; reading still works."""
+    """Unknown logic is not guessed; reading still works."""
     node = Node()
     node.start()
     write(tmp_path, node.records, logic="shutdown-2")
@@ -190,7 +190,7 @@ def test_another_logic_is_6(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how, code", [("torn", 3), ("corrupt", 5)])
 def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, code: int) -> None:
-    """Where several apply, 6 before 5 before 3 before 4."""
+    """6 before 5 before 3 before 4."""
     records = node_after_shutdown().records
     tamper(records, "Armed", attempt=9)
     damage(write(spoiled, records), how)
@@ -198,7 +198,7 @@ def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, 
 
 
 def test_precedence_of_all_codes() -> None:
-    """6, 5, 3, 4, then the rest; nothing is 0."""
+    """6, 5, 3, 4, then the rest; 0 only without a problem."""
     assert worst([4, 3, 5, 6, 0]) == 6
     assert worst([4, 3, 5]) == 5
     assert worst([4, 3]) == 3
@@ -209,7 +209,7 @@ def test_precedence_of_all_codes() -> None:
 
 @pytest.mark.parametrize("verb", ["timeline", "verify"])
 def test_a_shutdown_that_damage_took_away_is_no_wrong_request(run: Run, spoiled: Path, verb: str) -> None:
-    """Asked for a shutdown that stood behind the damage, a verb has the damage's code and names both."""
+    """A request for a shutdown after the damage returns the damage's code and names both."""
     segment = write(spoiled, node_after_shutdown().records)
     data = bytearray(segment.read_bytes())
     data[1500] ^= 1

@@ -1,4 +1,4 @@
-"""``replay what-if`` and ``replay advise`` as a shell sees them."""
+"""``replay what-if`` and ``replay advise`` as a shell runs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ items:
 """
 
 
-#: What is special about each simulated node, by its seed.
+#: Each simulated node's special event, by seed.
 NODES = {"calm": 3, "restarted": 12, "withdrawn": 18, "cut-short": 9}
 
 
@@ -49,7 +49,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that golden files name no path of this machine; and none is configured."""
+    """Golden files then have no path of this machine, and no configuration exists."""
     assert not DEFAULT_PATH.exists(), "these tests are about a machine that is not configured"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.yaml").write_text(CONFIG)
@@ -64,7 +64,6 @@ WHAT_IFS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", WHAT_IFS)
 def test_what_if_tables(run: Run, name: str) -> None:
-    """Plain in a pipe, as they stand in the golden files."""
     ran = run("replay", "what-if", "--journal", SHUTDOWN, *WHAT_IFS[name])
     assert (ran.code, ran.err) == (0, "")
     golden(f"what-if-{name}", ran.out)
@@ -72,7 +71,7 @@ def test_what_if_tables(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fleet", "refused"])
 def test_advice_tables(run: Run, fleet: Path, refused: Path, name: str) -> None:
-    """Of a folder of nodes, and of a night that is hardly any evidence."""
+    """For a folder of nodes, and for one night with little evidence."""
     ran = run("replay", "advise", "--journal", refused if name == "refused" else fleet)
     assert (ran.code, ran.err) == (0, "")
     golden(f"advise-{name}.txt", ran.out)
@@ -100,7 +99,7 @@ def test_what_if_as_json(run: Run) -> None:
 
 
 def test_advice_is_a_configuration(run: Run) -> None:
-    """``-o yaml`` prints what ``config check`` takes, and what-if takes it too."""
+    """``config check`` and what-if accept the output of ``-o yaml``."""
     Path("advice.yaml").write_text(run("replay", "advise", "--journal", SHUTDOWN, "-o", "yaml").out)
     assert run("config", "check", "--config", "advice.yaml").code == 0
     found = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "advice.yaml", "-o", "json")
@@ -119,7 +118,7 @@ def test_advice_is_a_configuration(run: Run) -> None:
     ],
 )
 def test_what_if_refuses(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    """One line that names the cure, and exit code 2."""
+    """One line with the fix, exit code 2."""
     ran = run("replay", "what-if", "--journal", SHUTDOWN, *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err

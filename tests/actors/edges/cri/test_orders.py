@@ -183,7 +183,7 @@ EXEC = ExecAction(argv=("bye",))
 
 
 async def test_an_exec_hook(autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]) -> None:
-    """It is not begun by a runtime that is on record as away. Once it is begun, it is given up with that."""
+    """A runtime that is away starts no hook. A started hook is abandoned with it."""
     async with rig_of(Runtime(), process) as rig:
         assert await rig.hook(EXEC) == Ending("failed", "exit code 3", 3)
         rig.runtime.hangs = True

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.node, pytest.mark.root]
 
 CLONE_NEWNET = 0x40000000
 LOUD_HOOKS = 6
-#: Of 90 MiB that are said: what connections and buffers come to, and not one hook's output.
+#: Of 90 MiB output: connections and buffers, but no hook's whole output.
 LOUD_GROWTH_BYTES_MAX = 12 * 1024 * 1024
 #: proc(5): this makes the peak of the resident size what it is now.
 CLEAR_REFS, RESET_PEAK = Path("/proc/self/clear_refs"), "5"
@@ -87,7 +87,7 @@ def _resident_peak_bytes() -> int:
 
 
 async def test_exec_that_does_not_end(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """A hook ends with its time, cancelled in the runtime too: nothing of it runs on."""
+    """The runtime cancels a hook at the end of its time."""
     command = {"exec": {"command": ["/bin/sh", "-c", "touch /tmp/began; exec sleep 7777"]}}
     made = kubelet.pod("hangs", Spec(POLITE, pre_stop=command))
     async with rig_on(bed, tmp_path) as rig:

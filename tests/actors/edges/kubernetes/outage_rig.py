@@ -69,7 +69,7 @@ class Kubelet:
         )
 
     async def taints(self) -> list[Object]:
-        """Without those that admission adds."""
+        """Without admission's own."""
         found = (await self.bed.api.get(self.path))["spec"].get("taints", [])
         return [each for each in found if not each["key"].startswith("node.kubernetes.io/not-ready")]
 

@@ -420,7 +420,7 @@ async def test_a_lease_is_held_lost_and_held_again(
 async def test_what_the_rights_do_not_allow_is_refused_and_said(
     api_bed: Bed, kubelet: Kubelet, pods: list[Object]
 ) -> None:
-    """Each order ends with the server's code and changes nothing."""
+    """Each order ends with the server's code."""
     reading = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     rights = await granted(api_bed, f"{SPACE}-none", [], reading, {"kube-node-lease": LEASE_RULES})
     one = pods[0]

@@ -287,7 +287,6 @@ async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClo
 
 
 async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -> None:
-    """It has nothing to renew."""
     async with watching(autojump_clock) as (view, box):
         view.leases.remove(LEASE._replace(version="2"))
         await trio.sleep(3600)

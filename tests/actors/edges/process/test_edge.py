@@ -161,7 +161,7 @@ async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use
 
 
 async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
-    """Nothing else starts, and each unstarted container is reported."""
+    """Each unstarted container is reported."""
     pods = [
         pod_of(
             "p", shell("sleep 1000"), init=(shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))

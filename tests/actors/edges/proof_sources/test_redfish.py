@@ -1,4 +1,4 @@
-"""Redfish: the meaning of each answer, and what is never sent or reported."""
+"""Redfish: the meaning of each answer, and forbidden requests and texts."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ async def test_what_is_not_installed_is_looked_for_once_a_minute(
     server = answering(404, body)
     far = made(server, FAR, ClusterView())
     assert not (await read_for(2.5 * NOT_INSTALLED_SECONDS, far, nodes)).total()
-    # Readings that began before this was known ask once more.
+    # Readings that began before the result ask once more.
     assert len(server.asked) <= 6
     # Installed in the meantime.
     server.behaviour = lambda asked: (0.02, Answer(200, b'{"items": []}'))
