@@ -15,8 +15,6 @@ NOWHERE = "unix:path=/nonexistent/bus"
 
 
 class Ran(NamedTuple):
-    """What a command left behind."""
-
     code: int
     out: str
     err: str

@@ -195,7 +195,6 @@ class Journal:
         self.durable_seq = 0
 
     def begin(self, at: Stamp) -> Self:
-        """A new segment."""
         self._lay(*self.chain.begin_segment(at))
         return self
 
@@ -215,7 +214,6 @@ class Journal:
         return self
 
     def data(self, number: int = 1) -> bytearray:
-        """The bytes of one segment."""
         return self.files[segment_file_name(number, self.chain.journal_id)]
 
     def history(self, **options: Any) -> History:

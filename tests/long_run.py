@@ -79,7 +79,6 @@ SEEDS_WITHOUT_A_NUMBER = 10_000_000
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:
-    """The options that say which seeds."""
     parser.add_argument(
         "--seeds", type=int, default=0, metavar="N", help="run so many seeds (as many as the seconds allow)"
     )

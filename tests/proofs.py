@@ -169,8 +169,6 @@ PROOFS = {
 
 
 class Result(NamedTuple):
-    """One line of the page."""
-
     name: str
     held: bool
     figure: str
@@ -213,7 +211,6 @@ def run(name: str, folder: Path) -> Result:
 
 
 def figure(lines: list[str]) -> str:
-    """The last line with a count."""
     counted = [
         line for line in lines if re.search(r"\d+ (passed|failed|seeds|worlds|broken|shutdowns)|TOTAL", line)
     ]

@@ -54,8 +54,6 @@ UNWANTED = re.compile(
 
 
 class Idle(NamedTuple):
-    """An idle daemon's memory and imports."""
-
     resident_mib: float
     modules: frozenset[str]
 

@@ -252,7 +252,6 @@ OWNERS = ("", "Deployment/web", "DaemonSet/agent")
 
 
 def on_node(pod: Pod, number: int) -> Pod:
-    """The API's drawn knowledge of it."""
     return replace(
         pod,
         static=number % 5 == 0,

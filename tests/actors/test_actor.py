@@ -203,7 +203,6 @@ FIELDS: dict[str, dict[str, tuple[object, ...]]] = {
 
 
 def states(actor: str) -> list[Any]:
-    """Every combination of them."""
     kind, fields = ACTOR_TYPE_BY_NAME[actor].state, FIELDS[actor]
     return [kind(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
 

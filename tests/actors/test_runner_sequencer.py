@@ -162,7 +162,6 @@ async def test_whoever_asks_hears_that_it_comes_round(autojump_clock: MockClock)
 
 
 async def test_the_monotonic_stamp_never_goes_back(autojump_clock: MockClock) -> None:
-    """A bad clock is clamped."""
     bed = Bed(FakeSystem())
     await trio.sleep(5)
     bed.sequencer.admit(ENDED)

@@ -74,7 +74,6 @@ def told(span: WireSpan) -> dict[str, Any]:
 
 
 def _values(attributes: Any) -> dict[str, str]:
-    """By name; texts of values."""
     return {each.key: _text(_value(each.value)) for each in attributes if not each.key.startswith(ADDED)}
 
 

@@ -36,7 +36,6 @@ def program(name: str) -> Path:
 
 
 def main() -> None:
-    """Build the missing programs."""
     for name in sys.argv[1:] or PROGRAMS:
         print(program(name), flush=True)
 

@@ -30,7 +30,6 @@ def root() -> WireSpan:
 )
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_a_list_kept_as_json_is_that_list(names: list[str], same: bool, separators: tuple[str, str]) -> None:
-    """And no other one."""
     kept = root()
     (given,) = (each for each in kept.attributes if each.key == at.UNRECOVERED)
     given.value.string_value = json.dumps(names, separators=separators)

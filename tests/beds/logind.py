@@ -133,7 +133,6 @@ class LogindBed:
         return int((await self.do("pids"))[name])
 
     async def call(self, method: str, signature: str = "", *body: Any) -> tuple[Any, ...]:
-        """Call logind's manager; raises jeepney.DBusErrorResponse."""
         return unwrap_msg(await self.ask(new_method_call(LOGIN1, method, signature or None, body)))
 
     async def ask(self, message: Message) -> Message:
@@ -141,7 +140,6 @@ class LogindBed:
             return await router.send_and_get_reply(message)
 
     async def get(self, name: str) -> Any:
-        """A property of logind's manager."""
         return unwrap_msg(await self.ask(Properties(LOGIN1).get(name)))[0][1]
 
     @contextlib.asynccontextmanager

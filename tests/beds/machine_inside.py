@@ -69,7 +69,6 @@ class Inside:
         return None if self.nspawn is None else self.nspawn.poll()
 
     async def do_kill(self) -> None:
-        """Pull the plug, if it runs."""
         for pid in self.inits():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -74,7 +74,6 @@ Bed = TypeVar("Bed", bound=NotifyBed)
 
 @contextlib.asynccontextmanager
 async def serving(bed: Bed) -> AsyncIterator[Bed]:
-    """The bed listens on its socket."""
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as endpoint:
         await endpoint.bind(bed.address)
         async with trio.open_nursery() as nursery:
@@ -88,7 +87,6 @@ async def serving(bed: Bed) -> AsyncIterator[Bed]:
 
 @contextlib.contextmanager
 def full_socket(path: Path) -> Iterator[socket.socket]:
-    """An unread, full service manager socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as endpoint:
         endpoint.bind(str(path))
         with (
@@ -102,7 +100,6 @@ def full_socket(path: Path) -> Iterator[socket.socket]:
 
 
 def drain(endpoint: socket.socket) -> list[bytes]:
-    """The socket's messages."""
     found: list[bytes] = []
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -37,7 +37,6 @@ class Node:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """What every segment begins with."""
         at = Stamp(self.mono_ns, WALL_NS + self.mono_ns)
         self.records.append(checkpoint(self.system.next_seq, at, take_checkpoint(self.system)))
         self.system.next_seq += 1
@@ -81,11 +80,9 @@ class Node:
         return any(isinstance(record.event, ReleaseLock) for record in self.records)
 
     def feed_clock(self, seconds: int) -> None:
-        """A fact without consequences."""
         self.feed(f.ClockStepped(delta_ns=seconds * NS_PER_SECOND))
 
     def cancel(self) -> None:
-        """The machine stays up after all."""
         self.feed(f.PrepareForShutdown(active=False))
 
 

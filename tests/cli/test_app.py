@@ -40,7 +40,6 @@ uninstall, view
 
 
 def test_the_commands_of_the_interface_are_there() -> None:
-    """Exactly this version's commands."""
     assert sorted(" ".join(path) for path in LEAVES) == COMMANDS.replace("\n", " ").strip().split(", ")
 
 

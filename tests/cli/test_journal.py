@@ -178,7 +178,6 @@ def test_damage_has_its_exit_code_and_one_line(
 def test_another_format_version_is_6(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str]
 ) -> None:
-    """Every reader refuses a later format."""
     with monkeypatch.context() as future:
         future.setattr(segment, "FORMAT_VERSION", 99)
         whole_shutdown(tmp_path)

@@ -198,8 +198,6 @@ def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Pa
 
 
 class Heard(list[Event]):
-    """Keeps its facts."""
-
     async def put(self, *facts: Event) -> None:
         self.extend(facts)
 
@@ -237,7 +235,6 @@ WELL = DaemonStatus(kubelet=True, runtime=True, api=True)
 def shown(
     run: Run, daemon: Daemon, folder: Path, standing: DaemonStatus, mode: str = "auto"
 ) -> dict[str, str]:
-    """The table's rows by their names."""
     answer = {**STATUS, "mode": mode, "node": node_json(standing)}
     daemon.answer = {"ok": True, "data": json.loads(json.dumps(answer))}
     out = run("status", "--runtime", folder, "--journal", folder / "journal").out

@@ -51,14 +51,12 @@ def test_printing_and_reading_are_inverse(duration_ns: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(sorted(UNITS_NS))), min_size=1, max_size=5))
 def test_terms_add_up(terms: list[tuple[int, str]]) -> None:
-    """Any order, also repeated."""
     text = "".join(f"{count}{unit}" for count, unit in terms)
     assert parse_duration(text) == sum(count * UNITS_NS[unit] for count, unit in terms)
 
 
 @given(st.text(alphabet="0123456789.+-nsuµmhe \n", max_size=30) | st.text(max_size=30))
 def test_any_text_is_a_duration_or_one_clear_error(text: str) -> None:
-    """No other error is raised."""
     try:
         outcome: int | str = parse_duration(text)
     except ValueError as error:

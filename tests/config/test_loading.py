@@ -175,7 +175,6 @@ def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
      "0.yaml:2: apiVersion of KubeletConfiguration is 'v1': it must be kubelet.config.k8s.io/v1beta1"),
 ])  # fmt: skip
 def test_errors_name_file_line_and_cure(text: str, message: str) -> None:
-    """One line each."""
     assert error(text) == message
 
 

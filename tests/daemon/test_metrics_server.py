@@ -17,7 +17,6 @@ GOOD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def served(text: Callable[[], str]) -> AsyncIterator[int]:
-    """A server on loopback; its port."""
     port = free_port(socket.SOCK_STREAM)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve, f"127.0.0.1:{port}", text))
@@ -26,7 +25,6 @@ async def served(text: Callable[[], str]) -> AsyncIterator[int]:
 
 
 async def ask(port: int, request: bytes) -> bytes:
-    """The answer until the server closes."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(request)
         return b"".join([chunk async for chunk in stream])

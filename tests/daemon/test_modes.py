@@ -29,7 +29,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def runtime(machine: Path) -> Path:
-    """CRI-O listens on this machine."""
     path = places.SOCKETS[1]
     path.parent.mkdir(parents=True)
     os.mknod(path, stat.S_IFSOCK)

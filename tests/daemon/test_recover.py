@@ -285,7 +285,6 @@ async def test_no_error_of_reading_leaves_a_node_unprotected(
 
 
 def _of_format(version: int, segment: bytes) -> bytes:
-    """The segment with another version's header."""
     end = header_length(segment[: HEADER_PREFIX.size]) - HASH_BYTES
     header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
     return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]

@@ -32,8 +32,6 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Node:
-    """A daemon's side of it."""
-
     def __init__(self, journal: Path, runtime: Path) -> None:
         self.runtime, self.idle, self.begun = runtime, True, trio.Event()
         self.viewer = Viewer(

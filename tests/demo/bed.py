@@ -19,8 +19,6 @@ PATIENT = (sys.executable, "-m", "tests.demo.patient")
 
 
 class Ran(NamedTuple):
-    """How a run ended."""
-
     code: int
     out: str
     err: str

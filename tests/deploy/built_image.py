@@ -55,7 +55,6 @@ class Builder:
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    """With the image built."""
     if os.geteuid() != 0 or shutil.which("buildah") is None:
         raise Unavailable("needs root and buildah")
     base = rootfs(SUITE, PACKAGES)

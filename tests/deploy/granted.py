@@ -43,7 +43,6 @@ def _among(names: list[str], found: Object) -> bool:
 
 
 def speaking(bed: Bed, token: str) -> Api:
-    """A client with that token."""
     return Api(bed.server, bed.secrets.authority, token)
 
 

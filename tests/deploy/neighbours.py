@@ -40,7 +40,6 @@ METHODS: dict[str, tuple[Any, Callable[[], Any]]] = {
 
 
 def runtime(socket: str) -> grpc.Server:
-    """Serves while the returned object lives."""
     server = grpc.server(ThreadPoolExecutor(THREADS))
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(

@@ -64,7 +64,6 @@ def definition(plural: str) -> Path:
 
 
 def main() -> None:
-    """Build the missing programs."""
     print(kustomize(), flush=True)
     for major in HELMS:
         print(helm(major), flush=True)

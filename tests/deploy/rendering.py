@@ -46,7 +46,6 @@ def rendered(name: str) -> list[Object]:
 
 
 def place(made: Object) -> str:
-    """The object's API path."""
     return PLACES[made["kind"]].format(made["metadata"].get("namespace", ""))
 
 

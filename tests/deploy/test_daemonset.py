@@ -54,7 +54,6 @@ def our_python() -> tuple[list[Object], list[Object]]:
 
 
 def here(bed: Bed, member: Member) -> Object:
-    """The strategic patch for this node."""
     bus = bed.logind.address.removeprefix("unix:path=")
     volumes, mounts = our_python()
     container = {
@@ -117,8 +116,6 @@ async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
 
 
 async def until_ready(bed: Bed, daemon: Daemon) -> None:
-    """Fails with the pod's status."""
-
     async def ready() -> bool:
         return (
             any(read.reachable for read in daemon.events(ApiRead))

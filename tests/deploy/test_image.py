@@ -11,7 +11,6 @@ CONTAINERFILE = (ROOT / "deploy/Containerfile").read_text()
 
 
 def copied() -> list[str]:
-    """Sources copied from the checkout."""
     lines = re.findall(r"^COPY (?!--from)(.+)$", CONTAINERFILE, re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 

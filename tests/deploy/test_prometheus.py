@@ -34,7 +34,6 @@ KNOWN = {metric.name for metric in (*CATALOG, *OUTAGE_CATALOG)}
 
 
 def expressions(value: Any) -> Iterator[str]:
-    """Every PromQL expression below a value."""
     if isinstance(value, dict):
         yield from (each for name, each in value.items() if name == "expr")
         yield from (found for each in value.values() for found in expressions(each))

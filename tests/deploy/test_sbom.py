@@ -25,7 +25,6 @@ def bill(lock: Path) -> subprocess.CompletedProcess[str]:
 
 
 def plain(requirement: str) -> str:
-    """A requirement's normalised name."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
 
 

@@ -64,7 +64,6 @@ touch /run/ebbtide/view/x 2>&1
 
 
 def patch(daemon: Daemon, programs: Path) -> Object:
-    """The strategic patch for this bed."""
     volumes, mounts = our_python()
     container = {
         "name": CONTAINER,
@@ -224,7 +223,6 @@ async def refused(api: Any) -> set[str]:
 
 
 async def _shell(looking: Looking) -> None:
-    """No capability, no token, one socket."""
     said = await looking.inside("sh", "-c", SHELL)
     assert "CapEff:\t0000000000000000\n" in said
     assert "/run/ebbtide:\nview\n" in said

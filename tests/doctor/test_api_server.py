@@ -22,7 +22,6 @@ NODE = "/api/v1/nodes/node-1"
 
 
 def answered(taints: list[Object], patch: Answer) -> Scripted:
-    """A server with this Node."""
     said: Mapping[str, Any] = {"spec": {"taints": taints}}
 
     def behave(asked: Any) -> tuple[float, Answer]:

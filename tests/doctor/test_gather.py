@@ -100,7 +100,6 @@ def test_a_list_of_pods() -> None:
 
 @pytest.mark.parametrize("body", [b'{"items": 7}', b'{"items": "\xff"}', b'{"items": ' + b"[" * 9000])
 def test_a_list_that_is_none(body: bytes) -> None:
-    """Said in words."""
     with pytest.raises(ValueError, match="list of pods cannot be read"):
         known_pods_of(body)
 

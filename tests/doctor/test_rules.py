@@ -154,7 +154,6 @@ def test_a_machine_that_goes_down_already_is_a_note() -> None:
 
 
 def test_the_gravest_comes_first() -> None:
-    """Critical findings precede warnings."""
     snapshot = MACHINE._replace(
         store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore")
     )

@@ -39,8 +39,6 @@ def step(first_seq: int, *, synced: bool = False, whole: bool = True) -> list[Re
 
 
 class Told:
-    """What a writer reported."""
-
     def __init__(self) -> None:
         self.failed: list[tuple[str, str]] = []
         self.moved: list[tuple[str, int]] = []

@@ -253,7 +253,6 @@ def test_an_unknown_incompatible_bit_is_incompatible() -> None:
 
 
 def test_file_names_sort_and_say_whose_they_are() -> None:
-    """Other names are no segments."""
     names = [segment_file_name(number, JOURNAL_ID) for number in (1, 2, 10, 1_000_000_000)]
     assert names == sorted(names)
     assert parse_segment_file_name(names[2]) == (10, "00010203")

@@ -372,7 +372,6 @@ async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Pa
 
 @pytest.fixture
 def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A tmpfs with these options."""
     place = tmp_path / "tiny"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{request.param}", "tmpfs", place], check=True)

@@ -105,7 +105,6 @@ def make() -> dict[tuple[str, str], bytes]:
 
 
 def listing(root: Path = GOLDEN) -> str:
-    """One line per record."""
     history = History([DirectorySource(root / location) for location in LOCATIONS])
     lines = [_line(raw) for raw in history.raw()]
     return "\n".join([*lines, history.verdict.banner, ""])

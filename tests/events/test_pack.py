@@ -47,7 +47,6 @@ def packed(path: Path, excerpt: Excerpt | Memory) -> Path:
 
 
 def test_it_reads_as_the_directory_does(tmp_path: Path) -> None:
-    """The same records, hashes and verdict."""
     made = History([PackedSource(packed(tmp_path / "one.zip", source()))])
     original = History([source()])
     assert list(made.raw()) == list(original.raw())

@@ -35,7 +35,6 @@ CASES = [Case(*values) for values in product(*columns())]
 
 
 def test_every_combination_has_exactly_one_row() -> None:
-    """Each row is reachable."""
     matching = {case: [row.name for row in TABLE if row.matches(case)] for case in CASES}
     assert [case for case, rows in matching.items() if len(rows) != 1] == []
     assert {row.name for row in TABLE} == {row for rows in matching.values() for row in rows}
@@ -68,7 +67,6 @@ class Layout(Journal):
         return self
 
     def durable(self, seq: int) -> Layout:
-        """The durable number in later frames."""
         self.durable_seq = seq
         return self
 

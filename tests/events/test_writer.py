@@ -167,7 +167,6 @@ async def test_with_no_storage_left_the_transitions_are_told(autojump_clock: Moc
 
 
 async def test_a_second_writer_is_refused_by_name(autojump_clock: MockClock) -> None:
-    """One writer at a time."""
     main = disk()
     async with running([main]):
         second = make_writer([main], program="other")

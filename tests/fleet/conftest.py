@@ -47,7 +47,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
 
 @pytest.fixture(scope="session")
 def some(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first thirty of them."""
     folder = tmp_path_factory.mktemp("some")
     for machine in nodes.machines[:30]:
         shutil.copytree(nodes.folder / machine.plan.node, folder / machine.plan.node)

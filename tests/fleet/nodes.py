@@ -33,7 +33,6 @@ shutdownGracePeriodByPodPriority:
 
 
 def a_machine(seed: int, pods: int = 3, *, calm: bool = True) -> Machine:
-    """One shutdown of it."""
     plan = plan_of(SimulationRequest(synthetic=pods, calm=calm), seed)
     return Machine(plan._replace(faults=plan.faults._replace(again_after_ns=None))).run()
 
@@ -49,7 +48,6 @@ def rows(url: str | Path, table: str) -> list[dict[str, Any]]:
 
 
 def every_row(refs: list[Ref], *, settled: bool = False) -> dict[str, list[dict[str, Any]]]:
-    """By table."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in EVERY_TABLE}
     for name, batch in table_batches(refs, settled=settled):
         found[name] += batch.to_pylist()
@@ -72,7 +70,6 @@ def shipped(node: Path, root: Path, cluster: str = "c", name: str | None = None)
 
 
 def shipped_redacted(node: Path, root: Path) -> list[Path]:
-    """The shipper's redacted form."""
     made = []
     for segment in find_segments([DirectorySource(node)]):
         cargo = cargo_of(segment, Store(url="s3://journals", cluster="c", redact=True))
@@ -84,7 +81,6 @@ def shipped_redacted(node: Path, root: Path) -> list[Path]:
 
 
 def damage(node: Path) -> None:
-    """Flip a durable byte."""
     first = min(node.iterdir())
     data = first.read_bytes()
     first.write_bytes(data[:5000] + b"!" + data[5001:])

@@ -25,12 +25,10 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def whole(folder: Path) -> Tables:
-    """The rows of all final shutdowns."""
     return every_row(journals(str(folder)), settled=True)
 
 
 def ingest(folder: Path, lake: Path) -> dict[str, int]:
-    """New rows by table."""
     made = Lake(str(lake))
     refs = made.new_of(journals(str(folder)))
     counts = dict.fromkeys(WRITTEN, 0)

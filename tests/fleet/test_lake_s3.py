@@ -74,7 +74,6 @@ def folder(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def journals(folder: Path, become: As) -> str:
-    """The same in the store."""
     to = store(f"s3://{BUCKET}/journals")
     for path in folder.rglob("*.ebj"):
         obstore.put(to, str(path.relative_to(folder)), path.read_bytes())
@@ -83,7 +82,6 @@ def journals(folder: Path, become: As) -> str:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> str:
-    """A lake of the test's own."""
     return f"s3://{BUCKET}/lake/{request.node.name.partition('[')[0]}-{time.monotonic_ns()}"
 
 
@@ -101,7 +99,6 @@ def there(place: str) -> Tables:
 
 
 def expected(folder: Path) -> Tables:
-    """But for where they lie."""
     return ordered(whole(folder), ("row", "location"))
 
 

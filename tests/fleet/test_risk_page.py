@@ -21,7 +21,6 @@ from tests.replay.report.test_page import Reader
 
 
 def asked(run: Run, folder: Path, config: Path, *words: str | Path, code: int = DONE) -> dict[str, Any]:
-    """The document, of one process."""
     ran = run(
         *("fleet", "what-if", "--journals", folder, "--config", config, "--jobs", "1", "-o", "json", *words)
     )
@@ -31,7 +30,6 @@ def asked(run: Run, folder: Path, config: Path, *words: str | Path, code: int = 
 
 
 def empty(**fields: Any) -> FleetWhatIf:
-    """A fleet without a usable journal."""
     return FleetWhatIf(changed=["the configuration new.yaml"], periods=[], **fields)
 
 
@@ -117,7 +115,6 @@ def test_the_verdict_in_a_sentence(counts: dict[str, int], sentence: str, kind: 
 
 
 def test_names_stay_names() -> None:
-    """Any node, workload or reason."""
     found = empty(
         nights=[
             Night(

@@ -62,7 +62,6 @@ def test_a_filter_leaves_journals_unread(tmp_path: Path) -> None:
 
 
 def test_each_table_has_the_rows_of_one_pass(nodes: Nodes) -> None:
-    """Of damaged journals too."""
     refs = journals(str(nodes.hurt))
     expected = every_row(refs)
     for table in EVERY_TABLE:

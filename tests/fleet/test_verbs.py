@@ -173,7 +173,6 @@ def of_the_fleet(run: Run, url: Path, *more: str) -> dict[str, Any]:
 
 
 def test_advice_is_that_of_one_machine(run: Run, nodes: Nodes) -> None:
-    """All of the document."""
     alone = document(run("replay", "advise", "--journal", nodes.folder, "-o", "json"))
     found = of_the_fleet(run, nodes.folder, "--jobs", "1")
     known = {name: alone[name] for name in alone if name not in ("kind", "journals")}

@@ -46,7 +46,6 @@ class Cluster(NamedTuple):
 
 
 def free_ports(count: int) -> list[int]:
-    """Currently free ports."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in held:
@@ -102,7 +101,6 @@ def _daemon(
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """With its own process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -121,7 +119,6 @@ def _wait_for_workers(found: Cluster, folder: Path) -> None:
 
 
 def application(found: Cluster) -> dict[str, str]:
-    """Its configuration."""
     return {
         "spark.master": found.url,
         "spark.driver.host": LOOPBACK,

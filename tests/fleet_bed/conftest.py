@@ -31,7 +31,6 @@ def simulate(*words: str) -> None:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Simulated nodes, a folder each."""
     folder = tmp_path_factory.mktemp("made")
     simulate("--seeds", f"1..{NODES}", "--journal", str(folder))
     return folder
@@ -67,7 +66,6 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cluster's own."""
     return tmp_path_factory.mktemp("spark")
 
 

@@ -32,7 +32,6 @@ def spark_python() -> Path:
 
 
 def spark_home(python: Path) -> Path:
-    """Where pip has put Spark."""
     (found,) = (python.parents[1] / "lib").glob("python*/site-packages/pyspark")
     return found
 

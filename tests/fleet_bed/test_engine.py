@@ -27,7 +27,6 @@ from tests.waiting import until_sync
 
 
 def own_words(ran: Ran) -> list[str]:
-    """Standard error without Spark's lines."""
     return [line for line in ran.err.splitlines() if line.startswith("ebbtide: ")]
 
 

@@ -35,8 +35,6 @@ E = TypeVar("E", bound=Event)
 
 
 class Node:
-    """An off machine with Ebbtide."""
-
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
@@ -120,7 +118,6 @@ class Node:
         return [record.event for record in self.records() if isinstance(record.event, kind)]
 
     def records(self) -> list[Record]:
-        """The journal on the machine's disk."""
         return list(History([DirectorySource(self.machine.place(JOURNAL))]).records())
 
     def replays(self) -> int:

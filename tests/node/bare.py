@@ -182,7 +182,6 @@ class Teller:
 
 @contextlib.asynccontextmanager
 async def _teller(server: str, authority: str, token: str) -> AsyncIterator[Teller]:
-    """Connected, and knows the pods."""
     trusted = ssl.create_default_context(cafile=authority)
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted, keepalive_timeout=WATCHDOG_SECONDS)
     headers = {"Authorization": f"Bearer {token}"}

@@ -130,7 +130,6 @@ async def _wait_and_stop(
 
 
 async def _order(bed: Bed) -> list[list[str]]:
-    """The pods' names by ascending priority."""
     pods: list[Object] = (await bed.api.get("/api/v1/namespaces/default/pods"))["items"]
     by_priority: dict[int, list[str]] = {}
     for each in pods:

@@ -162,7 +162,6 @@ class Daemon:
         return all(kind in last and holds(last[kind]) for kind, holds in needed.items())
 
     def records(self) -> list[Record]:
-        """All records, also during writing."""
         found = [DirectorySource(each) for each in self.locations if each.is_dir()]
         return list(History(found).records()) if found else []
 

@@ -174,8 +174,6 @@ async def _later(pids: Sequence[int], seconds: float) -> None:
 
 
 def slow(part: str) -> Fault:
-    """A tenth of its time."""
-
     @contextlib.asynccontextmanager
     async def fault(target: Target) -> AsyncIterator[None]:
         pids = await pids_of(target, part)

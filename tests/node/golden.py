@@ -47,7 +47,6 @@ def pods(node: Going) -> list[Object]:
 
 
 async def shut_down(bed: Bed, mode: str, folder: Path) -> Path:
-    """One of them; its journal's folder."""
     async with going(bed, mode, folder) as node:
         node.daemon.config = CONFIG
         await node.run(*pods(node))

@@ -112,7 +112,6 @@ class Observer:
 
     @property
     def proc(self) -> Path:
-        """The daemon's, as the machine counts."""
         if not self._pid:
             pid = self.daemon.events(DaemonStarted)[-1].pid
             inside = os.readlink(f"/proc/{self.bed.pid}/ns/pid")
@@ -207,7 +206,6 @@ def _descriptors(proc: Path) -> Counter[str]:
 
 
 def growth(looks: Sequence[Look], field: str, over: int) -> float:
-    """The growth over this many shutdowns."""
     points = [(each.after, getattr(each, field)) for each in looks]
     slopes: list[float] = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in itertools.combinations(points, 2)]
     return statistics.median(slopes) * over

@@ -97,7 +97,6 @@ async def newcomers(bed: Bed, contender: Contender, folder: Path) -> Incident:
 
 
 async def _look(bed: Bed, seen: dict[str, Object]) -> None:
-    """Every pod, as it was last."""
     while True:
         for each in (await bed.api.get(PODS))["items"]:
             seen[each["metadata"]["uid"]] = each

@@ -205,7 +205,6 @@ async def _connect(outer: trio.SocketStream, port: int) -> None:
 
 
 async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-    """One direction; its end closes both."""
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         async for piece in source:
             await sink.send_all(piece)

@@ -111,8 +111,6 @@ class Units(ServiceManager):
 
 
 class Inside(logind_inside.Inside):
-    """With the commands for units."""
-
     manager: Units
 
     def __init__(self, folder: Path, nursery: trio.Nursery) -> None:

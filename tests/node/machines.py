@@ -72,7 +72,6 @@ class Machine:
         (self.folder / "boot-id").write_text(f"{uuid.uuid4()}\n")
 
     def inside(self, part: Part) -> Part:
-        """The same program, on this machine."""
         files = [str(self.folder / "boot-id"), str(self.folder / "uuid")]
         return part._replace(argv=[*UNSHARE, LAY, "machine", *files, *part.argv])
 

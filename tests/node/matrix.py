@@ -286,7 +286,6 @@ def signal(made: Row) -> Iterator[str]:
 
 
 def hook(made: Row) -> Iterator[str]:
-    """Each pod's preStop hook runs."""
     for name in _asked("hook", made):
         if name in made["without_hook"]:
             yield f"{name} did not run its hook"
@@ -447,7 +446,6 @@ def outcomes_of(seen: Seen) -> dict[str, list[str]]:
 
 
 def planned(seen: Seen) -> dict[str, str]:
-    """The planned pods' names by UID."""
     return {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
 
 
@@ -571,8 +569,6 @@ def bed_only() -> Iterator[None]:
 
 
 class Run:
-    """One cell on a calm node."""
-
     def __init__(self, bed: Bed, cell: Cell, folder: Path) -> None:
         self.bed, self.cell, self.folder = bed, cell, folder
         self.member = next(iter(bed.members.values()))
@@ -587,7 +583,6 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The kubelet's."""
         return GRACEFUL if self.cell.means == KUBELET else OFF
 
     async def run(self) -> Seen:
@@ -848,7 +843,6 @@ class Results:
         return name in self.rows and "not_made" not in self.rows[name]
 
     def broken(self) -> dict[str, list[str]]:
-        """By today's rules."""
         return {name: lines for name, each in self.rows.items() if (lines := judge(each))}
 
     def not_made(self) -> list[str]:

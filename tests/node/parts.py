@@ -70,7 +70,6 @@ class Member(NamedTuple):
 
     @property
     def socket(self) -> Path:
-        """containerd's, and so CRI's."""
         return self.folder / f"cri-{self.number}.sock"
 
     @property
@@ -79,12 +78,10 @@ class Member(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The kubelet's."""
         return "kubelet.service" if self.number == 1 else f"kubelet-{self.number}.service"
 
     @property
     def port(self) -> int:
-        """The kubelet's."""
         return 10250 + 1000 * (self.number - 1)
 
 

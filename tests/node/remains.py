@@ -66,7 +66,6 @@ def _remove_below(group: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove leftovers of killed owners."""
     places = [path for tree in (BASE, *trees()) for path in tree.glob(f"{PREFIX}-*")]
     for name in dict.fromkeys(path.name for path in places):
         owner = name.removeprefix(f"{PREFIX}-").split("-")[0]

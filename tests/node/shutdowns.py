@@ -128,7 +128,6 @@ def memory_of(bed: Bed, name: str) -> float:
 
 
 async def measure(pods: int, runs: int, stubborn: bool) -> list[Shutdown]:
-    """Repeated kubelet shutdowns on one node."""
     done = []
     async with node_bed(**waves()) as bed:
         await make_priorities(bed)

@@ -65,7 +65,6 @@ def test_is_a_trace(mode: str) -> None:
 
 
 def test_nothing_of_the_machine() -> None:
-    """Only chosen names and paths."""
     here = Path("/etc/machine-id")
     own = here.read_text().strip() if here.exists() else ""
     for file in FOLDER.rglob("*.ebj"):

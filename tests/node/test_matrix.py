@@ -107,7 +107,6 @@ def with_fate(seen: Seen, name: str, outcome: d.PodOutcome) -> Seen:
 
 
 def without_plan(seen: Seen, name: str) -> Seen:
-    """An outcome of an unplanned pod."""
     kept = [
         each
         for each in seen.records

@@ -73,7 +73,6 @@ class Weather:
         written.rename(self.file)
 
     def kubeconfig(self, client: Client) -> Path:
-        """A kubeconfig through the proxy."""
         return self.bed.secrets.kubeconfig(client, self.server, f"{client.user.replace(':', '-')}-{NAME}")
 
     def requests(self) -> list[tuple[str, str, int]]:
@@ -124,7 +123,6 @@ class Relay:
 
 
 def refusal(code: int, retry_after: int) -> bytes:
-    """As the API server words it."""
     reason = REASONS.get(code, "Error")
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason, "code": code}
     body = json.dumps(status).encode()
@@ -134,7 +132,6 @@ def refusal(code: int, retry_after: int) -> bytes:
 
 
 async def _request(stream: trio.abc.ReceiveStream) -> tuple[bytes, bytes]:
-    """The request's head and body."""
     head, body, length = b"", b"", None
     while length is None or len(body) < length:
         piece = await stream.receive_some()

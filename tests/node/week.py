@@ -93,8 +93,6 @@ def draws(seed: int) -> Iterator[Drawn]:
 
 
 class Week:
-    """A node's daemon with its observer."""
-
     def __init__(self, node: Going, observer: Observer, seed: int, pods_at_once: int) -> None:
         self.node, self.bed, self.observer = node, node.bed, observer
         self.pods_at_once = pods_at_once
@@ -177,7 +175,6 @@ class Week:
             self.broken.append("a traceback in the log")
 
     async def state(self) -> str:
-        """For who reads why it failed."""
         found = {"locks": await self.bed.logind.ours(), "alive": await self.bed.inside.do("alive")}
         pods = {each["metadata"]["name"]: each["status"]["phase"] for each in await self.pods()}
         return f"{found}, {pods}, {await self.status()}"
@@ -187,7 +184,6 @@ class Week:
         return found
 
     async def replace(self, count: int) -> None:
-        """Delete this many running pods."""
         names = sorted(each["metadata"]["name"] for each in await self.pods() if is_ready(each))
         for name in self.luck.sample(names, min(count, len(names))):
             await self.delete(name, 1)

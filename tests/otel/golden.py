@@ -36,7 +36,6 @@ def exports(journal: Path) -> list[bytes]:
 
 
 def files() -> dict[Path, bytes]:
-    """What belongs in the folder."""
     found: dict[Path, bytes] = {}
     for name in JOURNALS:
         for number, data in enumerate(exports(GOLDEN / name), 1):

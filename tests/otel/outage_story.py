@@ -40,7 +40,6 @@ def done(key: str, result: str = "done", reason: str = "") -> f.OrderEnded:
 
 
 def suspected(*decisions: Event) -> OutageTeller:
-    """Its lease is silent."""
     teller = OutageTeller("boot-of-the-leader")
     teller.tell(leader("a"))
     missed = o.HeartbeatMissed(silent_ns=15 * NS_PER_SECOND, mark="l1")

@@ -170,7 +170,6 @@ def another(**changes: object) -> tuple[Event, ...]:
 
 
 def wave(index: int, *pods: Pod, period_seconds: int = 10) -> tuple[Event, ...]:
-    """A wave and its pods begin."""
     period_ns = period_seconds * NS_PER_SECOND
     started = d.WaveStarted(
         wave=index,

@@ -46,7 +46,6 @@ def folded(*events: Event, meters: Meters | None = None) -> Meters:
 
 
 def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What Prometheus's own parser reads."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -101,7 +100,6 @@ SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
 
 
 def text(*events: Event, around: ReadContext = SOON) -> list[str]:
-    """The metrics text after these events."""
     meters = Meters()
     fold(meters, steps(*events))
     return exposition(meters, around).splitlines()

@@ -80,7 +80,6 @@ def _laws_of_lines(seed: int) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_laws_hold_of_every_run(part: int, sample: Sample) -> None:
-    """Crashes, cancels, power cuts, second signals."""
     for seed in [*sample(SEEDS, ONE_OF), *FOLLOWED, REJECTED, CUT_EARLY][part::PARTS]:
         _laws_of_spans(seed)
         _laws_of_pods(seed)

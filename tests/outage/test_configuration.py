@@ -87,7 +87,6 @@ def test_the_example_has_every_field_and_arrives() -> None:
 
 
 def test_the_first_pool_that_takes_a_node_is_its_pool() -> None:
-    """In the order of the file."""
     found = parsed("pools: [{name: a, nodeSelector: {k: v, l: ''}}, {name: b, nodeSelector: {k: v}}]")
     assert found.pool_of({"k": "v", "l": ""}).name == "a"
     assert found.pool_of({"k": "v"}).name == "b"

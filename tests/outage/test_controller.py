@@ -262,8 +262,6 @@ async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> N
 
 
 class Breaks(Rest):
-    """It fails in its end."""
-
     async def run(self, outlet: Outlet) -> None:
         try:
             await trio.sleep_forever()

@@ -89,7 +89,6 @@ def test_the_counters_are_what_is_on_record(seed: int) -> None:
 
 
 def test_every_name_is_its_own() -> None:
-    """And says what it is."""
     names = [metric.name for metric in CATALOG]
     assert len(names) == len(set(names))
     assert all(metric.help.endswith(".") for metric in CATALOG)

@@ -54,8 +54,6 @@ def leader(link: Scripted, manager: Scripted | None) -> Leader:
 
 
 class Told:
-    """What the sources say, by node."""
-
     def __init__(self, node: str) -> None:
         self.node = node
         self.errors: Counter[str] = Counter()

@@ -39,7 +39,6 @@ class Bmcs:
         self.emulator.set_power(machine.uuid, power)
 
     def settings(self) -> dict[str, Any]:
-        """The controller's configuration of them."""
         secrets = {name.replace("_f", "F"): str(path) for name, path in self.emulator.secrets.items()}
         return {"address": self.emulator.url, "certificate": str(self.emulator.ca_file), **secrets}
 

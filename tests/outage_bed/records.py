@@ -32,7 +32,6 @@ class Journal:
         self.bed, self.node_uid, self.folder = bed, node_uid, folder
 
     async def read(self) -> list[Record]:
-        """All that it has now."""
         found = await self.bed.api.get(f"{MAPS}?labelSelector={UID_LABEL}%3D{self.node_uid}")
         segments: dict[str, bytearray] = {}
         for each in sorted(found["items"], key=lambda each: str(each["metadata"]["name"])):

@@ -114,7 +114,6 @@ class Results:
         return max((each["pair"] for each in self.all if "pair" in each), default=-1) + 1
 
     def kept(self, name: str, actor: str) -> Path:
-        """The folder of that run."""
         return self.file.with_suffix("") / f"{name}-{actor}"
 
     def keep(self, rows: Iterable[Row]) -> None:

@@ -60,7 +60,6 @@ async def _run(name: str, who: str, programs: Programs, kept: Path, moment_secon
 
 
 def judge(made: Stage, scenario: Scenario) -> list[str]:
-    """The invariants of any actor."""
     found = []
     if not scenario.damage:
         if count := made.foreign_writes():

@@ -257,7 +257,6 @@ class Stage:
         self._seen = now
 
     def calls(self) -> list[Call]:
-        """Of the driver, since the cut."""
         return self.storage.trail()[self._first_call :]
 
     def violations(self) -> list[Call]:
@@ -280,7 +279,6 @@ async def _renewal(bed: Bed) -> None:
 
 
 def _is_ours(taint: Object) -> bool:
-    """The out-of-service taint from any author."""
     return bool(taint["key"] == KEY)
 
 

@@ -52,7 +52,6 @@ class Load:
         return self._agenda.now_ns // MS
 
     def per_second(self, minute: int) -> float:
-        """Of a hundred."""
         return self.requests[minute] * 100 / 60
 
     def _after(self, delay: int, what: Fact | Callable[[], None]) -> None:

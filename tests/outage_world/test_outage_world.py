@@ -84,7 +84,6 @@ def outlived(records: list[Record], said: o.EvidenceRead, now_ns: int) -> list[s
 
 
 def check(world: World) -> list[str]:
-    """Broken invariants, one sentence each."""
     broken: list[str] = []
     records = world.store.records
     proofs: dict[int, int] = {}

@@ -97,7 +97,6 @@ class Watch:
 
 @asynccontextmanager
 async def watched(machine: Machine) -> AsyncIterator[Watch]:
-    """While the block runs."""
     watch = Watch()
     bus = await Bus.open(f"unix:path=/proc/{machine.init}/root/run/dbus/system_bus_socket")
     async with trio.open_nursery() as nursery:

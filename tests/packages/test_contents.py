@@ -147,7 +147,6 @@ def test_nothing_of_the_machine_that_made_them(packages: Packages) -> None:
 
 
 def test_made_again_it_is_the_same_package(packages: Packages, tmp_path: Path) -> None:
-    """Of one commit, to the byte."""
     again = build.pack(packages.laid_out.parent, tmp_path, "deb", nfpm=str(nfpm()), version=FIRST)
     assert again.read_bytes() == packages.first["deb"].read_bytes()
 

@@ -21,7 +21,6 @@ REQUESTS = {"TH", "SH", "SS", "PP", "TP", "IP", "nf", "fi"}
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """File name to text."""
     into = tmp_path_factory.mktemp("man")
     argv = [sys.executable, str(ROOT / "docs/tools/write_man.py"), str(into), "1.2.3"]
     environ = os.environ | {"SOURCE_DATE_EPOCH": "86400"}
@@ -30,7 +29,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def shown(text: str) -> str:
-    """Rendered text without line filling."""
     for escaped in (r"\fB", r"\fI", r"\fR", r"\&"):
         text = text.replace(escaped, "")
     for escaped, means in ((r"\-", "-"), (r"\(aq", "'"), (r"\(dq", '"'), (r"\(ga", "`"), (r"\(ti", "~")):

@@ -36,7 +36,6 @@ def _envelope(raw: RawRecord) -> RawRecord:
 
 
 def checkpoint_of(raw: RawRecord) -> Checkpoint:
-    """Of a record that is one."""
     mark = decode_event(raw.tag, raw.payload)
     assert isinstance(mark, Checkpoint)
     return mark

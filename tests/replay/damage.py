@@ -70,7 +70,6 @@ def files() -> dict[str, bytes]:
 
 
 def read(data: Mapping[str, bytes]) -> Read:
-    """Read everything with the commands' reader."""
     found, first, last, head = History([Memory(data)]), 1, 0, b""
     for batch in found.batches():
         first = first if last else batch.records[0].seq

@@ -110,7 +110,6 @@ class Mutant(NamedTuple):
         return f"{self.module.removeprefix('ebbtide.actors.')}.{self.function}: {self.before} -> {self.made}"
 
     def source(self, text: str) -> str:
-        """The module with this comparison turned."""
         tree = ast.parse(text)
         compare = _compares(tree)[self.nth]
         compare.ops[self.operand] = self.operator()
@@ -118,7 +117,6 @@ class Mutant(NamedTuple):
 
 
 def mutants() -> Iterator[Mutant]:
-    """All modules of logic and policy."""
     for path in FILES:
         for mutant in of_module(module_name(path), path.read_text()):
             if f"{mutant.module}.{mutant.function}" not in PASSED_OVER:

@@ -49,7 +49,6 @@ def pod(
 def shutdown(
     *waves: tuple[int, int, tuple[shutdown_record.PodRecord, ...]], pods_ended_ns: int
 ) -> shutdown_record.ShutdownRecord:
-    """Waves by begin, end and pods."""
     return replace(
         replay.open(SHUTDOWN).shutdown().account,
         pods_ended_ns=pods_ended_ns,

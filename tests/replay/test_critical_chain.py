@@ -31,7 +31,6 @@ def whole(account: ShutdownRecord) -> int:
 
 
 def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
-    """Consecutive leaves from signal to end."""
     leaves = [leaf for segment in chain.segments for leaf in segment.leaves()]
     assert chain.total_ns == whole(account), account.id
     assert sum(leaf.took_ns for leaf in leaves) == chain.total_ns

@@ -60,7 +60,6 @@ def test_pods_are_paired_by_name_before_owner() -> None:
 
 
 def test_a_shutdown_does_not_differ_from_itself() -> None:
-    """Nor is any of its pods."""
     one = account()
     assert diff(one, one) == Difference(changes=(), pods_alike=5)
 

@@ -172,6 +172,5 @@ def test_the_real_logic_is_untouched() -> None:
 
 
 def test_every_actor_has_a_mutation() -> None:
-    """A new actor needs a mutation."""
     named = {mutation.actor for mutation in TABLE} | {mutation.field.partition(" ")[0] for mutation in TABLE}
     assert set(ACTOR_TYPE_BY_NAME) <= named

@@ -71,7 +71,6 @@ def envelope(raw: RawRecord) -> tuple[object, ...]:
 
 
 def check(original: History, own_words: Iterable[str] = OWN_WORDS) -> Pseudonyms:
-    """The three promises, on any journal."""
     names = Pseudonyms()
     made = redacted(original, names)
     assert verify(made).identical
@@ -93,7 +92,6 @@ def test_the_golden_story() -> None:
 
 
 def test_simulated_shutdowns(sample: Sample) -> None:
-    """Hooks, crashes, cancels, power cuts."""
     for seed in sample(range(24), ONE_OF):
         run = simulate(SimulationRequest(synthetic=12), seed)
         check(History([run.machine.journal.source()]))

@@ -50,7 +50,6 @@ def blocks(kind: str, of: Path = PAGE) -> Iterator[tuple[int, str]]:
 
 
 def examples() -> list[Example]:
-    """Every command of the page."""
     found: list[Example] = []
     for first, text in blocks("console"):
         for at, line in enumerate(text.splitlines(), first):
@@ -88,7 +87,6 @@ def _line(line: str) -> str:
 
 
 def write() -> None:
-    """Replace outputs that do not match."""
     with tempfile.TemporaryDirectory() as name:
         for example in examples():
             _, printed = perform(example.command, Path(name))
@@ -143,7 +141,6 @@ def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example(verb: str) -> None:
-    """Run, not only named."""
     commands = [example.command for example in examples()]
     assert any(re.search(rf"ebbtide replay {verb}\b", command) for command in commands)
 

@@ -56,7 +56,6 @@ def by_fractions(seen: Sequence[Observation], of: Fraction) -> int | None:
 
 
 def test_the_textbook() -> None:
-    """The textbook curve and its quantiles."""
     seen = [Observation(*each) for each in FREIREICH]
     assert curve(seen) == [
         (6, Fraction(6, 7)),

@@ -45,7 +45,6 @@ class Answers:
         self.seen: dict[str, None] = {}
 
     def facts(self) -> Iterator[tuple[int, Event]]:
-        """Until no answer is due."""
         while True:
             for opened in list(self.book.system.open_orders.values()):
                 self._look(opened.order)

@@ -44,7 +44,6 @@ def _pack(system: System) -> bytes:
 
 
 def logic_of(script: Path) -> str:
-    """A script's name selects its actors."""
     return OUTAGE_LOGIC if script.stem.startswith("outage-") else SHUTDOWN_LOGIC
 
 
@@ -86,7 +85,6 @@ class Bench:
         return records
 
     def restored(self) -> System:
-        """The system restored from a checkpoint."""
         of, packed = self._packed
         kept = _CHECKPOINTS.decode(packed if of is self.system else _pack(self.system))
         twin = restore(kept, self.system.next_seq)

@@ -84,5 +84,4 @@ def _command(line: str, number: int) -> Command:
 
 
 def render(blocks: list[Block], outputs: list[list[str]]) -> str:
-    """The script with the real output."""
     return "\n\n".join(block.text(out) for block, out in zip(blocks, outputs, strict=True)) + "\n"

@@ -24,7 +24,6 @@ COLUMNS = "{at:>12.6f} {boot:>2} {life:>3} {where:<22.22} {what:<18.18} {rest}"
 
 
 def show(seen: Happening) -> None:
-    """A happening on the node."""
     subject = "/".join(filter(None, (seen.uid, seen.container)))
     rest = " ".join(filter(None, (subject, seen.detail, "late" if seen.late else "")))
     at = seen.at_ns / NS_PER_SECOND
@@ -71,7 +70,6 @@ def _fields(event: object) -> str:
 
 
 def names(options: argparse.Namespace) -> Iterator[Name]:
-    """Which worlds are asked for."""
     if seeds := seeds_of(options):
         yield from map(Name, seeds)
         return

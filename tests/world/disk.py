@@ -136,7 +136,6 @@ class SimulatedDisk:
         return max(0, self._capacity_bytes - used) if self._capacity_bytes is not None else 1 << 60
 
     def rot(self, name: str, bit: int) -> None:
-        """Flip one bit, silently."""
         self.files_by_name[name].data[bit // 8] ^= 1 << (bit % 8)
 
     def crash(self, *, power: bool) -> SimulatedDisk:
@@ -183,8 +182,6 @@ class SimulatedDisk:
 
 
 class SimulatedSegment:
-    """A file open for writing."""
-
     def __init__(self, disk: SimulatedDisk, file: SimulatedFile) -> None:
         self._disk = disk
         self._file = file

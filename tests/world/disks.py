@@ -17,8 +17,6 @@ FAULTS: tuple[tuple[int, Fault], ...] = ((3, "eio"), (2, "enospc"), (2, "torn"),
 
 
 class Disks:
-    """Both places, over all boots."""
-
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
         self._disk = self._slow(SimulatedDisk(LOCATION, draws.fork("disk")))

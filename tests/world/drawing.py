@@ -18,7 +18,6 @@ ARMED_NS = 2 * NS_PER_SECOND
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
     draws = Draws(seed)
     settings = _settings(draws.fork("settings"))
     boots = tuple(_boot(draws.fork(f"boot {index}"), index) for index in range(1 + _more_boots(draws)))

@@ -187,7 +187,6 @@ class RuntimeEdge(Edge):
         await super().run(outlet)
 
     def manifest_appeared(self) -> None:
-        """The folder changed."""
         if self._ready.is_set():
             for plan in list(self._node.pods.plans.values()):
                 self.model.appeared(plan.pod)

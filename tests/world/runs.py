@@ -16,8 +16,6 @@ from tests.world.world import Read, Watch, World, ignore
 
 
 class SchedulerDraws(Draws):
-    """A stream of draws with fractions."""
-
     def random(self) -> float:
         """From 0.0 up to but excluding 1.0; only for Trio's scheduler."""
         return (self.bits() >> 11) / (1 << 53)

@@ -35,8 +35,6 @@ def ignore(*heard: object) -> None:
 
 
 class Booted(NamedTuple):
-    """A boot that is over."""
-
     node: Node
     plan: BootPlan
     lives: list[Life]

@@ -27,7 +27,6 @@ class Embedded:
 
 @pytest.fixture
 async def embedded(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> AsyncIterator[Embedded]:
-    """An embedded logind that runs."""
     made = Embedded()
     nursery.start_soon(made.edge.run, made.facts)
     yield made

@@ -35,7 +35,6 @@ def rows() -> list[dict[str, Any]]:
 
 
 def refused(row: dict[str, Any]) -> bool:
-    """A request that cannot be built."""
     return row.get("want") == "error" and "port" in row
 
 

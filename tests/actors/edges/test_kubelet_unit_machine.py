@@ -47,7 +47,6 @@ UNITS_HERE = {"polite": POLITE, "stubborn": STUBBORN, "crashes": CRASHES, "slow"
 
 @pytest.fixture(params=SUITES)
 async def machine(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
-    """A machine with units, booted."""
     with or_skip():
         async with machine_bed(request.param) as made:
             for name, text in UNITS_HERE.items():

@@ -162,7 +162,6 @@ def test_what_is_odd_about_the_waves_is_said() -> None:
 
 
 def test_a_long_list_of_names_is_cut() -> None:
-    """Five names, then how many more."""
     found = plan(*(pod(f"p{number}", priority=None) for number in range(8)))
     assert messages(found, "priority-unset")[0].startswith("p0, p1, p2, p3, p4 and 3 more:")
 

@@ -103,7 +103,6 @@ def assert_one_line(ran: Ran) -> None:
 
 @pytest.mark.parametrize("line", WRONG)
 def test_wrong_request(run: Run, folder: Path, line: str) -> None:
-    """The folder stays unchanged."""
     before = sorted(folder.rglob("*"))
     assert_one_line(run(*line.format(d=folder).split()))
     assert sorted(folder.rglob("*")) == before

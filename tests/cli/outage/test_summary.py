@@ -28,7 +28,6 @@ NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 
 def after(teller: OutageTeller, steps: int | None = None) -> OutageRecord:
-    """Its record after so many steps."""
     fold: OutageFold | None = None
     for header, records in teller.steps[:steps]:
         for raw in records:
@@ -43,7 +42,6 @@ def after(teller: OutageTeller, steps: int | None = None) -> OutageRecord:
 
 
 def now_of(record: OutageRecord) -> int:
-    """Three hours after it began."""
     return record.started_wall_ns + 3 * 3600 * NS_PER_SECOND
 
 

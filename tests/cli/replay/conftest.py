@@ -22,7 +22,6 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal of two shutdowns."""
     return write_two(tmp_path_factory.mktemp("two"))
 
 

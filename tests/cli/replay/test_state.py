@@ -46,7 +46,6 @@ def test_golden(replay: Run, name: str, arguments: tuple[str, ...]) -> None:
 
 
 def test_after_a_step_it_is_what_the_system_has() -> None:
-    """Equal to a plain replay's."""
     replayer, step = Replayer(), []
     for raw in history().raw():
         step.append(raw)

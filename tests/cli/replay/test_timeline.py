@@ -78,7 +78,6 @@ def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """A terminal of so many columns."""
     return lambda width: monkeypatch.setattr("ebbtide.cli.replay.timeline_print.screen_width", lambda: width)
 
 

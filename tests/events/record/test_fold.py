@@ -21,7 +21,6 @@ MS = 1_000_000
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_account_is_orderly(part: int) -> None:
-    """Whatever goes wrong in a world."""
     for account in told(part):
         assert_orderly(account)
 

@@ -203,7 +203,6 @@ def test_an_event_that_is_a_notice(code: str) -> None:
 
 @pytest.mark.parametrize("what", BESIDE)
 def test_an_order_beside_the_waves_that_fails(what: str) -> None:
-    """With its result and its reason."""
     (notice,) = tell(BESIDE[what], ended(BESIDE[what].key, "timed-out")).notices
     assert notice.code == f"{what}-failed"
     assert "(timed-out): it refuses" in notice.text

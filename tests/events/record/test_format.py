@@ -15,7 +15,6 @@ S = 1_000_000_000
 
 
 def test_one_of_a_thing_is_not_many() -> None:
-    """Nor is none of it one."""
     assert [plural(count, "pod") for count in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
 
 

@@ -93,8 +93,6 @@ class Collector:
 async def collecting(
     collector: Collector, context: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[Collector]:
-    """Serve on loopback until left."""
-
     async def serve(stream: trio.abc.Stream) -> None:
         if context is not None:
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
@@ -183,7 +181,6 @@ async def _hangs_up(stream: trio.SocketStream) -> None:
 
 
 async def _welcome(stream: trio.SocketStream) -> None:
-    """Another web server."""
     await stream.receive_some(RECEIVE_BYTES)
     page = b"<html>It works!</html>"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(page)
@@ -206,7 +203,6 @@ async def _stalls(stream: trio.SocketStream) -> None:
 
 
 async def _endless(stream: trio.SocketStream) -> None:
-    """An answer that does not end."""
     await stream.receive_some(RECEIVE_BYTES)
     await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n\r\n")
     while True:

@@ -25,10 +25,8 @@ def span(number: int, *, episode: int = 1) -> Span:
 
 
 def batch(count: int = 1) -> tuple[list[Span], Resource]:
-    """As a sender takes them."""
     return [span(number) for number in range(1, count + 1)], RESOURCE
 
 
 def payload(count: int = 1) -> bytes:
-    """The same on the wire."""
     return encode_traces(*batch(count))

@@ -62,7 +62,6 @@ STATUSES = [
 
 @pytest.mark.parametrize("status, kind", STATUSES)
 def test_each_status_has_its_meaning(status: int, kind: type) -> None:
-    """Retryable, permanent, or a configuration error."""
     answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this")
     assert isinstance(answer, kind)
     assert answer.reason == f"HTTP {status}: because \ufffd[31m of this"
@@ -104,7 +103,6 @@ CODES = {
 
 @pytest.mark.parametrize("kind", CODES)
 def test_each_code_has_its_meaning(kind: type) -> None:
-    """The table of retryable codes."""
     for name in CODES[kind]:
         answer = answer_of_grpc(grpc.StatusCode[name].value[0], name, "the reason", b"")
         assert isinstance(answer, kind)

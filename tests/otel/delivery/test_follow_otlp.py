@@ -75,7 +75,6 @@ async def export(bed: Bed, answer: Callable[[Got], Reply] = lambda got: OK) -> t
 
 
 async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
-    """A second start sends nothing."""
     collector, reason = await export(bed)
     assert (len(collector.spans), reason) == (len(bed.spans), "")
     assert bed.cursor is not None
@@ -95,7 +94,6 @@ def spoil(file: Path, share: float) -> None:
 
 
 def go_on(folder: Path) -> None:
-    """Append a second segment."""
     start = History([DirectorySource(folder)]).read().start(bytes(16))
     second = Chain(IDENTITY, start).begin_segment(Stamp(0, 0))
     name = segment_file_name(start.number, start.journal_id)

@@ -108,7 +108,6 @@ async def test_a_server_that_hangs_up_is_asked_once() -> None:
 async def test_a_login_of_netrc_is_not_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, headers: tuple[tuple[str, str], ...]
 ) -> None:
-    """With or without a configured header."""
     (tmp_path / "netrc").write_text("machine localhost login somebody password else\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     collector = Collector()

@@ -202,7 +202,6 @@ class Browser:
         return [url for url in asked[1:] if not url.startswith("data:")]
 
     def close(self) -> None:
-        """End the browser and its helpers."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -214,7 +213,6 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with a temporary profile."""
     with tempfile.TemporaryDirectory(prefix="ebbtide-browser-", ignore_cleanup_errors=True) as profile:
         made = Browser(Path(profile))
         try:

@@ -26,7 +26,6 @@ def page_of(name: str) -> str:
 
 @pytest.fixture(scope="session")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Addresses of the pages as files."""
     folder = tmp_path_factory.mktemp("pages")
 
     def address(name: str) -> str:

@@ -63,7 +63,6 @@ STORY_BEHAVIOUR = Behaviour(
 
 
 def run(wanted: SimulationRequest, seed: int = 1) -> Files:
-    """The journal of one checked run."""
     made = simulate(wanted._replace(settings=SETTINGS), seed)
     assert not made.breaches, made.breaches
     return made.files()

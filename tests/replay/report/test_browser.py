@@ -69,7 +69,6 @@ def test_timeline_by_keyboard(desk: Browser, urls: Urls) -> None:
 
 
 def hints(desk: Browser) -> list[str]:
-    """The tooltip of each drawn row."""
     desk.frame()
     made: list[str] = desk.run(
         "[...document.querySelectorAll('#lanes title')].map((each) => each.textContent)"
@@ -78,7 +77,6 @@ def hints(desk: Browser) -> list[str]:
 
 
 def walk_to(desk: Browser, text: str) -> None:
-    """Arrow down until the label appears."""
     desk.run("document.getElementById('chart').focus()")
     for _ in range(TABS_MAX):
         if text in value(desk, "said"):

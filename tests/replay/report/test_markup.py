@@ -31,7 +31,6 @@ def test_seal(changes: dict[str, Any], expected: tuple[str, str]) -> None:
 
 
 def test_numbers() -> None:
-    """Plurals, thousands separators, signs of moments."""
     assert (counted(1, "pod"), counted(12_345, "pod")) == ("1 pod", "12 345 pods")
     assert (moment(None), moment(0), moment(1_500_000_000), moment(-7_000_000)) == (
         "–",

@@ -166,7 +166,6 @@ def torn() -> Files:
 
 
 def corrupt() -> Files:
-    """Flip one bit in the middle."""
     files = journals.story()
     first = min(files)
     changed = bytearray(files[first])

@@ -95,7 +95,6 @@ def killed_pods(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def _unseen(machines: list[Machine]) -> set[truth.PodOf]:
-    """Pods without a recorded end."""
     return {
         (at, record.event.uid)
         for at, machine in enumerate(machines)

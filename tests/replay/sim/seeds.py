@@ -34,12 +34,10 @@ RUNS = (
 
 
 def digest(run: Simulated) -> str:
-    """The hash of a whole journal."""
     return hashlib.sha256(b"".join(run.files().values())).hexdigest()
 
 
 def lines() -> Iterator[str]:
-    """What stands in the golden file."""
     for seed, pods in RUNS:
         yield f"{seed} {pods} {digest(simulate(SimulationRequest(synthetic=pods), seed))}"
 

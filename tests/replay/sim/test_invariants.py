@@ -35,7 +35,6 @@ def test_seeds(part: int, sample: Sample) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=some.integers(0, 2**63 - 1), pods=some.integers(0, 25))
 def test_any_seed(seed: int, pods: int) -> None:
-    """Any seed verifies as identical."""
     assert simulate(SimulationRequest(synthetic=pods), seed).breaches == []
 
 
@@ -148,7 +147,6 @@ TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
 
 @pytest.mark.parametrize("name", TEETH)
 def test_the_invariants_see(name: str) -> None:
-    """The matching invariant finds each manipulation."""
     tamper, invariant = TEETH[name]
     machine = calm_run()
     tamper(machine)

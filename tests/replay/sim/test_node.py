@@ -18,7 +18,6 @@ from tests.replay.sim.test_faults import Run
 
 
 def of(plan: PodPlan, **changes: Any) -> PodPlan:
-    """The pod with its Kubernetes fields."""
     return plan._replace(pod=replace(plan.pod, **changes))
 
 
@@ -78,7 +77,6 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
 
 @pytest.mark.parametrize("mode", MODES)
 def test_many_seeds(mode: NodeMode) -> None:
-    """Every invariant, with all faults."""
     for seed in range(60):
         result = try_out(Name(seed, mode))
         assert not result.breaches, str(result)

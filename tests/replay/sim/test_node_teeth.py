@@ -46,7 +46,6 @@ def put(of_run: Machine, after: Record, event: Event) -> None:
 
 
 def note(of_run: Machine, what: str, after: str, **words: object) -> None:
-    """One happening more, right behind another."""
     seen = of_run.log.seen
     at = next(index for index, each in enumerate(seen) if each.what == after)
     made = Happening(seen[at].at_ns + MS, 1, KUBELET, what)._replace(**words)  # type: ignore[arg-type]
@@ -154,7 +153,6 @@ TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]],
 def test_each_notices(
     name: str, mode: NodeMode, faults: dict[str, object], spoil: Callable[[Machine], None]
 ) -> None:
-    """Each manipulation breaks its own invariant."""
     changed = machine(mode, **faults)
     spoil(changed)
     assert name in {breach.invariant for breach in breaches(checking.boot_views(changed))}

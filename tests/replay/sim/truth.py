@@ -41,7 +41,6 @@ def outcomes(fleet: list[Machine]) -> Counter[tuple[str, str]]:
 
 
 def small_grants(fleet: list[Machine]) -> set[tuple[str, int]]:
-    """What logind allowed when it signalled."""
     found = set()
     for machine in fleet:
         signal = first(machine, "shutdown")

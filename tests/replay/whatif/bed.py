@@ -33,7 +33,6 @@ SLACK_NS = SECOND // 20
 
 
 def settings(low: int = 20, high: int = 10, **others: object) -> Settings:
-    """Two waves of so many seconds."""
     periods = (Period(priority=LOW, seconds=low), Period(priority=HIGH, seconds=high))
     return Settings(by_pod_priority=periods, **others)  # type: ignore[arg-type]
 
@@ -89,7 +88,6 @@ def recorded(plan: SimulationPlan) -> Recorded:
 
 
 def drawn(seed: int, count: int = 12, *, calm: bool = False) -> SimulationPlan:
-    """A plausible node with faults."""
     draws = Draws(seed).fork("what-if")
     pods = drawing.draw_pod_plans(drawing.synthetic_pods(count, draws), draws)
     return SimulationPlan(

@@ -42,7 +42,6 @@ def seeds(first: int, sample: Sample) -> Sequence[int]:
 
 
 def variations() -> Iterator[Settings]:
-    """The default configuration with other times."""
     for times in ((10, 5, 3), (45, 30, 20), (3, 40, 10)):
         periods = tuple(
             Period(priority=each.priority, seconds=seconds)

@@ -45,7 +45,6 @@ def the_journal_is_sound(world: World) -> BreachSentences:
 
 
 def the_journal_replays(world: World) -> BreachSentences:
-    """The same decisions to the byte."""
     replayer = Replayer()
     replayer.feed(History([place.source for place in world.disks.places]).raw())
     divergence = replayer.finish()

@@ -113,7 +113,6 @@ class Told:
         self._news = trio.Event()
 
     def tell(self, *known: KnownPod) -> None:
-        """From now on it knows these."""
         self.known = list(known)
         self.version += 1
         self._news.set()

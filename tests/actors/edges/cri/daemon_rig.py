@@ -38,7 +38,6 @@ class DaemonRig:
         self.process: subprocess.Popen[bytes] | None = None
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
-        """Waves by priority, in seconds."""
         text = configuration(periods, **({"reserve": "1s", "journalFallbacks": []} | fields))
         (self.folder / "config.yaml").write_text(text)
 
@@ -61,7 +60,6 @@ class DaemonRig:
         ]
 
     def launch(self) -> None:
-        """Start the daemon."""
         with (self.folder / "log").open("ab") as log:
             # Start it through a program. A ``preexec_fn`` needs a real fork, and one of ten forks with gRPC's
             # handlers hung.

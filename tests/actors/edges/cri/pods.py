@@ -45,7 +45,6 @@ class Spec(NamedTuple):
 
 
 def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
-    """A pod's annotations."""
     return (("ebbtide/priority", str(value)), *((f"ebbtide/{name}", text) for name, text in more.items()))
 
 
@@ -58,8 +57,6 @@ class Made(NamedTuple):
 
 
 class Kubelet:
-    """Asks containerd for pods, synchronously."""
-
     def __init__(self, bed: Containerd) -> None:
         self._bed = bed
         self._channel = grpc.insecure_channel(f"unix://{bed.socket}")
@@ -174,7 +171,6 @@ class Kubelet:
         self.call("StopContainer", request, api.StopContainerResponse)
 
     def remove_all(self) -> None:
-        """Remove all pods."""
         found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
         for item in found.items:
             request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)

@@ -68,14 +68,12 @@ class Servers:
         self.asked: list[str] = []
 
     async def hook(self, answer: bytes, stream: trio.SocketStream) -> None:
-        """Whatever was asked."""
         with suppress(trio.BrokenResourceError):
             async with stream:
                 await stream.receive_some(RECEIVE_BYTES)
                 await stream.send_all(answer)
 
     async def api(self, stream: trio.SocketStream) -> None:
-        """One request a connection."""
         with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
             async with stream:
                 connection = h11.Connection(h11.SERVER)

@@ -96,7 +96,6 @@ def names(pod: Pod) -> list[tuple[str, bool, bool]]:
 
 
 def test_what_is_known_wins() -> None:
-    """API values override the runtime's values."""
     told = known(
         priority=7,
         grace_seconds=70,

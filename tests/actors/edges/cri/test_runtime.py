@@ -43,7 +43,6 @@ BOUNDS = Bounds()
 
 
 def id_of(*names: str) -> str:
-    """As a runtime would make it."""
     return hashlib.sha256("/".join(names).encode()).hexdigest()
 
 

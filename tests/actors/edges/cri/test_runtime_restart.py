@@ -110,8 +110,6 @@ async def test_the_api_server_has_the_exit_code_of_a_removed_container(
 
 
 class Mute(Shims):
-    """Lists, and tells no state."""
-
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
         name = method_of(request)
         if name == "ContainerStatus":

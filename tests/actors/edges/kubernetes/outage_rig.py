@@ -47,12 +47,10 @@ class Kubelet:
         return f"2026-01-01T00:{self._beats // 60:02d}:{self._beats % 60:02d}.000000Z"
 
     async def renew(self) -> str:
-        """Its new mark."""
         said = await self.bed.api.patch(self.lease_path, {"spec": {"renewTime": self._time()}})
         return str(said["spec"]["renewTime"])
 
     async def report(self, boot: str = "boot-1", ready: str = "True", volumes: tuple[str, ...] = ()) -> str:
-        """A status; its mark."""
         mark = self._time().replace(".000000", "")
         condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": mark, "lastTransitionTime": mark}
         info = {"bootID": boot, "systemUUID": UUID}
@@ -69,7 +67,6 @@ class Kubelet:
         )
 
     async def taints(self) -> list[Object]:
-        """Without admission's own."""
         found = (await self.bed.api.get(self.path))["spec"].get("taints", [])
         return [each for each in found if not each["key"].startswith("node.kubernetes.io/not-ready")]
 

@@ -262,7 +262,6 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
 
 
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An oversized answer is aborted."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 1000)
     async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
         with pytest.raises(Unanswered, match="an answer of more than 1000 bytes"):

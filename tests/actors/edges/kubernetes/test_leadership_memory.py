@@ -52,7 +52,6 @@ class Leases(ConfigMaps):
         return dict(self.objects["outage"]["spec"])
 
     def edit(self, **fields: Any) -> None:
-        """An edit by another client."""
         self.version += 1
         self.objects["outage"]["metadata"]["resourceVersion"] = str(self.version)
         self.objects["outage"]["spec"] |= fields
@@ -111,7 +110,6 @@ class Log:
         self.news = trio.Event()
 
     async def until(self, count: int) -> str:
-        """The leaders, after this many terms."""
         while len(self.terms) < count or not self.leaders():
             await self.news.wait()
         return self.leaders()[0]

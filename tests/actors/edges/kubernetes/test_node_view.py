@@ -167,7 +167,6 @@ def saying(text: str) -> NodeView:
 
 
 def written(**fields: Any) -> dict[str, Any]:
-    """By the node's daemon, decoded."""
     given = {"boot_id": BOOTS[0].replace("-", ""), "ending": "cut-short", "why": "panic", "wave": 2}
     order = PublishLastBoot(key="k", recorded=True, alive_wall_ns=1_700_000_000 * NS, **(given | fields))
     return dict(msgspec.json.decode(last_boot_text(order, BOOTS[1], "a" * 32, "b" * 32)))
@@ -228,8 +227,6 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
 
 
 class Nobody:
-    """A server that is not there."""
-
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         raise Unanswered("nobody is there")
 

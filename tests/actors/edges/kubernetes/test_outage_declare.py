@@ -52,7 +52,6 @@ async def declare(rights: Path, *arguments: str) -> Ran:
 
 
 async def declared(kubelet: Kubelet) -> Declared | None:
-    """As the controller reads it."""
     import msgspec
 
     return read_declared(msgspec.convert(await kubelet.bed.api.get(kubelet.path), ApiNode))

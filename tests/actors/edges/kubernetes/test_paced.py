@@ -39,7 +39,6 @@ def test_ten_seconds_have_no_more_than_is_promised() -> None:
 
 
 def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
-    """Never more than burst plus rate."""
     for first in range(len(at_seconds)):
         for last in range(first, len(at_seconds)):
             seconds = at_seconds[last] - at_seconds[first]

@@ -30,7 +30,6 @@ def found(uid: str) -> KnownPod:
 
 
 async def is_kept(folder: Path, *uids: str) -> bool:
-    """As the next boot reads it."""
     known = await LateStatuses(folder, lambda level, line: None).known()
     return dict(known) == {uid: f"v-{uid}" for uid in uids}
 

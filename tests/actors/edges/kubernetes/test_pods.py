@@ -167,7 +167,6 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [b"", b"{", b"\xff\xfe", b'{"version":2,"node":"node-1","pods":[]}', b'{"version":1}', b"[" * 9000],
 )
 def test_a_file_of_no_use(tmp_path: Path, content: bytes) -> None:
-    """An unreadable cache is ignored."""
     (tmp_path / "pods.json").write_bytes(content)
     assert PodCache(tmp_path, NODE, silent).load() == []
 

@@ -99,7 +99,6 @@ async def _forever() -> bytes:
 
 
 async def watched(server: Server, clock: MockClock) -> tuple[PodStore, Outbox]:
-    """The known pods after an hour."""
     store, outbox = PodStore(), Outbox()
     health = ApiHealth(server, "node-1", outbox, PodStore())
     with trio.CancelScope(deadline=clock.current_time() + HOUR):

@@ -110,7 +110,6 @@ def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -
     ],
 )
 def test_what_is_kept_of_a_pod(fields: dict[str, Any], said: dict[str, Any]) -> None:
-    """What an outage asks of it."""
     found = seen(pod("a", "worker", **fields))
     assert {name: getattr(found, name) for name in said} == said
     assert (found.uid, found.namespace, found.name, found.node) == ("uid-a", "default", "a", "worker")
@@ -231,7 +230,6 @@ class Hand:
         return ended
 
     async def list(self) -> list[Fact]:
-        """What came with it."""
         assert await self.do_list() == Ending()
         return await self.said()
 
@@ -362,7 +360,6 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
 
 
 def recorded(*events: Event) -> list[Record]:
-    """As an actor's decisions."""
     step = {"mono_ns": 0, "wall_ns": 0, "episode": 1, "cause": 1, "actor": "a", "last": True}
     return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
 
@@ -406,8 +403,6 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
 
 
 class Told:
-    """The state from one edge's facts."""
-
     def __init__(self) -> None:
         self.lost: dict[str, outage_events.LostPod] = {}
         self.new: dict[str, outage_events.ElsewhereRead] = {}

@@ -152,7 +152,6 @@ def annotation(node: Object, name: str) -> Any:
 
 
 async def clean(bed: Bed) -> None:
-    """An untouched node."""
     annotations = {CHANGED: None}
     await bed.api.patch(
         PATH, {"metadata": {"annotations": annotations}, "spec": {"taints": None, "unschedulable": None}}

@@ -36,12 +36,10 @@ def pod(name: str, node: str = "", uid: str = "", **fields: Any) -> Object:
 
 
 def ready(status: str = "True", **fields: Any) -> Object:
-    """A pod's status with that condition."""
     return {"phase": "Running", "conditions": [{"type": "Ready", "status": status, **fields}]}
 
 
 def tolerating(**fields: Any) -> Object:
-    """A pod's spec."""
     return {"tolerations": [{"key": OUT_OF_SERVICE, "operator": "Exists", **fields}]}
 
 
@@ -67,7 +65,6 @@ def volume(name: str, claim: str = "", phase: str = "Bound", **spec: Any) -> Obj
 
 
 def csi(handle: str) -> Object:
-    """A volume's spec."""
     return {"csi": {"driver": "csi.example.test", "volumeHandle": handle}}
 
 

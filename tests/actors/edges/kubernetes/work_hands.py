@@ -41,7 +41,6 @@ class Hands:
         return str((await self.api.post(PODS, body))["metadata"]["uid"])
 
     async def release(self, path: str) -> None:
-        """Remove its finalizers."""
         await self.api.patch(path, {"metadata": {"finalizers": None}})
 
     async def volume(self, name: str, claim: str = "") -> None:

@@ -64,7 +64,6 @@ class Scripted:
 
 
 def status(code: int, message: str = "", retry_after_seconds: float = 0.0) -> Answer:
-    """As the API server refuses."""
     return Answer(code, msgspec.json.encode({"kind": "Status", "message": message}), retry_after_seconds)
 
 

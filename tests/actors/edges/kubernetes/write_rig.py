@@ -44,7 +44,6 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
 def store_of(pods: Iterable[KnownPod]) -> PodStore:
-    """A watch that knows these pods."""
     store = PodStore()
     store.replace(pods, "1")
     return store

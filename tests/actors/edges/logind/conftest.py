@@ -92,7 +92,6 @@ async def bed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogindBed]:
 
 @pytest.fixture
 async def rig(bed: LogindBed) -> AsyncIterator[Rig]:
-    """The unconnected edge."""
     async with running(LogindEdge(bed.address, root=bed.root)) as started:
         yield started
 

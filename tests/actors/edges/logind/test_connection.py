@@ -27,7 +27,6 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 async def fake(bed: LogindBed) -> AsyncIterator[FakeLogin1]:
-    """A stand-in owns logind's name."""
     await bed.stop_logind()
     async with fake_login1(bed.address) as started:
         yield started

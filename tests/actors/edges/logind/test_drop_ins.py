@@ -32,13 +32,11 @@ from ebbtide.events.base import NS_PER_SECOND
     ],
 )
 def test_spans(text: str, seconds: int) -> None:
-    """The forms that systemd.time(7) shows."""
     assert parse_timespan_ns(text) == seconds * NS_PER_SECOND
 
 
 @given(st.text())
 def test_any_file_can_be_read(text: str) -> None:
-    """No content raises."""
     value_ns = setting_in("[Login]\nInhibitDelayMaxSec=" + text)
     assert value_ns is None or 0 <= value_ns <= GRANT_NS_MAX
 

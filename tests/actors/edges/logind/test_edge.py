@@ -296,7 +296,6 @@ async def test_we_read_the_files_as_logind_does(bed: LogindBed, layout: dict[str
 
 
 def going(active: bool):  # noqa: ANN201
-    """Picks the signals that say so."""
     return lambda fact: fact.active is active
 
 

@@ -22,8 +22,6 @@ LATE_SECONDS = 4.0
 
 
 class SlowLink:
-    """A link whose logind answers late."""
-
     owner = ":1.1"
     pending = False
 

@@ -31,8 +31,6 @@ Pods = list[tuple[Pod, ProcessSpec]]
 
 
 class Outbox:
-    """Collects facts."""
-
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self._news = trio.Event()

@@ -81,7 +81,6 @@ async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path
 
 
 async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
-    """Ended and unknown containers."""
     async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
         await bed.exited("p")
         assert await run_hook(bed) == Ending("failed", "the container does not run")
@@ -132,7 +131,6 @@ async def serving(answer: bytes = OK, tls: ssl.SSLContext | None = None) -> Asyn
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> ssl.SSLContext:
-    """An untrusted certificate."""
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -144,7 +142,6 @@ def self_signed(tmp_path: Path) -> ssl.SSLContext:
 async def get(
     folder: Path, action: HttpGetAction, seconds: float = WATCHDOG_SECONDS, **fields: object
 ) -> Ending:
-    """The ending of an httpGet hook."""
     async with bed_of(folder, hook_pod("p", action, **fields)) as bed:
         ending = await run_hook(bed, seconds=seconds)
         await bed.kill("p")

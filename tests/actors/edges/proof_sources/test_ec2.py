@@ -241,7 +241,6 @@ async def test_who_asks_at_the_same_time_asks_once(tmp_path: Path) -> None:
     ],
 )
 async def test_an_answer_that_is_none(tmp_path: Path, reply: bytes, said: str) -> None:
-    """Told in our words."""
     server = Server(tmp_path)
     server.reply = lambda asked: reply
     async with serving(server):

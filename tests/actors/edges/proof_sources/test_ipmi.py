@@ -115,7 +115,6 @@ async def test_names_passwords_and_suites_that_are_not_taken(bmc: IpmiEmulator) 
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in ipmitool's place."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))

@@ -18,8 +18,6 @@ SILENT = Ending("timed-out")
 
 
 class Switch:
-    """A controller that answers this."""
-
     source: Source = "redfish"
 
     def __init__(self, name: str, ended: Ending) -> None:

@@ -88,7 +88,6 @@ async def read_for(seconds: float, remediator: Remediator, nodes: list[str]) -> 
 
 
 def per_second_max(asked: list[Asked], seconds: float) -> float:
-    """In any such time."""
     at = [each.at_seconds for each in asked]
     return max(bisect_left(at, first + seconds) - number for number, first in enumerate(at)) / seconds
 
@@ -176,7 +175,6 @@ class Management:
         self.says_life("1")
 
     def says_life(self, mark: str) -> None:
-        """A status of the kubelet's."""
         self._version += 1
         noted = {MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: self._name}
         meta = {"name": "worker", "uid": "u", "resourceVersion": str(self._version), "annotations": noted}

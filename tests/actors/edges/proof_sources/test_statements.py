@@ -138,14 +138,12 @@ async def telling(first: NodeView) -> AsyncIterator[tuple[ClusterView, Outbox]]:
 
 
 def told(box: Outbox) -> list[tuple[str, str, str, str]]:
-    """The new statements."""
     found = [(each.source, each.name, each.verdict, each.error) for each in box.of(EvidenceRead)]
     box.facts.clear()
     return found
 
 
 def evidence(source: Any, name: str, verdict: Any, **fields: Any) -> EvidenceRead:
-    """About this boot of this Node."""
     ours = {"begun_ns": 7, "identity_kind": "nodeUID", "identity": "u", "boot_id": "b1"}
     return EvidenceRead(source=source, name=name, verdict=verdict, **ours, **fields)
 
