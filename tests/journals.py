@@ -1,9 +1,8 @@
-"""The one way to make a small journal: records that fit each other, and segments with a chain that holds.
+"""Make small journals: consistent records, and segments with a valid chain.
 
-`pod`, `started` and `began` make what most of them tell of; `step`, `steps` and `checkpoint` make records,
-`changed` and `without` edit some; `Journal` lays segments out without a disk, `segment` makes a journal of
-one. Where a test is about the writer itself, `tests.events.making` runs a real one; where a system has to
-decide, `tests.replay.shutdown.Book` lets it.
+`pod`, `started` and `began` make common events; `step`, `steps` and `checkpoint` make records, `changed` and
+`without` edit them; `Journal` lays out segments without a disk, `segment` a journal of one. For tests of the
+writer use `tests.events.making`; for a deciding system `tests.replay.shutdown.Book`.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def started(boot_id: str = "boot-1", *, preparing: bool = False, **others: Any) 
 
 
 def began(**others: Any) -> ShutdownBegan:
-    """Of no grant, which a test gives where it is about time."""
+    """Without a grant: tests of time set one."""
     times = ("grant_ns", "requested_ns", "budget_ns", "deadline_ns", "release_by_ns")
     return ShutdownBegan(**{"kind": "poweroff", "lock_held": True} | dict.fromkeys(times, 0) | others)
 
@@ -95,7 +94,7 @@ def step(
     decider: str = "EpisodeActor",
     whole: bool = True,
 ) -> list[Record]:
-    """A fact, and what was decided because of it. ``episode``: of all of them, or of each."""
+    """A fact and its decisions. ``episode``: of all, or of each."""
     return [
         Record(
             seq=first_seq + place,
@@ -128,7 +127,7 @@ def steps(
 
 
 def checkpoint(seq: int, at: Stamp, state: Checkpoint | None = None) -> Record:
-    """What a segment begins with. Without a ``state`` it is one of no actors."""
+    """A segment's checkpoint. Without ``state`` it has no actors."""
     state = state or Checkpoint(episode=0)
     (record,) = step(state, first_seq=seq, at=at, episode=state.episode)
     return msgspec.structs.replace(record, actor="journal")
@@ -182,7 +181,7 @@ class Memory:
 
 
 class Journal:
-    """Segments laid out by hand. ``durable_seq``: what the frames that follow know to be durable."""
+    """Segments laid out by hand. ``durable_seq``: the durable number in the next frames."""
 
     def __init__(
         self,
@@ -208,7 +207,7 @@ class Journal:
         return self
 
     def restart(self, identity: Identity) -> Self:
-        """What follows is written by another process."""
+        """Later records are another process's."""
         end = self.chain.end
         self.chain = Chain(identity, WriterStart(self.chain.journal_id, end, end.segment + 1))
         return self
@@ -249,7 +248,7 @@ def segment(
 
 
 def history(records: Iterable[Record], *, logic: str = SHUTDOWN_LOGIC, version: str = VERSION) -> History:
-    """A reader of one segment with these records, whatever they say."""
+    """A reader of one segment with these records."""
     identity = IDENTITY._replace(code_version=version, logic=logic)
     files = segment(records, identity=identity, anchor=Stamp(0, 0))
     return History([Memory(files)], logics=LOGICS)

@@ -26,7 +26,7 @@ PYTHONS = [sys.executable, *OTHERS]
 
 
 def ran(python: str, hash_seed: str, module: str, *arguments: str | Path) -> str:
-    """What ``python -m module`` prints. Raises subprocess.CalledProcessError."""
+    """The output of ``python -m module``. Raises subprocess.CalledProcessError."""
     return subprocess.run(
         [python, "-m", module, *arguments],
         cwd=ROOT,

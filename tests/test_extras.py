@@ -45,7 +45,7 @@ def on_the_base_wheel(*arguments: str | Path) -> subprocess.CompletedProcess[str
 
 
 def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, which begins with what needs it."""
+    """One line that begins with the command."""
     monkeypatch.setitem(EXTRAS, "node", ("trio", "no_such_package", "no_such_other"))
     assert missing_packages("node") == ("no_such_package", "no_such_other")
     with pytest.raises(PackagesMissing) as refused:

@@ -273,7 +273,7 @@ class NodeLaws(Laws):
 
     def observe(self, record: Record) -> None:
         if self.means == "observe" and isinstance(record.event, TOUCHES) and record.episode:
-            # What an earlier shutdown has begun is finished.
+            # Stops of an earlier shutdown finish.
             uid = getattr(record.event, "uid", "")
             earlier = uid in self.carried or (isinstance(record.event, d.AnnounceNode) and record.event.ready)
             assert earlier, f"{record.event} while the kubelet ends its pods by itself"

@@ -1,4 +1,4 @@
-"""ConfigReconciler's phases: what checkpoints and digests encode names one pair of them, whatever it is."""
+"""ConfigReconciler's phases: each encoded state is in one phase per region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KubeletActor's phases: what checkpoints and digests encode names one pair of them, whatever it is."""
+"""KubeletActor's phases: each encoded state is in one phase per region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogindActor's phases: what checkpoints and digests encode names one pair of them, whatever it is."""
+"""LogindActor's phases: each encoded state is in one phase per region."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def cancel(target: str, *, timed_out: bool = False) -> d.CancelOrder:
 async def test_an_effect_waits_for_its_barrier(
     autojump_clock: MockClock, order: Order, starts_at: str
 ) -> None:
-    """Written is not enough for what a power loss would not undo."""
+    """Written is not enough for an effect that survives a power loss."""
     witness, journal = Witness(), FakeJournal(at_once=False)
     async with rig(FakeEdge({type(order): witness}), journal=journal) as it:
         it.effects.hold(order, 7)
@@ -254,7 +254,7 @@ async def test_an_order_ends_with_what_its_effect_returns(autojump_clock: MockCl
 
 
 async def test_facts_of_an_effect_come_before_its_outcome(autojump_clock: MockClock) -> None:
-    """What an effect learned it reports before it returns."""
+    """An effect's facts precede its result."""
 
     async def effect(order: Order, outlet: Outlet) -> Ending:
         await outlet.put(ContainerExited(uid="u", container="c"))
@@ -403,8 +403,8 @@ async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockC
 
 @pytest.mark.parametrize(("lives", "result"), [(None, "unknown"), (raises, "failed")])
 async def test_an_effect_that_is_not_found(autojump_clock: MockClock, lives: Any, result: str) -> None:
-    """Unknown, so that an actor decides what it means, also where no edge knows the order; a search that
-    raises is a bug like any other.
+    """Unknown, so that an actor decides, also if no edge knows the order; a search that raises is an
+    ordinary bug.
     """
     async with rig(FakeEdge({d.RunHook: done}, lives=lives)) as it:
         await it.effects.adopt([hook(), d.Arm(key="a")], same_userspace=True)
@@ -413,7 +413,7 @@ async def test_an_effect_that_is_not_found(autojump_clock: MockClock, lives: Any
 
 
 async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:
-    """What dies with the boot is not looked for, what was meant for it not repeated; what outlives it is."""
+    """Effects that end with the boot are neither searched nor repeated; longer ones are searched."""
     witness = Witness(1)
     drop_in = d.WriteDropIn(key="w", seconds=30)
     async with rig(

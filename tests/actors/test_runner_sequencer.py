@@ -24,7 +24,7 @@ STOP = f.StopRequested(system_stopping=False)
 
 
 class FakeSystem:
-    """Remembers what was admitted when; ``deadlines`` are monotonic nanoseconds, one `Tick` each."""
+    """Records each admission with its time; ``deadlines`` are monotonic nanoseconds, one `Tick` each."""
 
     def __init__(self, *deadlines: int, answers: dict[type[Fact], Sequence[Event]] | None = None) -> None:
         self.deadlines = list(deadlines)
@@ -217,7 +217,7 @@ async def test_observers_see_whole_steps(autojump_clock: MockClock) -> None:
 
 
 async def test_leaving_ends_the_run(autojump_clock: MockClock) -> None:
-    """The run returns the reason of the decision to leave; what still waits is not admitted."""
+    """The run returns the decision's reason; waiting facts are not admitted."""
     bed = Bed(FakeSystem(answers=LEAVES))
     bed.inbox.push(STOP)
     bed.inbox.push(POD)

@@ -51,7 +51,6 @@ def _add(total: hashlib._Hash, records: list[Record]) -> None:
 
 
 def test_bytes_do_not_depend_on_the_process() -> None:
-    """A process with another hash seed writes what this one writes, to the last bit."""
     there = subprocess.run(
         [sys.executable, "-c", "from tests.actors.test_system_bytes import digest; print(digest())"],
         cwd=ROOT,

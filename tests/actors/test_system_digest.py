@@ -1,4 +1,4 @@
-"""The digests of a wave's end: what has changed, in a few bytes, and the field that differs by its name."""
+"""The digests at a wave's end: the changes in a few bytes, and the differing field's name."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str
 @LAWS
 @given(node_plays, st.lists(node_moves, max_size=40))
 def test_laws_hold_on_a_kubernetes_node(play: NodePlay, drawn: list[Move]) -> None:
-    """Beside the others: no hook after a delete, none beside the kubelet's, no end for what comes back."""
+    """Also: no hook after a delete, none beside the kubelet's, no final status for a returning pod."""
     perform(play, drawn)
 
 

@@ -46,7 +46,7 @@ class Backend:
         raise NotImplementedError
 
     def trace(self, trace_id: str) -> Kept:
-        """What it has of a trace now."""
+        """The stored part of a trace."""
         raise NotImplementedError
 
     def wait(self, trace_id: str, holds: Callable[[Kept], bool]) -> Kept:
@@ -138,7 +138,7 @@ def free_ports(names: tuple[str, ...]) -> dict[str, int]:
 def _running(
     argv: list[str], folder: Path, ready: Callable[[], bool], environ: dict[str, str] | None = None
 ) -> Iterator[None]:
-    """Until left; ``ready`` says when it is up."""
+    """Run for the block; ``ready`` checks the start."""
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(argv, cwd=folder, env=environ, stdout=log, stderr=subprocess.STDOUT)
 
@@ -215,9 +215,7 @@ def tempo(folder: Path) -> Iterator[Tempo]:
 
 
 class Collector(Backend):
-    """Writes what it takes to ``taken``, one OTLP-JSON line a request; reads files that appear in
-    ``files``.
-    """
+    """Writes received requests to ``taken``, one OTLP-JSON line each; reads new files in ``files``."""
 
     @property
     def taken(self) -> Path:

@@ -35,7 +35,7 @@ class Shutdown(NamedTuple):
 
 
 def shutdowns(*journals: Path) -> list[Shutdown]:
-    """What the projection makes of a journal, each episode by itself."""
+    """A journal's projection, by episode."""
     history, projection = History([DirectorySource(path) for path in journals]), Projection()
     spans = [
         span

@@ -1,4 +1,4 @@
-"""What real back ends make of our bytes: each trace comes back as the projection has it, however sent."""
+"""Real back ends return each trace as projected, by any protocol."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None
 def test_the_command_line_sends_an_old_shutdown(
     backend: Backend, journal: Path, episodes: list[Shutdown]
 ) -> None:
-    """``ebbtide export otlp``, twice: what the back end has is the projection's."""
+    """``ebbtide export otlp``, twice: the back end equals the projection."""
     words = ["export", "otlp", "last", "--journal", str(journal), "--endpoint", backend.http]
     for _ in range(2):
         argv = [*EBBTIDE, *words]
@@ -138,7 +138,7 @@ def test_the_critical_path_is_seen_by_eye(
 def test_the_collector_reads_our_json_file(
     collector: Collector, journal: Path, episodes: list[Shutdown], tmp_path: Path
 ) -> None:
-    """``ebbtide export otlp-json`` writes what the Collector's file receiver takes: no span is different."""
+    """The Collector's file receiver reads ``ebbtide export otlp-json`` unchanged."""
     out = tmp_path / "shutdown.json"
     words = ["export", "otlp-json", "-2", "--journal", str(journal), "-o", str(out)]
     argv = [*EBBTIDE, *words]

@@ -1,4 +1,4 @@
-"""What counts as the same span, without a back end."""
+"""Equality of spans, without a back end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESOURCE = Resource((), 1)
 
 
 def root() -> WireSpan:
-    """Of an outage that closes while pods still hang."""
+    """The root of an outage that closes while pods still hang."""
     return next(span for span in wired(wrong().spans(), RESOURCE).values() if not span.parent_span_id)
 
 

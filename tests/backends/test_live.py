@@ -62,7 +62,7 @@ async def the_trace(rig: Rig) -> str:
 
 
 async def compared(rig: Rig, backend: Backend, trace_id: str) -> None:
-    """The back end has what the journal's projection has, span by span."""
+    """The back end equals the journal's projection, span by span."""
 
     def whole(kept: Kept) -> bool:
         (shutdown,) = shutdowns(*rig.locations)

@@ -90,7 +90,7 @@ class RedfishEmulator(Emulator):
         self.fingerprint = fingerprint(certificate)
 
     def power(self, uuid: str) -> Power:
-        """What it would show, without asking it."""
+        """The present state, without a request."""
         with self._machine(uuid) as found:
             power: Power = found["power_state"]
         return power

@@ -21,7 +21,7 @@ POLL_SECONDS = 0.02
 
 
 def members() -> Iterator[int]:
-    """Who shares our mount namespace: containerd and its shims."""
+    """Processes of our mount namespace: containerd and its shims."""
     mine = os.readlink("/proc/self/ns/mnt")
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ class Inside:
         self._lock = trio.Lock()
 
     async def do(self, command: str, **arguments: Any) -> Any:
-        """One command; raises RuntimeError with what it said."""
+        """Run one command; raises RuntimeError with its output."""
         line = json.dumps({"do": command, **arguments}) + "\n"
         async with self._lock:
             text = await trio.to_thread.run_sync(self._exchange, line, abandon_on_cancel=True)

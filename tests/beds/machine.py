@@ -187,7 +187,7 @@ class Machine:
         return self.found(path).read_text(errors="replace")
 
     def console(self) -> str:
-        """What was printed while it booted and left."""
+        """The console output of boot and shutdown."""
         return (self.folder / "console").read_text(errors="replace")
 
     async def system_log(self, *words: str) -> str:
@@ -198,7 +198,7 @@ class Machine:
 
 
 async def _kill(process: trio.Process) -> None:
-    """One that was stopped would not hear of SIGTERM."""
+    """A stopped process would not handle SIGTERM."""
     process.kill()
 
 

@@ -15,7 +15,7 @@ from tests.commands import Run
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command that does something, by its words."""
+    """Every executable command, by its words."""
     if not isinstance(command, click.Group):
         yield path
         return

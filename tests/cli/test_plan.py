@@ -116,7 +116,7 @@ def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch
     ("doctor", "--measure", "--mode", "process", "--kubeconfig", "k"),
 ], ids=" ".join)  # fmt: skip
 def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words: tuple[str, ...]) -> None:
-    """One line that says which to leave out."""
+    """One line with the useless option."""
     ran = run(*words, "--config", config)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "leave" in ran.err

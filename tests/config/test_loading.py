@@ -180,7 +180,7 @@ def test_errors_name_file_line_and_cure(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("number", ["2147483648", "-2147483649", ".inf", "1.5", "true", "'1'", "~x", "[1]"])
 def test_a_priority_is_a_32_bit_whole_number(number: str) -> None:
-    """Also true, 1.0 and words are none."""
+    """Booleans, floats and texts are refused too."""
     assert "priority is " in error(OWN + f"shutdownGracePeriodByPodPriority: [{{priority: {number}}}]")
 
 

@@ -267,7 +267,7 @@ class Rig:
         await self._until(lambda: self.log().count(text) >= times, f"{text!r} in the log")
 
     def trace(self, pod: str, what: str = "") -> list[Mark]:
-        """What a pod's own processes wrote down."""
+        """The trace of a pod's processes."""
         return marks_in(self.folder / "traces" / pod, what)
 
     async def traced(self, pod: str, what: str = "up", times: int = 1) -> Mark:

@@ -75,7 +75,6 @@ SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u2
 
 
 def said(*events: Event) -> list[str]:
-    """The lines of these events, in one life."""
     lines, records = LineContext(), steps(*events, every_ns=1)
     return [line for record in records for _, line in log_lines_of(lines, record)]
 

@@ -87,7 +87,7 @@ def test_a_side_file_that_does_not_fit_is_passed_over(tmp_path: Path, spoiled: s
 def test_numbers_come_whole_through_the_socket(
     monkeypatch: pytest.MonkeyPatch, state: ShippingState | None
 ) -> None:
-    """What ``ebbtide metrics`` shows is what a scrape gets."""
+    """``ebbtide metrics`` equals a scrape."""
     side, meters = Side([]), Meters()
     fold(meters, records())
     ways = MetricsBackend(side.keep, side.rebuild, lambda: 0, shipping=lambda: state)
@@ -99,7 +99,7 @@ def test_numbers_come_whole_through_the_socket(
 
 
 def test_a_journal_alone_is_counted(run: Run) -> None:
-    """With its shutdowns, and without what only a running daemon knows."""
+    """With its shutdowns, without the running daemon's own values."""
     code, out, _ = run("metrics", "--journal", str(SHUTDOWN))
     assert code == 0
     assert 'ebbtide_shutdowns_total{kind="reboot",outcome="complete"} 1' in out.splitlines()

@@ -28,7 +28,7 @@ tracing: {{endpoint: "http://127.0.0.1:4318", headers: {{authorization: "Bearer 
 
 
 def answer(loaded: Loaded, options: RunOptions) -> dict[str, Any]:
-    """What a daemon with this configuration answers."""
+    """The answer of a daemon with this configuration."""
     daemon = Daemon.__new__(Daemon)
     daemon._loaded, daemon._options = loaded, options
     return json.loads(json.dumps(daemon._configuration()))  # type: ignore[no-any-return]

@@ -64,7 +64,7 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
     await rig.status("armed")
     assert len(await rig.bed.ours()) == 1
     await rig.counted(d.Armed, 2)
-    # What has ended stays down.
+    # Ended pods stay down.
     down = "ended and not started again: default/web; touch a manifest to start its pod"
     assert down in await rig.ebbtide("status", "--journal", str(rig.journal))
     await trio.run_process(["touch", str(rig.pods / "web.yaml")])

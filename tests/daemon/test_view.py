@@ -64,7 +64,7 @@ def node(journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node
 
 
 def children() -> set[str]:
-    """Of this process, that have not ended."""
+    """Running children of this process."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError):  # A thread that ended in between has no children.

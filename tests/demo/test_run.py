@@ -21,7 +21,7 @@ from tests.conftest import replayed
 from tests.demo.bed import COMMAND, PATIENT, Ran, demo_until, left_over, run_demo
 from tests.waiting import WATCHDOG_SECONDS
 
-#: What the demo promises (a proof).
+#: The demo's promise (a proof).
 SECONDS_MAX = 20.0
 #: Each pod, its wave, outcome, and words of its reason.
 EXPECTED = [

@@ -92,7 +92,7 @@ def _file(text: str, source: str) -> str:
 
 
 def main() -> None:
-    """Write what the templates of now come to."""
+    """Write the templates' current output."""
     for path, text in written().items():
         (ROOT / path).write_text(text)
 

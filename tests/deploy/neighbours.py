@@ -30,7 +30,7 @@ def conditions() -> Any:
     return api.StatusResponse(status=api.RuntimeStatus(conditions=ready))
 
 
-#: Method to what it takes and what it answers.
+#: Method to request decoder and answer.
 METHODS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "Version": (api.VersionRequest, lambda: api.VersionResponse(version="v1", runtime_name="stand-in")),
     "Status": (api.StatusRequest, conditions),

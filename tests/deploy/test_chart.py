@@ -214,14 +214,14 @@ def test_the_kustomizations_are_what_the_chart_renders(name: str, major: int) ->
 
 @pytest.mark.node
 def test_the_kept_files_are_current() -> None:
-    """What deploy/kubernetes has is what `python -m tests.deploy.chart` writes."""
+    """deploy/kubernetes equals the output of `python -m tests.deploy.chart`."""
     assert {path: (ROOT / path).read_text() for path in written()} == written()
 
 
 @pytest.mark.node
 @of_each_helm
 def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
-    """Neither of the defaults nor where everything is set."""
+    """With the defaults, and with every value set."""
     path = tmp_path / "all.yaml"
     path.write_text(yaml.safe_dump(ALL))
     for words in (("--set", "image.repository=ebbtide"), ("-f", path)):
@@ -416,7 +416,7 @@ async def test_the_api_server_takes_every_object(bed: Bed, namespace: str, monit
 
 
 async def names(bed: Bed) -> set[tuple[str, str, str]]:
-    """Of everything in the cluster: resource, namespace and name."""
+    """All objects in the cluster: resource, namespace and name."""
     found = await bed.api.get("/apis")
     groups = ["/api/v1", *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in found["groups"])]
     kept = set()

@@ -100,7 +100,7 @@ async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: 
 
 
 def deployment(name: str, script: str) -> Object:
-    """Of one pod, on the first node."""
+    """A Deployment of one pod on the first node."""
     made = pod(name, "node-1", script)
     spec = {
         "replicas": 1,

@@ -38,7 +38,7 @@ def test_nothing_is_fetched_but_by_its_hash() -> None:
 
 
 def test_the_base_is_pinned_by_its_digest() -> None:
-    """Both stages stand on the same one, named once."""
+    """Both stages use the same base, named once."""
     (base,) = re.findall(r"^ARG BASE=(\S+)$", CONTAINERFILE, re.MULTILINE)
     assert re.fullmatch(r"[a-z0-9./]+:[\w.-]+@sha256:[0-9a-f]{64}", base)
     assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]

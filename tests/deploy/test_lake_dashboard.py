@@ -76,7 +76,7 @@ def look_at(connection: Connection, lake: Path) -> None:
 
 
 def statements() -> list[str]:
-    """What the data source runs on each connection."""
+    """The data source's statements on each connection."""
     (source,) = yaml.safe_load(SOURCE.read_text())["datasources"]
     return [each.strip() for each in source["jsonData"]["initSql"].split(";") if each.strip()]
 

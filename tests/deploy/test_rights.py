@@ -107,7 +107,7 @@ NEEDED: dict[str, tuple[str, str, Any]] = {
     "who-am-i": ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW),
     "may-i": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", MAY_I),
 }
-#: What a stolen token would be wanted for.
+#: A thief's calls.
 REFUSED: dict[str, tuple[str, str, Any]] = {
     "secrets": ("GET", "/api/v1/secrets", None),
     "a-secret": ("GET", "/api/v1/namespaces/ebbtide/secrets/x", None),

@@ -129,7 +129,7 @@ class Looking:
         return json.loads(ran.out)
 
     async def inside(self, *command: str) -> str:
-        """What a command of one's own says in there."""
+        """The output of a command in the pod."""
         (found,) = (await speaking(self.bed, TENANT.token).get(PODS))["items"]
         query = urlencode(
             [*(("command", word) for word in command), ("container", CONTAINER), ("stdout", 1), ("stderr", 1)]

@@ -256,7 +256,7 @@ def test_packages_that_are_missing(mode: str, level: str) -> None:
 
 
 def test_what_run_would_refuse() -> None:
-    """The daemon's own line, its cure told apart."""
+    """The daemon's own line, with the fix apart."""
     (finding,) = examine(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
     assert finding[1:4] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
 

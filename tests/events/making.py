@@ -29,7 +29,7 @@ def stamp(seq: int) -> Stamp:
 
 
 def step(first_seq: int, *, synced: bool = False, whole: bool = True) -> list[Record]:
-    """A fact and what follows from it: three records."""
+    """A fact and its consequences: three records."""
     events: list[Event] = [BusLost(error=f"lost {first_seq}"), Disarmed(reason="bus"), Tick()]
     if synced:
         events[1] = WriteDropIn(key=f"Config/WriteDropIn//{first_seq}", seconds=30)

@@ -348,7 +348,7 @@ async def test_a_thread_without_a_processor_is_no_hung_disk(tmp_path: Path, thre
 
 
 async def test_a_call_that_waits_is_given_up(tmp_path: Path) -> None:
-    """A second look has to say the same."""
+    """A second look must agree."""
     let_go = threading.Event()
     with pytest.raises(TimeoutError, match=r"within 100 ms"):
         await storage.bounded(DirectoryStorage(tmp_path).call, let_go.wait, WATCHDOG_SECONDS, seconds=0.1)

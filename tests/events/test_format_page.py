@@ -1,4 +1,4 @@
-"""The page about the format says what the code does."""
+"""The format page matches the code."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_an_incomplete_last_step_is_torn_and_is_not_handed_out() -> None:
 
 
 def test_a_missing_segment_in_the_middle_is_corruption() -> None:
-    """What stands before the gap is used."""
+    """The part before the gap counts."""
     verdict = Layout().segment().steps(1).segment().steps(1).segment().steps(1).lose(2).verdict()
     assert outcome(verdict) == ("corrupt", "linked loss", 4)
     assert "segment 2 before 0000000003-00010203.ebj is damaged or missing" in verdict.banner

@@ -15,7 +15,7 @@ from tests.replay.sim.columns import PAGE
 def test_the_first_answer_takes_two_commands(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they stand there, but for fewer nodes."""
+    """As on the page, with fewer nodes."""
     block = re.search(r"<!-- first-answer -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert block is not None
     commands = [shlex.split(line, comments=True) for line in block[1].splitlines()]

@@ -134,7 +134,7 @@ sys.exit(guarded(["fleet", "verify", "--journals", sys.argv[1], "--jobs", "2"]))
 
 
 def wait_for_ever(verb: object, of: Sequence[Ref]) -> None:
-    """Its file says that it is there."""
+    """Its file shows that it runs."""
     Path(os.environ["EBBTIDE_TEST_WORKERS"], str(os.getpid())).touch()
     Event().wait()
 

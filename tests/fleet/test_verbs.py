@@ -35,7 +35,7 @@ def document(ran: Ran) -> Any:
 
 
 def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
-    """Each journal once, also the one that lies there twice, and both of those whose ids begin alike."""
+    """Each journal once, including the duplicate and the two with a common ID prefix."""
     ran = run("fleet", "verify", "--journals", nodes.folder, "--jobs", "1", "-o", "json")
     assert ran.code == DONE
     found = document(ran)

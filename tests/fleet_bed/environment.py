@@ -20,7 +20,7 @@ from tests.beds.rootfs import Unavailable, alone, cache_folder, keep
 from tests.waiting import WATCHDOG_SECONDS
 
 LOCK = PROJECT / "requirements-spark.lock"
-#: What goes into the wheel.
+#: The wheel's sources.
 SOURCES = ("pyproject.toml", "pyspark_ebbtide.py", "ebbtide", "events", "actors", "replay", "otel")
 
 

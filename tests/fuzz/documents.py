@@ -123,7 +123,7 @@ def pod_lists() -> Iterator[bytes]:
 
 
 def annotations(data: bytes) -> None:
-    """What a pod's annotations say to us: hook, ports, grace, sidecars."""
+    """A pod's annotations: hook, ports, grace, sidecars."""
     text = data.decode("utf-8", "replace")
     given = dict.fromkeys(
         (PRE_STOP_ANNOTATION, PORTS_ANNOTATION, SIDECARS_ANNOTATION, GRACE_ANNOTATION), text
@@ -136,7 +136,7 @@ def annotations(data: bytes) -> None:
 
 
 def runtime_states(data: bytes) -> None:
-    """What a runtime says of an image in its verbose state: by which signal its containers end."""
+    """An image in the runtime's verbose state: its stop signal."""
     signal_of_image(data.decode("utf-8", "replace"))
 
 
@@ -157,7 +157,7 @@ def annotation_texts() -> Iterator[bytes]:
 
 
 def hook_answer(data: bytes) -> None:
-    """What a pod's server answers to its httpGet hook."""
+    """A pod server's answer to its httpGet hook."""
     trio.run(_ask_hook, data)
 
 
@@ -181,7 +181,7 @@ def hook_answers() -> Iterator[bytes]:
 
 
 def answers(data: bytes) -> None:
-    """What a tracing back end says to a batch, by either protocol."""
+    """A tracing back end's answer to a batch, by either protocol."""
     for status in (200, 400, 429):
         for kind in ("application/x-protobuf", "application/json", ""):
             answer_of_http(status, kind, data.decode("latin-1")[:40], data)

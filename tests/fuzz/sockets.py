@@ -46,7 +46,7 @@ QUESTIONS: tuple[Callable[[Bus], Awaitable[object]], ...] = (
 
 
 def bus(data: bytes) -> None:
-    """Signals, answers to what was asked, and an end."""
+    """Signals, answers to calls, and an end."""
     trio.run(_bus, data)
 
 

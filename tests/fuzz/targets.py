@@ -171,7 +171,7 @@ def _seal(made: bytearray, pos: int, length: int, before: bytes) -> None:
 
 
 def _segment(data: bytes) -> None:
-    """Read as it stands, and with hashes that fit: a verdict, and records or refusals."""
+    """As it is, and with correct hashes: a verdict, and records or refusals."""
     for each in (data, with_valid_hashes(data)):
         history = History([Memory({NAME: each})])
         history.read()
@@ -218,7 +218,7 @@ def _replay(data: bytes) -> None:
 
 
 def _recover(data: bytes) -> None:
-    """What a daemon starts from."""
+    """A daemon's start."""
     source = Memory({NAME: with_valid_hashes(data)})
     header = History([source]).read().header
     recovered = recover([source], header.identity.machine_id if header else "", JOURNAL_ID)
@@ -248,7 +248,7 @@ def _tell(data: bytes) -> None:
 
 
 def _segments() -> Iterator[bytes]:
-    """Of golden journals what fits: a short begin of each segment, and a longer one."""
+    """Small parts of golden journals: a short start of each segment, and a longer one."""
     for folder in ("shutdown-v1", "cancelled-v1", "edges-v1", "node-v1/api"):
         for path in sorted((GOLDEN / folder).glob("*.ebj"))[:6]:
             data = path.read_bytes()
@@ -268,7 +268,7 @@ def _frame_ends(data: bytes) -> Iterator[int]:
 
 
 def _pack(data: bytes) -> None:
-    """Opened, listed, read to its end, and whatever the manifest says said again."""
+    """Open, list, read to the end, and repeat the manifest."""
     with tempfile.NamedTemporaryFile(dir=FAST_FOLDER, suffix=".zip") as file:
         file.write(data)
         file.flush()
@@ -293,7 +293,7 @@ def _packs() -> Iterator[bytes]:
 
 
 def _manifest(data: bytes) -> None:
-    """What a manifest says of the original."""
+    """A manifest's statements about the original."""
     found = findings_from_documents(document_of(data).get("findings", ()))
     for finding in found:
         str(finding)
@@ -335,5 +335,5 @@ TARGETS: dict[str, Target] = {
 
 
 def kept_inputs(name: str) -> list[Path]:
-    """What stands in a target's corpus."""
+    """A target's corpus."""
     return sorted((CORPUS / name).iterdir()) if (CORPUS / name).is_dir() else []

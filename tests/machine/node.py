@@ -153,7 +153,7 @@ def _wheel() -> Path:
 
 
 def _unpack(wheel: Path, library: Path) -> None:
-    """Pure Python: what pip would do as well."""
+    """Pure Python, with pip's result."""
     shutil.unpack_archive(wheel, library, "zip")
 
 

@@ -130,7 +130,7 @@ class Bed:
         return trio.SocketStream(made)
 
     async def fetch(self, address: str, port: int, path: str = "/") -> str:
-        """The body of what HTTP answers there."""
+        """The body of the HTTP answer."""
         async with await self.connect(address, port) as stream:
             await stream.send_all(f"GET {path} HTTP/1.0\r\n\r\n".encode())
             answer = b"".join([bytes(piece) async for piece in stream])

@@ -91,7 +91,7 @@ async def bring_api_up(bed: Bed) -> None:
 
 
 async def mend_api(bed: Bed) -> None:
-    """What a test that failed left stopped."""
+    """Restart the parts that a failed test stopped."""
     alive = await bed.inside.do("alive")
     if "etcd" not in alive:
         await bed.start(parts.etcd(bed.folder / "state"))

@@ -314,7 +314,7 @@ async def disk_dead(target: Target) -> AsyncIterator[None]:
 #: Longer than any shutdown: one thaw after the first freeze.
 FOR_GOOD_SECONDS = 3600.0
 
-#: Each part's ways, and what they stand for.
+#: Each part's faults.
 FAULTS: dict[str, dict[str, Fault]] = {
     # The unit restarts it; shims and containers survive.
     "containerd": {KILLED: killed("containerd", CONTAINERD_SECONDS)},

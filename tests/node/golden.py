@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parents[1] / "golden" / "node-v1"
 NODE = "worker-1"
 #: Mode to shutdown kind.
 KINDS = {"api": "poweroff", "cri": "reboot"}
-#: Each pod and what becomes of it.
+#: Each pod's outcome.
 FATES = {"web": "graceful", "mesh": "graceful", "deaf": "killed", f"agent-{NODE}": "graceful"}
 #: The daemon's default path, so that the journal names it.
 CONFIG = Path("/etc/ebbtide/config.yaml")

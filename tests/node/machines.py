@@ -57,7 +57,7 @@ class Machine:
         self.is_on = True
         self.parts: list[Part] = []
         self.memory: tuple[Path, str] | None = None
-        #: Told of each change, when it is over.
+        #: Called after each power change.
         self.on_power: Callable[[Literal["On", "Off"]], None] = lambda power: None
         self._cut: list[list[str]] = []
         self.folder.mkdir()

@@ -185,7 +185,7 @@ def reached(time: str) -> list[str]:
     ]
 
 
-#: Whose hooks are begun at that time.
+#: The wave whose hooks start at that time.
 BEGIN = {AT: "low", BETWEEN: "middle", WAVE_2: "middle"}
 
 
@@ -520,7 +520,7 @@ def _empty(cell: Cell, seconds: float) -> Row:
 
 
 def _leaves(error: Exception) -> list[Exception]:
-    """A nursery's failure is what its tasks raised."""
+    """The errors inside a nursery's failure."""
     if isinstance(error, ExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
     return [error]

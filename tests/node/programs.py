@@ -35,7 +35,7 @@ CNI_PACKAGE = "containernetworking-plugins"
 
 
 def version() -> str:
-    """Of Kubernetes, as ``v1.34.4``."""
+    """Kubernetes' version, as ``v1.34.4``."""
     found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]

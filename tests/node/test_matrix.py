@@ -201,7 +201,7 @@ def test_what_is_forgiven_is_so_in_its_cells_alone() -> None:
 
 
 class NoBed:
-    """What `run_all` itself asks of a bed."""
+    """The part of a bed that `run_all` uses."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -256,7 +256,7 @@ FIRST = CELL.name
 
 
 def test_a_daemon_that_fails_breaks_the_cell(of_two_cells: Matrix) -> None:
-    """At once, and what it logged is kept."""
+    """At once, with the daemon's log."""
     error = ExceptionGroup("in the fault's nursery", [AssertionError("it does not arm")])
     code, results = of_two_cells(error, whole())
     assert (code, results.broken()) == (1, {FIRST: ["daemon: AssertionError: it does not arm"]})

@@ -46,7 +46,7 @@ OVER = 200
 #: Bounded caches are full by then: 128 URLs (five or six new ones per shutdown), and Trio's unused timeouts,
 #: which it removes above a thousand.
 WARM_UP = 25
-#: Of a shorter run.
+#: The part of a shorter run.
 WARM_UP_SHARE = 0.25
 MEMORY_MIB_MAX = 2.0
 #: Finds a count that grows by one in two hundred shutdowns.
@@ -103,7 +103,7 @@ class Week:
         self.ends: Counter[str] = Counter()
         #: Counts by name at the first look after a shutdown.
         self.first_named: Counter[str] = Counter()
-        #: What was not as it has to be.
+        #: Differences from the expected state.
         self.broken: list[str] = []
 
     async def begin(self) -> None:

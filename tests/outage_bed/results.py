@@ -20,7 +20,7 @@ KEPT = ROOT / "benchmarks" / "results" / "outages.jsonl"
 STORM_KEPT = KEPT.with_name("storm.json")
 #: The storm's rates are of so long each.
 STORM_STEP_SECONDS = 10
-#: Of a row, what the page tells.
+#: A row's fields on the page.
 KEPT_FIELDS = (
     *("scenario", "actor", "pair", "moment", "kubernetes"),
     *("seconds", "collector", "decided_ms", "broken"),

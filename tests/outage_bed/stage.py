@@ -56,7 +56,7 @@ class Stage:
         #: Observed changes, a line each, with seconds after the cut.
         self.told: list[str] = []
         self.zero = time.monotonic()
-        #: Of the collector's round, for the cut.
+        #: The cut's phase in the collector's round.
         self.moment_seconds: float | None = None
         self._controllers_began = time.monotonic()
         #: UIDs of pods and names of attachments at the cut.

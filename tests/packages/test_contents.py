@@ -111,7 +111,7 @@ def test_who_needs_what(packages: Packages) -> None:
 
 
 def test_the_programs_are_those_of_the_wheel() -> None:
-    """By name and by what they call."""
+    """By name and entry point."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     called = {program: f"ebbtide.cli:{entry}" for program, entry in build.PROGRAMS.items()}
     assert called == project["scripts"]

@@ -15,7 +15,7 @@ from ebbtide.cli.app import cli
 from tests.cli.test_app import LEAVES
 
 ROOT = Path(__file__).parents[2]
-#: What the pages use of man(7).
+#: The pages' man(7) requests.
 REQUESTS = {"TH", "SH", "SS", "PP", "TP", "IP", "nf", "fi"}
 
 

@@ -24,7 +24,7 @@ STORE = Store(url=f"s3://{BUCKET}", cluster="prod")
 
 
 class Bed(NamedTuple):
-    """``open_episodes`` is what the system has of shutdowns."""
+    """``open_episodes``: the system's open shutdowns."""
 
     edge: ShippingEdge
     fake: FakeStore

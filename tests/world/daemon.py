@@ -68,7 +68,7 @@ class WorldDaemon(Daemon):
                 await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
     async def hear(self, fact: HurryRequested | ReleaseRequested) -> None:
-        """What the control socket does with a request."""
+        """Handle a request like the control socket."""
         await self._inbox.put(fact)
 
 
@@ -91,7 +91,7 @@ class Life:
         self.impatient: list[tuple[str, int]] = []
         self.daemon: WorldDaemon | None = None
         self.runtime: RuntimeEdge | None = None
-        #: What was shown and was not so.
+        #: Wrong displayed values.
         self.untrue: list[str] = []
         self.failed_storage = False
         self.ready = False

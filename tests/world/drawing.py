@@ -226,7 +226,7 @@ MISFORTUNES: tuple[tuple[What, int, int, int, int], ...] = (
     ("disk-fault", 1, 3, -1500, 8_000),
 )
 
-#: What may come together.
+#: Possible combinations.
 AT_ONCE: tuple[What, ...] = (
     "runtime-hang",
     "api-hang",

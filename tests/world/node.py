@@ -24,7 +24,7 @@ class Features(NamedTuple):
     others_ns: int | None = None
     obeys_drop_in: bool = True
     faults: Faults = Faults()
-    #: What the journal may hold.
+    #: The journal's limit.
     journal_bytes: int = TOTAL_BYTES_MAX
 
 

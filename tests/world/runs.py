@@ -22,7 +22,7 @@ class SchedulerDraws(Draws):
 
 
 class StepCounter(trio.abc.Instrument):
-    """Tells the world of every step of every task."""
+    """Reports every step of every task to the world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -97,7 +97,7 @@ def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
     ],
 )
 def test_seeds_that_broke_once(seed: int) -> None:
-    """Each with what made it hard."""
+    """Each with its difficulty."""
     result = try_out(Name(seed))
     assert not result.breaches, str(result)
 

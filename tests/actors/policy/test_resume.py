@@ -25,7 +25,6 @@ def test_exactly_one_row_matches(found: FoundAtStart) -> None:
 
 
 def test_every_row_and_every_action_is_in_use() -> None:
-    """No row is dead, and every action has a meaning in words."""
     met = {matching_rows(found)[0] for found in every_combination()}
     assert met == set(RESUME_TABLE)
     assert {row.action for row in RESUME_TABLE} == set(get_args(ResumeAction)) == set(MEANINGS)

@@ -1,4 +1,4 @@
-"""What `outage run` refuses before anything runs."""
+"""Refusals of `outage run` before its start."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_after_a_step_it_is_what_the_system_has() -> None:
     ],
 )
 def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], words: str) -> None:
-    """What was wrong, and what there is."""
+    """The error and the possible values."""
     ran = replay("state", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err

@@ -84,7 +84,7 @@ def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
     assert "InhibitDelayMaxSec=" in text
 
 
-#: What each verb must show whole.
+#: Each verb's unbreakable words.
 WHOLE = {
     ("replay", "advise"): ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached"),
     ("replay", "what-if", "--grant", "6s"): WORDS,

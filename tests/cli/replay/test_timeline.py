@@ -118,7 +118,7 @@ COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "replay
 
 
 class Followed:
-    """The command, and what it has said."""
+    """The command and its output."""
 
     def __init__(self, journal: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(

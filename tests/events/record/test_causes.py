@@ -94,7 +94,7 @@ def test_a_reason_begins_with_its_cause() -> None:
     assert reason_text(said) == f"the runtime refused the stop signal (no answer); {one}"
     hung = replace(CAUSED["hook-overran"], reason=f"{one}; preStop timed-out: hung")
     assert reason_text(hung) == f"the preStop hook had not ended when the grace was over; {one}"
-    # Of two containers it says which.
+    # It names the container of two.
     both = replace(said, containers=(*said.containers, TOLD))
     assert reason_text(both).endswith("SIGTERM did not reach main: no answer")
     assert reason_text(replace(CAUSED["time-cut"], reason=one)) == one

@@ -135,7 +135,6 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         "1 signal from another sender than logind, or with a wrong body (foreign sender)",
     ),
     "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +90 s"),
-    # Of a Kubernetes node.
     "volumes-mounted": (
         (
             API_PLANNED,
@@ -197,7 +196,6 @@ def test_each_happening_is_told(code: str) -> None:
 
 @pytest.mark.parametrize("code", NOTED)
 def test_an_event_that_is_a_notice(code: str) -> None:
-    """Its sentence has what the event has."""
     assert [notice.code for notice in tell(NOTED[code]).notices] == [code]
 
 

@@ -35,7 +35,7 @@ SEEDS = 200
 PARTS = 3
 #: Every fourth point of the small shutdown; the projection's tests visit each.
 EVERY = 4
-#: Sampled, one of so many of these.
+#: A sample of these.
 ONE_OF = 15
 
 #: An exporter's longest life, in microseconds: most die while busy.
@@ -80,7 +80,7 @@ class BackEnd:
         """Drop log lines."""
 
     def well(self, reason: str) -> None:
-        """Nor what it thinks of us."""
+        """Ignore the exporter's report."""
 
 
 async def at_once(work: Callable[..., Any], *args: Any) -> Any:

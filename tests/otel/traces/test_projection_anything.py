@@ -23,7 +23,7 @@ PROCESS = ProcessReport(pid=1, parent_pid=0, command="app", state="running")
 KEYS = ("HookActor/hook:main/a/0", "HookActor/stop:main/a/0", "NodeStatusActor/announce//0", "x")
 CONTAINERS = ("main", "side")
 
-#: A step: its fact, and what was decided.
+#: A step: its fact and its decisions.
 Step = tuple[Event, ...]
 
 

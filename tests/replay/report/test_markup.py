@@ -1,4 +1,4 @@
-"""The report's sentences: what a person reads first."""
+"""The report's first sentences."""
 
 from __future__ import annotations
 

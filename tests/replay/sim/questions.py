@@ -66,7 +66,7 @@ def how_shutdowns_end(machines: list[Machine], rows: list[Row]) -> None:
 
 
 def small_grants(machines: list[Machine], rows: list[Row]) -> None:
-    """2: what logind allowed when it signalled."""
+    """2: logind's grant at the signal."""
     _same({row["node"]: row["grant_ms"] for row in rows}, dict(truth.small_grants(machines)))
     assert {row["needed_ms"] for row in rows} == {truth.NEEDED_MS}
 

@@ -126,7 +126,7 @@ def no_fate(machine: Machine) -> None:
 
 
 def forgotten_release(machine: Machine) -> None:
-    """The release does not stand in the journal."""
+    """The journal lacks the release."""
     for index, booted in enumerate(machine.boots):
         kept = [each for each in booted.records if not isinstance(each.event, ReleaseLock)]
         machine.boots[index] = booted._replace(records=kept)

@@ -124,6 +124,6 @@ def test_many_seeds(mode: NodeMode) -> None:
     ],
 )
 def test_seeds_that_broke_once(seed: int, mode: NodeMode) -> None:
-    """By whose mistake stands beside each."""
+    """Each with its cause."""
     result = try_out(Name(seed, mode))
     assert not result.breaches, str(result)

@@ -41,7 +41,7 @@ def witnessed(kubelet: Kubelet, scripts: dict[str, Spec]) -> Iterator[Witness]:
 
 
 async def start(rig: DaemonRig) -> None:
-    """Until the daemon has seen what runs."""
+    """Wait until the daemon has seen all running pods."""
     rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
     await rig.start()
     await rig.recorded(RuntimeRead, reachable=True)

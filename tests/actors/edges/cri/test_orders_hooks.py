@@ -31,7 +31,7 @@ CLONE_NEWNET = 0x40000000
 LOUD_HOOKS = 6
 #: Of 90 MiB output: connections and buffers, but no hook's whole output.
 LOUD_GROWTH_BYTES_MAX = 12 * 1024 * 1024
-#: proc(5): this makes the peak of the resident size what it is now.
+#: proc(5): this resets the peak of the resident size.
 CLEAR_REFS, RESET_PEAK = Path("/proc/self/clear_refs"), "5"
 
 
@@ -54,8 +54,8 @@ def inside(network: str) -> Iterator[None]:
 
 
 async def test_output_that_nobody_reads(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The runtime sends a hook's whole output, up to 16 MiB: more than a little of it is not taken, however
-    many hooks say so much at once. They ran; with what exit code is in the answer that was not taken.
+    """The runtime sends up to 16 MiB of output per hook; the edge reads only a little, even of many loud
+    hooks. The hooks ran, but their exit codes are in the unread answers.
     """
     loud = {"exec": {"command": ["/bin/sh", "-c", "head -c 15728640 /dev/zero; touch /tmp/ran"]}}
     lines = {"exec": {"command": ["/bin/sh", "-c", "seq 1000; exit 3"]}}
@@ -102,7 +102,7 @@ def _running(word: str) -> bool:
 
 
 async def test_a_lost_exec_is_not_repeated(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The runtime goes in the middle of a hook: what became of it is unknown, and it is not run again."""
+    """The runtime goes away during a hook: its outcome is unknown, and it is not repeated."""
     command = {"exec": {"command": ["/bin/sh", "-c", "echo x >> /tmp/runs; sleep 5"]}}
     made = kubelet.pod("lost", Spec(POLITE, pre_stop=command))
     main = made.containers["main"]

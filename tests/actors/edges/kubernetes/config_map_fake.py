@@ -95,8 +95,6 @@ class ConfigMaps:
 
 
 async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
-    """What a process that begins now finds."""
-
     def look() -> tuple[list[RawRecord], Verdict]:
         history = History([place.source])
         return list(history.raw()), history.verdict

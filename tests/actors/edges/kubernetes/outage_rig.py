@@ -25,7 +25,7 @@ UUID = "4C4C4544-0042-3510-8052-B4C04F4D3132"
 
 
 class Kubelet:
-    """What a kubelet writes. ``uid``: the Node's."""
+    """Writes like a kubelet. ``uid``: the Node's."""
 
     def __init__(self, bed: Bed, name: str) -> None:
         self.bed, self.name, self.path = bed, name, f"{NODES}/{name}"

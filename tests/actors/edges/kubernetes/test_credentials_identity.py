@@ -28,7 +28,7 @@ NODE_CLIENT = kubelet(NODE)
 
 
 async def who(link: ApiClient) -> str:
-    """As whom the API server takes us."""
+    """Our user name at the API server."""
     answer = await link.call("POST", SELF_SUBJECT_REVIEWS, body={}, seconds_max=SECONDS)
     return str(json.loads(answer.body)["status"]["userInfo"]["username"]) if answer.ok else str(answer.code)
 

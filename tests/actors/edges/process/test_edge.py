@@ -35,7 +35,7 @@ from tests.actors.edges.process.process_bed import (
 )
 from tests.waiting import until
 
-#: Ignores SIGTERM and says when it does.
+#: Ignores SIGTERM, and reports when it starts to.
 DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
 
 

@@ -81,7 +81,7 @@ async def test_nobody_there_says_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_who_has_no_address_or_is_another_is_not_asked() -> None:
-    """It does not speak of this Node."""
+    """The answer is not about this Node."""
     async with listening() as port:
         assert await asked(node(port)) is None
         assert await asked(node(port, "127.0.0.1", uid="v")) is None
@@ -89,7 +89,7 @@ async def test_who_has_no_address_or_is_another_is_not_asked() -> None:
 
 
 async def test_an_address_that_another_node_has_now() -> None:
-    """Who answers there is that one."""
+    """The other node answers."""
     async with listening() as port:
         other = node(port, "127.0.0.1", name="m", uid="v")
         said = Said("unknown", error="another Node has its address")

@@ -47,7 +47,7 @@ def source(bmc: RedfishEmulator, **fields: Any) -> Redfish:
 
 
 async def until(redfish: Redfish, said: Said) -> list[Said]:
-    """What it said until it said that."""
+    """The readings up to this one."""
     all_said: list[Said] = []
     with trio.fail_after(ACTION_SECONDS_MAX):
         while said not in all_said:
