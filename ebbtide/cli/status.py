@@ -68,8 +68,9 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
         last = episode_document(found[-1]) if found else None
         damage = _STATES_BY_CODE.get(code)
     except Refused:
-        # A node before its first daemon has no journal: no error.
-        pass
+        # A node before its first daemon has no journal: no error. A named place that is no folder is one.
+        if not all(map(Path.is_dir, journals)):
+            raise
     except OSError as error:
         remark(f"ebbtide: the journal cannot be read: {error.filename or ''}: {error.strerror}; use sudo")
         damage = "unreadable"

@@ -131,6 +131,14 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     assert re.search(r"trace [0-9a-f]{32}", ran.out)
 
 
+def test_a_named_place_without_a_journal(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """2, as of every verb, also while the daemon answers."""
+    for place in (tmp_path / "nonexistent", Path(__file__)):
+        ran = run("status", "--runtime", tmp_path, "--journal", place)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert str(place) in ran.err
+
+
 @pytest.mark.parametrize("changed, ended", [
     ({}, (0, "")),
     ({"armed": False, "phase": "running"}, (0, "")),
@@ -237,7 +245,7 @@ def shown(
 ) -> dict[str, str]:
     answer = {**STATUS, "mode": mode, "node": node_json(standing)}
     daemon.answer = {"ok": True, "data": json.loads(json.dumps(answer))}
-    out = run("status", "--runtime", folder, "--journal", folder / "journal").out
+    out = run("status", "--runtime", folder, "--journal", folder).out
     rows = [line.split("  ", 1) for line in out.splitlines() if not line.startswith(" ")]
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 
