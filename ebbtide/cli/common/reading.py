@@ -78,6 +78,14 @@ def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = N
     if not history.path.segments and not history.path.tail:
         locations = ", ".join(source.location for source in sources)
         raise Refused(f"no journal in {locations}: name its directory with --journal")
+    context = click.get_current_context(silent=True)
+    if len(journals) > 1 and history.path.others and context is not None:
+        others = ", ".join(history.path.others)
+        line = f"ebbtide: this is journal {history.journal_id.hex()} alone, without {others}"
+        # A verb may open its journal twice.
+        if not context.meta.get(line):
+            context.meta[line] = True
+            remark(f"{line}: name one at a time, or use 'ebbtide replay advise' or 'ebbtide fleet'")
     return history
 
 

@@ -13,6 +13,7 @@ from ebbtide.cli.app import cli
 from tests.cli.bed import Node, write
 from tests.cli.test_app import leaves
 from tests.commands import Run
+from tests.journals import SHUTDOWN
 
 #: A verb's further arguments; ``OUT`` is a separate file.
 OUT = "OUT"
@@ -71,6 +72,14 @@ def standing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 def test_all_reading_verbs_are_meant() -> None:
     """The table of arguments has only existing verbs."""
     assert set(NEEDS) <= set(READERS)
+
+
+@pytest.mark.parametrize("words", [("journal", "ls"), ("replay", "blame"), ("export", "jsonl")], ids=" ".join)
+def test_two_journals_where_a_verb_reads_one(run: Run, journal: Path, words: tuple[str, ...]) -> None:
+    """One line names the other journal."""
+    ran = run(*words, "--journal", journal, "--journal", SHUTDOWN.with_name("cancelled-v1"))
+    assert (ran.code, ran.err.count("alone, without"), ran.err.count("\n")) == (0, 1, 1)
+    assert run(*words, "--journal", journal, "--journal", journal).err == ""
 
 
 @pytest.mark.parametrize("path", READERS, ids=" ".join)
