@@ -36,7 +36,6 @@ from ebbtide.actors.edges.cri.cri_client import (
     RuntimeReach,
     TooLarge,
     Unsent,
-    ask_version,
     exit_of_container,
 )
 from ebbtide.actors.edges.cri.cri_pods import (
@@ -57,7 +56,7 @@ from ebbtide.events import bounds
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken
-from ebbtide.events.units import size_text
+from ebbtide.events.units import bound_text, size_text
 
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
@@ -162,15 +161,13 @@ class ContainerOrders:
             return Ending(reason="" if wanted == name else f"{wanted} was sent, as its image asks")
         stopped = _Outcome()
         self._start(self._stop_by_runtime, entry, traceparent, stopped)
-        with trio.move_on_after(SENT_SECONDS):
+        # Only its own answer counts: a runtime that answers other calls may refuse or lose this one later.
+        with trio.move_on_after(bounds.now.stop_heard_seconds):
             await stopped.known.wait()
             return stopped.ending
-        # On the same connection behind the call: an answer proves that the runtime read the call.
-        try:
-            await ask_version(self._client, bounds.now.stop_heard_seconds)
-        except Lost as error:
-            return Ending("timed-out", f"{NOT_CONFIRMED}: {error}")
-        return stopped.ending
+        return Ending(
+            "timed-out", f"{NOT_CONFIRMED}: no answer in {bound_text(bounds.now.stop_heard_seconds)}"
+        )
 
     async def _stop_by_runtime(self, entry: ContainerEntry, traceparent: str, stopped: _Outcome) -> None:
         """Cancelled only with the edge: then the container keeps its signal."""
@@ -200,14 +197,15 @@ class ContainerOrders:
         request = api.StopContainerRequest(container_id=entry.id, timeout=0)
         try:
             if self._reach.away:
-                raise Lost(ON_RECORD_AS_AWAY)
+                raise Unsent(ON_RECORD_AS_AWAY)
             await self._client.repeat(request, bounds.now.runtime_kill_seconds, traceparent=traceparent)
         except CallFailed as failure:
             if not entry.running or isinstance(failure, NotFound):
                 return Ending()
             if error == "":
                 return Ending(reason=f"its first process has not ended, and the runtime: {failure}")
-            return Ending("failed", str(failure))
+            unanswered = isinstance(failure, Lost) and not isinstance(failure, Unsent)
+            return Ending("timed-out" if unanswered else "failed", str(failure))
         return Ending()
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -266,8 +264,6 @@ class _Outcome:
 BEHIND_SECONDS = 1
 #: For a pod without a grace: its wave's grace is not known here.
 NO_GRACE_SECONDS = 3600
-#: A runtime sends the signal within milliseconds.
-SENT_SECONDS = 0.1
 NOT_CONFIRMED = "whether it was sent is not known: the runtime was given the stop"
 
 
