@@ -254,7 +254,9 @@ class Listing:
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         # Before the lists: a container found meanwhile is in none of them and has not ended.
-        before = list(self._table.entries())
+        # One that a shutdown follows may have a successor already.
+        followed = filter(None, self._table.followed.values())
+        before = list(dict.fromkeys([*self._table.entries(), *followed]))
         seconds = bounds.now.runtime_look_seconds
         sandboxes = await self._client.repeat(api.ListPodSandboxRequest(filter=ready), seconds)
         containers = await self._client.repeat(api.ListContainersRequest(filter=running), seconds)
@@ -494,7 +496,7 @@ class ContainerEnds:
 
     def miss(self, entry: ContainerEntry) -> None:
         """A container without a descriptor left the list."""
-        self._start(self._ended, entry)
+        self._start(self._ask_end, entry)
 
     async def catch_up(self) -> None:
         """After a look: report what ended since the daemon before."""
@@ -540,12 +542,18 @@ class ContainerEnds:
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
-        await self._ended(entry)
-
-    async def _ended(self, entry: ContainerEntry) -> None:
         end = ExitStatus()
         with trio.move_on_after(bounds.now.runtime_notice_seconds):
             end = await self._exit_of(entry)
+        await self._finish(entry, end)
+
+    async def _ask_end(self, entry: ContainerEntry) -> None:
+        """Without an end it may run: the runtime has lost its shim. The next list asks again."""
+        with suppress(CallFailed):
+            if (end := await exit_of_container(self._client, entry.id)) is not None:
+                await self._finish(entry, end)
+
+    async def _finish(self, entry: ContainerEntry, end: ExitStatus) -> None:
         if not entry.running:
             return  # A second list missed it too.
         entry.finish(end)

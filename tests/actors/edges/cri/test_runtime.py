@@ -32,12 +32,19 @@ from ebbtide.actors.edges.cri.cri_pods import (
     first_processes,
     open_first_process,
 )
-from ebbtide.actors.edges.cri.cri_runtime import BROKEN_AGAIN_SECONDS, Listing, pods_of_cgroups
+from ebbtide.actors.edges.cri.cri_runtime import (
+    BROKEN_AGAIN_SECONDS,
+    ContainerEnds,
+    Listing,
+    pods_of_cgroups,
+)
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, hook_of
 from ebbtide.events.bounds import Bounds
+from ebbtide.events.facts import ContainerExited
 from ebbtide.events.units import bound_text
+from tests.actors.edges.process.process_bed import Outbox
 
 BOUNDS = Bounds()
 
@@ -238,6 +245,35 @@ async def test_a_container_without_a_process_here() -> None:
     rig.shims.ended["c2"] = 0
     await rig.listing.refresh()
     assert rig.gone == [entry]
+
+
+@pytest.mark.parametrize("unsure", ["unknown", "lost"])
+async def test_a_container_with_a_lost_shim_has_not_ended(
+    unsure: str, autojump_clock: trio.abc.Clock
+) -> None:
+    """Its end waits for the runtime's word, also when the kubelet has started a successor meanwhile."""
+    shims, table, out = Shims(), PodTable(), Outbox()
+    async with trio.open_nursery() as nursery:
+        ends = ContainerEnds(cast(Any, shims), table, nursery.start_soon, out)
+        listing = Listing(cast(Any, shims), table, ends.follow, ends.miss)
+        await listing.refresh()
+        table.give(table.active(), anew=True)
+        pod = table.pods["s2"]
+        shims.ended["c2"] = 5
+        if unsure == "unknown":
+            shims.unsure.add("c2")
+        else:
+            shims.broken["c2"] = HANGS
+        await listing.refresh()
+        await trio.sleep(2)
+        assert (out.facts, pod.running) == ([], True)
+        table.put(ContainerEntry(pod, "again", ContainerSpec(name="main", argv=())))
+        shims.unsure.clear()
+        shims.broken.clear()
+        await listing.refresh()
+        await trio.sleep(2)
+        assert [(fact.uid, fact.exit_code) for fact in out.of(ContainerExited)] == [("u2", 5)]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> None:
