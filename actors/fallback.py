@@ -177,6 +177,10 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         closed, end = _close(state, now)
         opened, began = _open(replace(closed, detected=state.detected), event, now)
         return opened, [*made, *end, *began]
+    if state.phase == "ended" and not cancelled:
+        # The actor failed at PodsEnded: pods that had no fate by then get it here.
+        state, end = _end_unfinished(state, now)
+        return state, [*made, *end]
     return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, made, now)
 
 
@@ -328,11 +332,17 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
 
 
 def _give_up(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
-    end: list[Event] = [d.PodsEnded(unfinished=tuple(state.pods))]
-    for pod in state.pods.values():
-        outcome: d.PodOutcome = "failed" if pod.killed else "unknown"
-        end.append(_ended(pod, outcome, "not seen to end under the fallback", now))
-    return replace(state, phase="ended", pods={}), end
+    over = d.PodsEnded(unfinished=tuple(state.pods))
+    state, end = _end_unfinished(state, now)
+    return replace(state, phase="ended"), [over, *end]
+
+
+def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
+    reason = "not seen to end under the fallback"
+    pods = state.pods.values()
+    return replace(state, pods={}), [
+        _ended(p, "failed" if p.killed else "unknown", reason, now) for p in pods
+    ]
 
 
 def _stop_short(state: FallbackState, now: int) -> Result:

@@ -496,7 +496,9 @@ class System:
                 subjects = [each for each in self.slots.values() if each.subject]
                 if not self._leader.failed:
                     states = self._fallback.state, self._leader.state, (each.state for each in subjects)
-                    self._fallback.state = rescue.inherit(*states)
+                    # Without the last states the fallback has no plan, and lists the pods itself.
+                    with suppress(Exception):
+                        self._fallback.state = rescue.inherit(*states)
                 failed += [self._leader, *subjects]
         for each in failed:
             each.failed = True

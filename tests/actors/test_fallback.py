@@ -14,6 +14,9 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import ContainerExited, Tick
 from ebbtide.events.values import Container, Pod
+from tests.scripts.bench import Bench
+from tests.scripts.parse import parse
+from tests.scripts.verbs import run
 
 POD = Pod(
     uid="u",
@@ -117,3 +120,26 @@ def test_the_release_is_secured_after_another_failure(fails_first: bool) -> None
     assert FALLBACK.deadline(state) == 5 + 2 * NS_PER_SECOND
     _, decisions = handle(state, Tick(), 5 + 2 * NS_PER_SECOND)
     assert [type(each) for each in decisions] == [d.ReleaseLock]
+
+
+SCRIPT = """
+shutdown poweroff total=30s critical=10s
+  web p=0 grace=5
+fail HookActor:web ContainerExited
+exit web
+"""
+
+
+def test_without_the_last_states_it_lists_the_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect in the hand-over costs the plan, not the daemon."""
+
+    def broken(*states: object) -> FallbackState:
+        raise KeyError
+
+    assert SHUTDOWN.rescue is not None
+    monkeypatch.setattr(SHUTDOWN, "rescue", SHUTDOWN.rescue._replace(inherit=broken))
+    bench = Bench()
+    for block in parse(SCRIPT):
+        for command in block.commands:
+            run(bench, command)
+    assert isinstance(bench.records[-1].event, d.TakeInventory)
