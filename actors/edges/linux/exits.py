@@ -11,7 +11,7 @@ import math
 import os
 import select
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import trio
@@ -106,8 +106,8 @@ def exit_of_pidfd(pidfd: int) -> ExitStatus:
     return exit_of_wait_status(INFO_EXIT_CODE.unpack_from(info, INFO_BYTES - INFO_EXIT_CODE.size)[0])
 
 
-#: Called once when the process has ended. It owns the pidfd then, and may return a fact.
-OnExit = Callable[[], Fact | None]
+#: Called once when the process has ended. It closes the pidfd last, and may return a fact.
+OnExit = Callable[[], Awaitable[Fact | None]]
 
 
 class ExitWatch:
@@ -146,7 +146,7 @@ class ExitWatch:
         if not child:
             # Its parent has the exit code first. A parent that never waits must not keep a wave from ending.
             await reap_soon(pidfd)
+        fact = await on_end()
         self._open.discard(pidfd)
-        fact = on_end()
         if fact is not None:
             await outlet.put(fact)

@@ -6,8 +6,9 @@ container without a service manager. No controller is switched on, so pods may r
 group.
 
 Without a cgroup, one look at all processes decides what belongs to a tree: the first process, its session
-and group, and their descendants. Looks are repeated until one finds no new process. A process that left the
-session and whose parent has ended escapes; only a cgroup finds it.
+and group, and their descendants. Looks are repeated until one finds no new process. Two kinds of processes
+escape, and only a cgroup finds them: one that left the session and whose parent has ended; and, after another
+process has reaped the first process of an adopted container, one outside of that process's group.
 """
 
 from __future__ import annotations

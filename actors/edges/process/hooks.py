@@ -113,7 +113,7 @@ class ProcessHooks:
             if not self._killer.closed:
                 self._killer.kill_soon(TreeRoot(child.pid, child.start_ticks))
 
-            def reap_and_close() -> None:
+            async def reap_and_close() -> None:
                 reap(child.pidfd)
                 os.close(child.pidfd)
 

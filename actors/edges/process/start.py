@@ -21,7 +21,7 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, reap
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller, kill_group
+from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.edges.process.process_pods import (
     ContainerEntry,
@@ -138,13 +138,18 @@ class PodStarter:
         """Handle the container's end."""
         self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
-    def _ended(self, entry: ContainerEntry) -> Fact | None:
-        # At once, while its number is its own. We may not signal a program that changed its user.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(entry.pid, signal.SIGKILL)
+    async def _ended(self, entry: ContainerEntry) -> Fact | None:
+        # An unreaped child keeps its number. An adopted container may have been reaped. No new process gets
+        # its number while its group lives, so another process of this number means that the group is gone.
+        stat = proc.read_stat(entry.pid)
+        if stat is None or stat.start_ticks == entry.start_ticks:
+            # We may not signal a program that changed its user.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(entry.pid, signal.SIGKILL)
+        if not self._killer.closed:
+            # Before the reaping: afterwards no look finds the rest of its session.
+            await self._killer.kill(entry.root, entry.group)
         entry.finish(reap(entry.pidfd) or ExitStatus())
-        if entry.group and not self._killer.closed:
-            kill_group(entry.group)
         return None if entry.ended is not None else entry.exited()
 
     def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:

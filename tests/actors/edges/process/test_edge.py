@@ -142,6 +142,26 @@ async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: boo
         await until(lambda: not alive(daemon), "the daemon lives")
 
 
+#: A child in the same session and another process group.
+OTHER_GROUP = """
+import os, time
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    open("{folder}/child", "w").write(f"{{os.getpid()}}\\n")
+time.sleep(1000)
+"""
+
+
+async def test_the_whole_session_ends_with_its_first_process(tmp_path: Path, use_cgroups: bool) -> None:
+    """A job's own process group does not save it when the container ends by itself."""
+    pod = pod_of("web", python(OTHER_GROUP.format(folder=tmp_path)))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        child = int(await bed.shows("child"))
+        await bed.signal("web")
+        await bed.exited("web")
+        await until(lambda: not alive(child), "the child lives")
+
+
 async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
     """Init containers end one by one; a sidecar starts in its turn and stays."""
     log = tmp_path / "log"
@@ -302,6 +322,32 @@ async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
             await bed.exited("p")
             await bed.kill("p")
             await bed.signal("p")
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_an_ended_container_s_number_may_be_another_program_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parent has reaped an adopted container before its end is seen here."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
+    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        stat = proc.read_stat(stranger.pid)
+        assert stat is not None
+        ended = subprocess.Popen(["true"])
+        pidfd = os.pidfd_open(ended.pid)
+        ended.wait()
+        entry = PodEntry(*pod_of("p", shell("true"))).containers["main"]
+        entry.begin(stranger.pid, pidfd, stat.start_ticks - 1)
+        entry.child = False
+        async with running(tmp_path, []) as bed:
+            bed.edge._starter.follow(entry)
+            await bed.exited("p")
+        assert not killed
         assert stranger.poll() is None
     finally:
         stranger.kill()
