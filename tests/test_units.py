@@ -63,7 +63,7 @@ def test_the_page_installs_the_drop_in_before_the_start() -> None:
 
 
 def test_a_node_is_in_the_units_sandbox() -> None:
-    """The node's drop-in names mode and memory, and loosens nothing."""
+    """The node's drop-in names mode and memory, and loosens no limit."""
     assert set(directives("node.conf")) == {"ExecStart", "MemoryHigh"}
     assert directives("node.conf")["ExecStart"][-1].endswith("/ebbtide run --mode auto")
 

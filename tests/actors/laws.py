@@ -77,7 +77,7 @@ class Laws:
                 self.started_again(event.pod.uid, each.name)
 
     def rebooted(self) -> None:
-        """Nothing of the last boot runs; its pods may start anew."""
+        """No process of the last boot runs; its pods may start anew."""
         self.hooks.clear()
         self.stops.clear()
 

@@ -112,7 +112,7 @@ def test_rows_of_two_regions_may_not_meet() -> None:
 
 
 def test_the_row_of_the_phase_is_carried_out() -> None:
-    """The phase decides an event's effect; an ignored event changes nothing."""
+    """The phase decides an event's effect; an ignored event has no effect."""
     system = _system(
         _table(Row("red", SettingsLoaded, _to("green"), "green"), ignored("green", SettingsLoaded))
     )

@@ -1,4 +1,4 @@
-"""A real systemd-logind for shutdowns that stop nothing.
+"""A real systemd-logind for shutdowns that stop no machine.
 
 The bed has a mount namespace with a private bus, a fake service manager and the real logind. Clients outside
 reach the bus socket and lock descriptors; `LogindBed.root` reaches its files. Needs root and Debian's

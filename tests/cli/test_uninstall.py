@@ -29,8 +29,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("mode, ended", [("auto", (1, "failed")), ("observe", (0, "nothing"))])
 def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tuple[int, str]) -> None:
-    """If a daemon may have left changes: exit code 1 with the reason; else nothing to do. With --node-only
-    a wrong request.
+    """If a daemon may have left changes: exit code 1 with the reason; else no work. With --node-only a
+    wrong request.
     """
     node = Node(())
     node.feed(

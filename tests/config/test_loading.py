@@ -63,7 +63,7 @@ def test_every_field_arrives_with_its_source() -> None:
 
 
 def test_later_files_win_field_by_field_and_gate_by_gate() -> None:
-    """An empty field removes nothing."""
+    """An empty field removes no value."""
     found = loaded(
         KUBELET + "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 20s\n"
         "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false, PodLifecycleSleepAction: false}\n",

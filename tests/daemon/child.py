@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-#: Only a defect takes longer (`tests.waiting.WATCHDOG_SECONDS`; this file imports nothing).
+#: Only a defect takes longer (`tests.waiting.WATCHDOG_SECONDS`; this file runs alone).
 ANSWER_MS_MAX = 300_000
 SIGN_SECONDS = 0.5
 

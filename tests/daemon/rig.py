@@ -47,7 +47,7 @@ class Mark(NamedTuple):
 
 
 class Store(NotifyBed):
-    """A service manager that can hang: it then removes and confirms nothing."""
+    """A service manager that can hang: it then neither removes nor confirms."""
 
     stuck = False
 

@@ -84,7 +84,7 @@ async def running(folder: Path, endpoint: str, **fields: object) -> AsyncIterato
 
 async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
     """Niced, first OOM victim, no secret in arguments or environment, and it exits when done. Only traces:
-    Jaeger and Tempo accept nothing else.
+    Jaeger and Tempo accept no other data.
     """
     collector = Collector()
     secret = (("authorization", "s3cret"),)

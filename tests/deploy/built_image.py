@@ -120,7 +120,7 @@ def test_what_only_built_it_is_not_in_it(run: Callable[..., str]) -> None:
 
 
 def test_the_other_architecture_has_every_wheel(tmp_path: Path) -> None:
-    """Each locked package has a wheel with a known hash: nothing is compiled."""
+    """Each locked package has a wheel with a known hash: no compiler runs."""
     platforms = [f"manylinux{tag}_aarch64" for tag in ("2014", "_2_17", "_2_28")]
     options = ["--python-version", "3.13", "--implementation", "cp", "--only-binary", ":all:"]
     for option, values in (("--platform", platforms), ("--abi", ["cp313", "abi3", "none"])):

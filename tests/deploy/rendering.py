@@ -1,6 +1,7 @@
 """The manifests as ``kubectl apply -k`` sends them.
 
-Only resources and merge patches: ``deploy/kubernetes`` uses nothing more, and a test compares with kustomize.
+Only resources and merge patches: ``deploy/kubernetes`` uses no other feature, and a test compares with
+kustomize.
 """
 
 from __future__ import annotations

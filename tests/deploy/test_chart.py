@@ -33,7 +33,7 @@ from tests.waiting import until
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 PROJECT = ROOT.parents[1]
-#: Matches no node: nothing starts, and a DaemonSet's rollout ends at once.
+#: Matches no node: no pod starts, and a DaemonSet's rollout ends at once.
 NOWHERE = {"example.com/no": "node"}
 #: Come and go by themselves.
 VOLATILE = ("events", "leases")

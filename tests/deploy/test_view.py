@@ -177,7 +177,7 @@ async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
 
 
 async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
-    """Without the roles nothing works; with them the four verbs do, also during a shutdown."""
+    """Without the roles no verb works; with them the four verbs do, also during a shutdown."""
     ran = await looking("status")
     assert (ran.code, ran.out) == (2, "")
     assert 'User "tenant" cannot list resource "pods"' in ran.err

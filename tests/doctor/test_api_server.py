@@ -34,7 +34,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
 
 @pytest.mark.parametrize("code, may", [(200, True), (403, False), (422, False), (404, None), (500, None)])
 async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
-    """A refusal by NodeRestriction or by our policy is a no; a failure proves nothing."""
+    """A refusal by NodeRestriction or by our policy is a no; a failure is no proof."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
     api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may

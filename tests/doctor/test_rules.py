@@ -205,7 +205,7 @@ ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("cri", {"api": ApiServerState()}, ["note kubeconfig-missing"], ""),
     ("auto", {"api": ApiServerState()}, ["warning kubeconfig-missing"], ""),
     ("auto", {"api": API._replace(known=False)}, ["critical node-unknown"], "no Node called node-1"),
-    # Where pods are deleted, DaemonSet pods then use the runtime; a failed dry run proves nothing.
+    # Where pods are deleted, DaemonSet pods then use the runtime; a failed dry run is no proof.
     ("auto api", {"api": API._replace(taint=False)}, ["warning no-taint"], "NodeRestriction"),
     ("cri", {"api": API._replace(taint=False)}, [], ""),
     ("auto", {"api": API._replace(taint=None)}, [], ""),
@@ -271,7 +271,7 @@ ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
 
 @pytest.mark.parametrize("need, mode", CASES, ids=IDS)
 def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
-    """As grave as the mode's table says, with the effect; a mode without need for it reports nothing."""
+    """As grave as the mode's table says, with the effect; a mode without need for it is silent."""
     sight = node(mode=mode, api=API._replace(denied=(need.right,)))
     said = [each for each in examine(sight) if each.code.startswith("rbac-")]
     level = need.levels.get(mode)

@@ -146,7 +146,7 @@ TWO_STEPS_BYTES = len(Layout().segment().steps(2).data())
             Layout().segment().steps(1).segment(checkpointed=False).steps(1).lose(1),
             ("corrupt", "linked loss", 7),
         ),
-        # A process that died at its segment's start lost nothing.
+        # A process that died at its segment's start lost no record.
         *((Layout().segment().steps(1).segment().cut(keep, 2), ("torn", "torn", 4)) for keep in (1, 30, 100)),
         # Behind a damaged header the frames still show durability.
         (

@@ -255,7 +255,7 @@ def test_the_ledger_never_names_what_is_not_there(
 
 
 def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
-    """New rows by table; the exit code of the worst journal; then nothing new."""
+    """New rows by table; the exit code of the worst journal; then no new rows."""
     asked = (
         "fleet",
         "ingest",

@@ -175,7 +175,7 @@ def may_put(s3: Gateway, where: str) -> None:
 def test_no_right_to_delete_is_needed(
     run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
 ) -> None:
-    """List, read and put suffice; a repeat reads nothing."""
+    """List, read and put suffice; a repeat reads no object."""
     may_put(s3, "lake/*")
     become(NODE)
     first = ingest(run, journals, place)
@@ -242,7 +242,7 @@ def test_only_a_conflict_is_tried_again(
 def test_a_lake_that_cannot_be_written(
     run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, wrong: str, place: str
 ) -> None:
-    """One line without a secret; nothing is written."""
+    """One line without a secret; no write happens."""
     become((ROOT[0], "another") if wrong == "secret" else ROOT)
     if wrong == "bucket":
         place = "s3://no-such-bucket/lake"

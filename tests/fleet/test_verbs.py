@@ -362,7 +362,7 @@ def test_any_number_of_processes_says_the_same(
 def test_what_names_no_journals_is_refused(
     run: Run, tmp_path: Path, short: Path, verb: str, url: str, said: str
 ) -> None:
-    """One line with the missing name, exit code 2, nothing written."""
+    """One line with the missing name, exit code 2, no write."""
     more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
     ran = run("fleet", verb, "--journals", url.format(d=tmp_path), *more)
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)

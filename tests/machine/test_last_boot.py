@@ -83,7 +83,7 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
     read, said = await next_boot(node, 1)
     assert said == ("graceful", "", -1)
     assert (read.wtmp, read.journal) == ("shutdown" if keeps_wtmp(node) else "absent", "shutdown")
-    # The sign of life is this boot's by now; without one wtmp proves nothing.
+    # The sign of life is this boot's by now; without one wtmp is no proof.
     assert await read_in_sandbox(node, read.boot_id) == "none absent shutdown"
 
     await node.armed("web", "db")

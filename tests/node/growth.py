@@ -42,7 +42,7 @@ KEPT_DESCRIPTOR, KEPT_TASK = "socket: tcp", "task _io_task"
 
 NUMBER = re.compile(r"\d+")
 
-#: Runs ``ebbtide`` with a SIGUSR2 handler that writes in-process figures. It allocates nothing before, and
+#: Runs ``ebbtide`` with a SIGUSR2 handler that writes in-process figures. It does not allocate before, and
 #: needs no thread or task.
 TELLING = """
 import collections, ctypes, gc, json, os, signal, sys, trio

@@ -547,7 +547,7 @@ GRACEFUL = {
 
 
 class Missed(Exception):
-    """The bed failed; the cell says nothing about the contender."""
+    """The bed failed; the cell is no evidence about the contender."""
 
 
 #: Errors of the bed; the last two come from its helper processes. Any other error is the daemon's.

@@ -60,7 +60,7 @@ CLASSES = ("low", "middle", "high")
 PODS_AT_ONCE = 9
 #: Concurrent calls: one per pod, the watch, the node's own, and the health probe.
 CONNECTIONS_MAX = PODS_AT_ONCE + 4
-#: A late recovery may come with the next one; after so many breaks the rest proves nothing.
+#: A late recovery may come with the next one; after so many breaks the rest is no proof.
 BROKEN_MAX = 5
 #: Never recorded by a correct daemon on a healthy machine.
 WRONG = (decisions.ActorFailed, EffectPanicked, decisions.FallbackEngaged, StorageFailed)

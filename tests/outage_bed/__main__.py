@@ -26,7 +26,7 @@ from tests.outage_bed.scenarios import BOTH, SCENARIOS
 from tests.outage_bed.stage import ROUND_SECONDS, NotMade
 
 RESULTS = "outages.jsonl"
-#: A bed that fails to start proves nothing about the actor.
+#: A bed that fails to start is no proof about the actor.
 TRIES = 2
 #: Each pair cuts later by this part of the round, so that any number of pairs spreads evenly.
 STEP = 0.382

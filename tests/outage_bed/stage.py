@@ -43,7 +43,7 @@ METRICS = (
 
 
 class NotMade(Exception):
-    """The bed failed, which proves nothing about the actor."""
+    """The bed failed, which is no proof about the actor."""
 
 
 class Stage:

@@ -79,8 +79,8 @@ async def main_pid(machine: Machine) -> str:
 
 @pytest.mark.parametrize("machine, form", list(product(SUITES, FORMATS)), indirect=["machine"])
 async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) -> None:
-    """Installed it starts nothing; enabled it arms; an upgrade always keeps the lock; a removal keeps
-    configuration and journal; a purge keeps nothing.
+    """Installed it starts no service; enabled it arms; an upgrade always keeps the lock; a removal keeps
+    configuration and journal; a purge leaves no file.
     """
     machine, packager = node.machine, Packager(node.machine, form)
     await machine.boot()

@@ -75,7 +75,7 @@ def figures(account: shutdown_record.ShutdownRecord) -> list[tuple[str, str, int
 
 
 def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
-    """Longest first; simultaneous ends delay nothing alone."""
+    """Longest first; simultaneous ends delay no pod alone."""
     account = shutdown(
         (0, 90, (pod("a", 0, container("main", 0, 90)), pod("b", 0, container("main", 0, 40)))),
         (90, 120, (pod("c", 1, container("main", 90, 120)), pod("d", 1, container("main", 90, 120)))),

@@ -153,7 +153,7 @@ def test_every_function_has_an_example(name: str) -> None:
 
 
 def test_a_fresh_clone_is_enough() -> None:
-    """The examples read the repository's journals and write nothing there."""
+    """The examples read the repository's journals and write no file there."""
     before = subprocess.run(["git", "status", "--short", "tests/golden"], cwd=ROOT, capture_output=True)
     assert before.returncode == 0
     assert all("tests/golden/" in example.command or "$OUT" in example.command for example in examples())

@@ -1,7 +1,7 @@
 """A simulated disk with faults: a real location's protocol, in memory, under Trio's clock.
 
 Written and durable bytes are separate. A power cut keeps or loses each unsynced sector in any order, and
-perhaps the name of a file in an unsynced directory; a process's death loses nothing. A fault names the
+perhaps the name of a file in an unsynced directory; a process's death loses no record. A fault names the
 operation by number.
 """
 

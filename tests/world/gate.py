@@ -1,4 +1,4 @@
-"""The disk as one life reaches it: a dead daemon writes nothing, and may die at each access."""
+"""The disk as one life reaches it: a dead daemon writes no byte, and may die at each access."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
 async def test_read_once_armed_and_alive_each_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arms: bool
 ) -> None:
-    """Nothing is read before arming. A daemon that never arms reads a little later."""
+    """No read happens before arming. A daemon that never arms reads a little later."""
     monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(last_boot, "UNARMED_SECONDS", 3600.0 if arms else 0.01)
     folder, outbox = tmp_path / "node", Outbox()

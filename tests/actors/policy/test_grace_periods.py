@@ -165,7 +165,7 @@ def test_grace_is_the_smaller_of_both_and_a_pod_that_asks_nothing_takes_the_wave
 def test_shares_use_the_grant_up_and_cut_low_priorities_first(
     periods: tuple[Period, ...], grant_seconds: int
 ) -> None:
-    """The shares sum to the grant, no wave exceeds its period, and waves below a cut one get nothing."""
+    """The shares sum to the grant, no wave exceeds its period, and waves below a cut one get no time."""
     shared = share_grant(periods, grant_seconds)
     assert [each.priority for each in shared] == [each.priority for each in periods]
     assert requested_seconds(shared) == min(max(0, grant_seconds), requested_seconds(periods))

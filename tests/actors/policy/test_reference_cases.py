@@ -111,7 +111,7 @@ def test_a_sleep_in_a_manifest_is_checked_as_by_the_api_server(case: dict[str, A
 
 @pytest.mark.parametrize("case", params("kubelet-hooks.yaml", document=1))
 def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[str, Any]) -> None:
-    """A long wave keeps a pod's own grace; nothing is below the 2 s floor."""
+    """A long wave keeps a pod's own grace; no grace is below the 2 s floor."""
     pod = Pod(uid="u", namespace="default", name="p", grace_seconds=case["pod"])
     period_seconds = 3600 if case["pod"] is not None else 0
     assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod)) == case["want"]

@@ -84,7 +84,7 @@ def test_two_journals_where_a_verb_reads_one(run: Run, journal: Path, words: tup
 
 @pytest.mark.parametrize("path", READERS, ids=" ".join)
 def test_a_journal_is_only_read(run: Run, journal: Path, tmp_path: Path, path: tuple[str, ...]) -> None:
-    """In a read-only directory a verb works and changes nothing; a packed journal may replace a directory."""
+    """In a read-only directory a verb works and changes no file; a packed journal may replace a directory."""
     packed = tmp_path / "packed.zip"
     assert run("journal", "pack", "--journal", journal, "-o", packed).code == 0
     for file in journal.iterdir():

@@ -71,7 +71,7 @@ HELD = Pool(
     (NOTED, ["warning machine-elsewhere"]),
     (NOTED._replace(configuration=OutageConfiguration(cluster_api=ClusterApi(kubeconfig="/k"))), []),
     (NOTED._replace(groups=("apps", "cluster.x-k8s.io")), []),
-    # Without the right to list groups, a pool that does not use them asks nothing.
+    # Without the right to list groups, a pool that does not use them asks no question.
     (NOTED._replace(groups=()), []),
     (first(machine=("default", "m"))._replace(groups=("apps",)), []),
     (configured(pools=(HELD,)), ["warning power-off-held"]),

@@ -40,7 +40,7 @@ def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contradiction would win, so nothing is written."""
+    """The contradiction would win, so no write happens."""
     said = {"uid": "uid-worker", "boot": "boot-1", "by": "db-2", "seconds": 600, "at": rfc3339_now()}
     use(Server(**{ALIVE_ANNOTATION: msgspec.json.encode(said).decode()}), monkeypatch)
     ran = run("outage", "declare", "worker", "--off", "--by", "ann", "--yes")

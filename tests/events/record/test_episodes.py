@@ -116,7 +116,7 @@ def test_a_cancel_that_the_next_boot_closes_has_that_boots_time() -> None:
 
 
 def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
-    """A refresh alone adds nothing; a late pod is planned, a rejected one has its own record."""
+    """A refresh alone adds no pod; a late pod is planned, a rejected one has its own record."""
     late = Pod(uid="late", namespace="default", name="late")
     story = Story().signal().step([INVENTORY, *PLANNED], 1)
     story.step([InventoryTaken(key="r", as_of_ns=1, source="call", pods=(*PODS, late))], 1)

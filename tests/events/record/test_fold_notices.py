@@ -235,7 +235,7 @@ def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | Non
 
 
 def test_a_shutdown_that_was_cut_short_says_where() -> None:
-    """At a wave, or before any; a possibly running one reports nothing."""
+    """At a wave, or before any; a possibly running one is silent."""
     codes = [
         [notice.code for notice in tell(*events, boot_id=boot).notices]
         for events, boot in (

@@ -45,7 +45,7 @@ async def beside(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> As
 
 @pytest.mark.gate
 async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
-    """Ebbtide orders nothing, records each outcome, and holds the lock until the API server has all."""
+    """Ebbtide gives no order, records each outcome, and holds the lock until the API server has all."""
     witness = beside.witness
     await beside.run(
         witness.pod("web", ends_after=1, terminationGracePeriodSeconds=600),

@@ -70,7 +70,7 @@ def _has_looked(node: Going) -> bool:
 
 
 async def test_packages_removed(node: Going, tmp_path: Path) -> None:
-    """A shutdown imports nothing, so missing packages do not matter."""
+    """A shutdown imports no module, so missing packages do not matter."""
     installed = Installation(tmp_path / "installed")
     node.daemon.program = installed.command
     await two(node)

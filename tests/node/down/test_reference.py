@@ -111,7 +111,7 @@ async def test_bus_restarts(node: Going) -> None:
 
 
 async def test_kubelet_restarts(node: Going) -> None:
-    """A kubelet restart before or during a shutdown changes nothing."""
+    """A kubelet restart before or during a shutdown has no effect."""
     await node.run(
         node.witness.pod("low", ends_after=3, priorityClassName="low"),
         node.witness.pod("high", ends_after=0.2, priorityClassName="high"),

@@ -192,7 +192,7 @@ HALF = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-leng
 
 
 async def _cut_short(stream: trio.SocketStream) -> None:
-    """The head has 200, but without the whole body nothing is acknowledged."""
+    """The head has 200, but without the whole body no span is acknowledged."""
     await stream.receive_some(RECEIVE_BYTES)
     await stream.send_all(HALF)
 

@@ -90,7 +90,7 @@ TYPES = [
 def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
     content_type: str, body: bytes, kind: type
 ) -> None:
-    """An empty page of another type acknowledges nothing; a body without a type does."""
+    """An empty page of another type acknowledges no span; a body without a type does."""
     assert isinstance(answer_of_http(200, content_type, "", body), kind)
 
 

@@ -25,7 +25,7 @@ UNUSABLE = [
 
 @pytest.mark.parametrize("content", UNUSABLE)
 def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    """An invalid cursor repeats everything and loses nothing."""
+    """An invalid cursor repeats everything and loses no record."""
     (tmp_path / cursors.FILE_NAME).write_bytes(content)
     assert cursors.load(tmp_path) is None
     assert cursors.keep_from([tmp_path], bytes(16), 10**9) == 1
@@ -53,7 +53,7 @@ class Writer:
 
 
 async def test_an_undelivered_segment_stays_up_to_the_hard_cap(tmp_path: Path) -> None:
-    """The cursor decides; without one keep everything; above the cap keep nothing."""
+    """The cursor decides; without one keep everything; above the cap no segment is needed."""
     storage = DirectoryStorage(tmp_path)
     edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Writer(), print)
     begins = []

@@ -45,7 +45,7 @@ async def test_steps_stay_whole(tmp_path: Path) -> None:
 
 
 async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> None:
-    """A memory-only location proves nothing, whatever its frames claim."""
+    """A memory-only location is no proof, whatever its frames claim."""
     storage = DirectoryStorage(tmp_path)
     async with running([storage]) as writer:
         await write_steps(writer, 3, synced=True)

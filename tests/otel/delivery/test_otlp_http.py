@@ -187,7 +187,7 @@ async def test_tls_with_an_authority_of_ones_own(keys: Keys) -> None:
 
 
 async def test_mutual_tls(keys: Keys) -> None:
-    """A server that requires a client certificate gets it; without one nothing arrives."""
+    """A server that requires a client certificate gets it; without one no request arrives."""
     collector = Collector()
     both = {"certificate": keys.ca, "client_certificate": keys.chain, "client_key": keys.key}
     async with collecting(collector, keys.context(mutual=True)):

@@ -158,7 +158,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
 async def test_a_delete_has_its_mark_its_grace_and_its_uid(
     rights: Path, api_bed: Bed, pods: list[Object]
 ) -> None:
-    """A later delete shortens the grace. A delete for another pod of the name changes nothing."""
+    """A later delete shortens the grace. A delete for another pod of the name has no effect."""
     one, two = pods
     async with writing(rights, known(one)) as hand:
         for grace_seconds, left in ((20, 20), (25, 20), (6, 6)):

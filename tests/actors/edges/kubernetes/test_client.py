@@ -292,7 +292,7 @@ async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_writers_find_their_pods_among_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_at: int
 ) -> None:
-    """An oversized list comes in parts. An expired list proves nothing."""
+    """An oversized list comes in parts. An expired list is no proof."""
     monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
     asked: list[dict[str, list[str]]] = []
     uids = [f"u{number}" for number in range(5)]
@@ -346,7 +346,7 @@ async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
 
 
 async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
-    """A server that never closes TLS delays nothing and leaks no socket."""
+    """A server that never closes TLS causes no delay and leaks no socket."""
     authority, context, asked = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trio.Event()
     authority.issue_cert("127.0.0.1").configure_cert(context)
 

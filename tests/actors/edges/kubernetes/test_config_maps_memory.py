@@ -118,7 +118,7 @@ async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: 
 
 
 async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockClock) -> None:
-    """With two Nodes of one name it needs the UID. Nothing is written, and the error lists both."""
+    """With two Nodes of one name it needs the UID. No write happens, and the error lists both."""
     server, other = ConfigMaps(Draws(1)), f"{UID[:-1]}6"
     for uid, node in ((UID, "node-1"), (other, "node-1"), (f"{UID[:-1]}7", "node-2")):
         async with leading(ConfigMapStorage(server, "ebbtide", uid, "one", node=node)) as (writer, _):

@@ -81,7 +81,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
 
 
 async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
-    """Ready, or renewed between two readings: nothing is written."""
+    """Ready, or renewed between two readings: no write happens."""
     await kubelet.report()
     ran = await declare(rights, "--off", "--by", "ann", "--yes")
     assert (ran.code, ran.out) == (2, "")

@@ -84,7 +84,7 @@ def test_of_two_mirrors_the_kubelets() -> None:
 
 
 def test_a_static_pods_name_is_a_mirrors() -> None:
-    """A static pod's name alone proves nothing; the manifest counts."""
+    """A static pod's name alone is no proof; the manifest counts."""
     store = PodStore()
     manifest = pod("", name="api-node-1", api_uid="", static=True)
     store.set_manifests([manifest])

@@ -58,7 +58,7 @@ async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
 
 
 def test_an_autopsy_stops_at_its_deadline() -> None:
-    """Late processes are left out, except the first; so are those that ended."""
+    """Late processes are left out, except the first; so are the ones that ended."""
     stat = proc.read_stat(os.getpid())
     assert stat is not None
     assert len(proc.examine_processes([stat] * 200, 5, lambda: 4)) == proc.PROCESSES_MAX

@@ -193,7 +193,7 @@ async def test_a_system_that_is_not_found(server: Server, table: dict[str, objec
 
 
 async def test_a_node_without_a_uuid(server: Server) -> None:
-    """Without a path nothing is requested. With a path the system's UUID does not match."""
+    """Without a path no request is sent. With a path the system's UUID does not match."""
     machine = MACHINE._replace(system_uuid="")
     server.resources({SYSTEM: system("Off")})
     async with serving(server):

@@ -292,6 +292,6 @@ async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojum
     ],
 )
 async def test_a_word_that_is_not_about_this_boot_of_this_node(node: NodeView, error: str) -> None:
-    """It is reported, because its author relies on it, and contradicts nothing."""
+    """It is reported, because its author relies on it, and is no contradiction."""
     async with telling(node) as (_, box):
         assert [each[2:] for each in told(box)] == [("unknown", error)]
