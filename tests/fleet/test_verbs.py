@@ -376,6 +376,7 @@ def test_what_names_no_journals_is_refused(
     [
         ((), "say what is to be different: --config FILE"),
         (("--pools", "{d}/bad"), "bad:2: write a node's name and its pool, in place of 'node-1'"),
+        (("--pools", "{d}/new.yaml"), "new.yaml:1: write a node's name and its pool, in place of"),
         (("--pools", "{d}/bytes"), "bytes is no text"),
         (("--config", "{d}/new", "--html", "{d}/gone/risk.html"), "gone is no folder: make it first"),
         (("--config", "{d}/new", "--html", "-"), "--html needs a file, such as risk.html"),
@@ -390,6 +391,7 @@ def test_what_cannot_be_asked_is_refused(run: Run, tmp_path: Path, words: tuple[
     """One line with the fix, before any journal is read."""
     (tmp_path / "bad").write_text("node-2 web\nnode-1\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "new.yaml").write_text("terminationGracePeriod: 30s\n")
     ran = run("fleet", "what-if", "--journals", "nowhere", *(word.format(d=tmp_path) for word in words))
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
     assert said in ran.err

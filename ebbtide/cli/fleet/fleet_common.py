@@ -191,7 +191,8 @@ class Pools:
             raise Refused(f"{path} is no text: write a node's name and its pool in each line") from None
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
-            if words and len(words) != 2:
+            # A line of a configuration has a colon, which no node's name has.
+            if words and (len(words) != 2 or ":" in words[0]):
                 raise Refused(f"{path}:{number}: write a node's name and its pool, in place of {line!r}")
             if words and words[1] != NO_LABEL:
                 to = self._patterns if any(sign in words[0] for sign in "*?[") else self._names
