@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import click
 import trio
 
-from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
+from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import file_option, save
-from ebbtide.cli.common.selection import choose_episode
+from ebbtide.cli.common.selection import choose_episode, whole_verdict
 from ebbtide.cli.common.shared_options import (
     DURATION,
     EpisodeCommand,
@@ -164,7 +164,10 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
     try:
         spans, resource = spans_of(history, episode.first_seq)
     except KeyError:
-        raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
+        code = conclude(whole_verdict(history)) or WRONG
+        raise Refused(
+            f"the journal no longer holds the begin of {episode.id}: it has no trace", code
+        ) from None
     # A power cut may remove a record that is not durable: the trace would then change.
     verdict = history.verdict
     # Records from the API server are stored there, whatever the last frame has.

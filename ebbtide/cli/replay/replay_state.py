@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.guard import DIVERGED, Refused, worst
+from ebbtide.cli.common.guard import DIVERGED, WRONG, Refused, worst
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import (
@@ -22,6 +22,7 @@ from ebbtide.cli.common.selection import (
     known_actor,
     parse_moment,
     verdict_document,
+    whole_verdict,
 )
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -88,7 +89,10 @@ def state(
         raise Refused("--at is before the signal: name a record, or a time (2026-03-01T12:00:00Z)")
     seq = seq_at_moment(history, place, first)
     if seq is None:
-        raise Refused("the journal begins after that time: 'ebbtide journal show' has its first records")
+        code = conclude(whole_verdict(history)) or WRONG
+        raise Refused(
+            "the journal begins after that time: 'ebbtide journal show' has its first records", code
+        )
     # Execute up to there, then read to the end: damage behind it counts too.
     states = states_at(history, seq)
     verdict = history.read()

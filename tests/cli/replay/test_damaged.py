@@ -96,6 +96,16 @@ def test_no_advice_from_what_cannot_be_read(
     assert ran.code == code
 
 
+@pytest.mark.parametrize("words", [("replay", "state", "--at", "+1s"), ("export", "otlp-json")], ids=" ".join)
+def test_a_shutdown_whose_begin_is_damaged(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The damage is reported, also where the answer needs the lost begin."""
+    journal = Path(shutil.copytree(SHUTDOWN, tmp_path / "journal"))
+    first = min(journal.glob("*.ebj"))
+    first.write_bytes(b"?" + first.read_bytes()[1:])
+    ran = run(*words, "--journal", journal)
+    assert (ran.code, ran.out, ran.err.count("the journal is corrupt")) == (5, "", 1)
+
+
 def test_a_shutdown_is_followed_across_a_write_under_way(run: Run, hurt: tuple[str, Path]) -> None:
     """In the current boot a torn tail may be half a write; a corrupt journal is not followed."""
     state, journal = hurt
