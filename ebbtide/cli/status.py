@@ -106,16 +106,16 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         why = document["whyNot"] if document["enabled"] else off
         shutdown = document["shutdown"]
         runs = document["phase"] == "running" and shutdown
-        if runs and (text := LOCK_TEXTS.get(shutdown.get("lock"))):
-            yield "lock", text
+        unlocked = LOCK_TEXTS.get(shutdown.get("lock")) if runs else None
+        if unlocked:
+            yield "lock", unlocked
         since = f" since {time_text(document['armedSince'])}" if document["armedSince"] else ""
-        yield "armed", f"yes{since}, the delay lock is held" if document["armed"] else f"no: {why}"
+        armed = f"yes{since}, the delay lock is held"
+        yield "armed", armed if document["armed"] and not unlocked else f"no: {why or 'without the lock'}"
         yield "mode", document["mode"]
-        enough = "" if document["sufficient"] else ", more is needed"
-        yield (
-            "grant",
-            f"{span_s(document['grantSeconds'])} of {span_s(document['neededSeconds'])}{enough}",
-        )
+        granted, needed = span_s(document["grantSeconds"]), span_s(document["neededSeconds"])
+        enough = "" if document["sufficient"] else ": not enough"
+        yield "grant", f"{granted} granted, {needed} needed{enough}"
         yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
         if document["lastBoot"]:
             yield "last boot", last_boot_text(document["lastBoot"])

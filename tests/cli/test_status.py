@@ -166,6 +166,8 @@ def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_pat
         first, _, rest = run("status", "--runtime", tmp_path, "--journal", tmp_path).out.partition("\n")
         assert first == f"lock           {text}"
         assert rest == ran.out
+        daemon.answer = {"ok": True, "data": {**RUNNING, "armed": True, "shutdown": shutdown}}
+        assert "is held" not in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
     assert LOCK_TEXTS["lost"].startswith("LOCK LOST: ")
 
 
