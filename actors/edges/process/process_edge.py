@@ -166,12 +166,14 @@ class ProcessEdge:
         if record.init is not None:
             # Kubernetes allows to run an init container again, but not twice at a time.
             kill_trees([root_of(record.init)])
+            # It may run, and only its number is unknown: start no more of the pod.
+            pod.stopping |= not record.init.pid
             if record.init.group:
                 kill_group(record.init.group)
         facts: list[Fact] = []
         for container in record.containers:
             entry = pod.containers[container.name]
-            entry.group = container.group
+            entry.group, entry.begun = container.group, True
             child = open_child(container.pid, container.start_ticks)
             if child is not None:
                 # Another process has adopted it and gets its exit code.

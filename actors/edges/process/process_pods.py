@@ -32,8 +32,9 @@ ContainerPhase = Literal["waiting", "running", "ended"]
 class ContainerEntry(msgspec.Struct, eq=False):
     """One container, with its first process while it has one.
 
-    ``child`` False: adopted after a restart, so another process gets its exit code. ``gone``: it ended while
-    no daemon ran. ``ended``: only for init containers, which are waited for.
+    ``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted after
+    a restart, so another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: only
+    for init containers, which are waited for.
     """
 
     pod: PodEntry
@@ -43,6 +44,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
     pidfd: int = -1
     start_ticks: int = 0
     group: str = ""
+    begun: bool = False
     child: bool = True
     gone: bool = False
     end: ExitStatus = ExitStatus()
@@ -57,7 +59,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
         return TreeRoot(self.pid, self.start_ticks)
 
     def begin(self, pid: int, pidfd: int, start_ticks: int) -> None:
-        self.pid, self.pidfd, self.start_ticks = pid, pidfd, start_ticks
+        self.begun, self.pid, self.pidfd, self.start_ticks = True, pid, pidfd, start_ticks
         self.phase = "running"
 
     def finish(self, end: ExitStatus) -> None:
@@ -144,7 +146,9 @@ PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A first process and its cgroup, if any. ``name``: of the container; of a hook, its order's key."""
+    """A first process and its cgroup, if any. ``name``: of the container; of a hook, its order's key. Number
+    0: the daemon was about to start it.
+    """
 
     name: str
     pid: int
@@ -190,7 +194,7 @@ class PodRecords:
             order=entry.order,
             pod=entry.pod,
             spec=entry.spec,
-            containers=tuple(each.record() for each in entry.containers.values() if each.pid),
+            containers=tuple(each.record() for each in entry.containers.values() if each.begun),
             init=entry.init.record() if entry.init is not None else None,
             hooks=tuple(entry.hooks.values()),
             stopping=entry.stopping,

@@ -106,8 +106,8 @@ class PodStarter:
         entry = ContainerEntry(pod, spec)
         # A shutdown does not stop init containers, so they are not reported.
         entry.ended = trio.Event()
-        self._spawn(entry)
         pod.init = entry
+        self._spawn(entry)
         self.follow(entry)
         self._records.store(pod)
         await entry.ended.wait()
@@ -123,6 +123,9 @@ class PodStarter:
         uid, name = entry.key
         if self._cgroups is not None:
             entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")
+        # First: a daemon that dies before it knows the number must not cause a second copy.
+        entry.begun = True
+        self._records.store(entry.pod)
         output = self._output.open(output_name(uid, name))
         try:
             child = spawn(

@@ -410,6 +410,39 @@ async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> N
         await nothing_left(bed)
 
 
+class DaemonDies(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("is_init", [False, True], ids=["container", "init"])
+async def test_no_second_copy_after_a_death_between_start_and_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_init: bool
+) -> None:
+    """The container may run already: its end is unknown, and the next daemon does not start it."""
+
+    def dies(*args: object) -> None:
+        raise DaemonDies
+
+    first = shell(f"echo x >> {tmp_path}/log", "in")
+    other = shell("exit 0", "other")
+    pod = pod_of("p", shell(f"echo x >> {tmp_path}/log"), other, init=(first,) if is_init else ())
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "spawn", dies)
+        async with running(tmp_path, [pod]) as bed:
+            with pytest.raises(DaemonDies):
+                await bed.start("p")
+    # A container that is gone stays in the record.
+    for _ in range(1 if is_init else 2):
+        async with running(tmp_path, [pod]) as bed:
+            ending = await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox)
+            assert ending is not None
+            assert ending.result == ("cancelled" if is_init else "done")
+            assert await bed.exited("p") == ContainerExited(uid="p", container="main", gone=not is_init)
+            assert "main" not in {fact.container for fact in bed.outbox.of(ContainerStarted)}
+            await nothing_left(bed)
+    assert not (tmp_path / "log").exists()
+
+
 async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path) -> None:
     """Its time continues while the daemon is away; afterwards the hook's tree ends."""
     pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
