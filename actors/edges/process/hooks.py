@@ -102,7 +102,10 @@ class ProcessHooks:
         # Without a record the next daemon reports its outcome as unknown.
         with suppress(OSError):
             self._records.store(entry.pod)
-        return hook_ending(await self._follow(child))
+        end = await self._follow(child)
+        # Cancelled with the daemon, it stays for the next one.
+        del entry.pod.hooks[key]
+        return hook_ending(end)
 
     async def _follow(self, child: Child) -> ExitStatus:
         """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""

@@ -161,7 +161,9 @@ class ProcessEdge:
     def _revive(self, record: PodRecord) -> list[Fact]:
         """A recorded process is ours only with the same number, start time and boot."""
         pod = PodEntry(record.pod, record.spec, order=record.order, stopping=record.stopping, recovered=True)
-        pod.hooks = {each.name: each for each in record.hooks}
+        pod.hooks = {
+            each.name: each for each in record.hooks if proc.is_same_process(each.pid, each.start_ticks)
+        }
         self._table.pods[record.pod.uid] = pod
         if record.init is not None:
             # Kubernetes allows to run an init container again, but not twice at a time.

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux import kill_tree, proc
 from ebbtide.actors.edges.linux.kill_tree import (
     TreeKiller,
     TreeRoot,
@@ -86,6 +86,24 @@ async def test_trees_are_killed_together(
         nursery.cancel_scope.cancel()
     assert [child.wait() for child in children] == [-9] * 20
     assert len(looks) <= looks_max
+
+
+async def test_a_fork_bomb_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks run between two looks."""
+    looks, killer = list[None](), TreeKiller()
+
+    def finds_more(roots: object, known: object) -> bool:
+        looks.append(None)
+        return True
+
+    monkeypatch.setattr(kill_tree, "kill_new", finds_more)
+    async with trio.open_nursery() as nursery:
+        killer.kill_soon(TreeRoot(1, 1))
+        nursery.start_soon(killer.run)
+        while not looks:
+            await trio.lowlevel.checkpoint()
+        assert len(looks) < kill_tree.LOOKS_MAX
+        nursery.cancel_scope.cancel()
 
 
 MOUNTS = """\

@@ -43,6 +43,7 @@ async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) 
         bed.edge.pass_on(lambda order_key: f"context of {order_key}")
         assert (await run_hook(bed)).result == "done"
         assert (await run_hook(bed, "q")).result == "done"
+        assert not bed.edge._table.pods["p"].hooks
         assert await bed.shows("hooked") == "context of hook/p/main"
         assert await bed.shows("own") == "mine"
         await bed.kill("p")
