@@ -378,7 +378,7 @@ def test_what_names_no_journals_is_refused(
         (("--pools", "{d}/bad"), "bad:2: write a node's name and its pool, in place of 'node-1'"),
         (("--pools", "{d}/new.yaml"), "new.yaml:1: write a node's name and its pool, in place of"),
         (("--pools", "{d}/bytes"), "bytes is no text"),
-        (("--config", "{d}/new", "--html", "{d}/gone/risk.html"), "gone is no folder: make it first"),
+        (("--config", "{d}/new", "--html", "{d}/gone/risk.html"), "gone: no such folder: make it first"),
         (("--config", "{d}/new", "--html", "-"), "--html needs a file, such as risk.html"),
         (("--gate", "saved=1"), "is no gate: write NAME=N, with lost, perhaps-lost, not-asked"),
         (("--gate", "lost"), "is no gate: write NAME=N"),

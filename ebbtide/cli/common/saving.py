@@ -61,7 +61,11 @@ def save(
 
 
 def spare_journals(path: Path, option: str = "-o") -> None:
-    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused."""
+    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused, also where the
+    path's folder is absent.
+    """
+    if not path.parent.is_dir():
+        raise Refused(f"{path.parent}: no such folder: make it first")
     context = click.get_current_context(silent=True)
     named = context.params.get("journals", ()) if context is not None else ()
     spared = any(path.resolve().parent.glob(SEGMENT_FILES))

@@ -99,8 +99,6 @@ def what_if_command(
         # Before a journal is read.
         if str(html) == STDOUT:
             raise Refused("--html needs a file, such as risk.html: the result goes to standard output")
-        if not html.parent.is_dir():
-            raise Refused(f"{html.parent} is no folder: make it first, or name another file with --html")
         spare_journals(html, "--html")
     found, code = decide_fleet(url, configs, gates, pools, engine)
     if output == "json":

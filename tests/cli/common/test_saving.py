@@ -56,3 +56,11 @@ def test_what_is_spared(run: Run, journal: Path, tmp_path: Path, words: tuple[st
     other = tmp_path / "copy.bin"
     other.write_bytes(segment.read_bytes())
     refused(run, words, journal, other, other)
+
+
+@WORDS
+def test_a_folder_that_is_not_there(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """One message of all writers, with the path that the user named."""
+    output = tmp_path / "nonexistent" / "file"
+    ran = run(*words, "--journal", journal, "-o", output)
+    assert (ran.code, ran.err) == (2, f"ebbtide: {output.parent}: no such folder: make it first\n")
