@@ -39,6 +39,8 @@ def pack_journal(
 
     3 where a redacted copy diverges when it is executed again.
     """
+    if everything and episode:
+        raise Refused(f"--all packs the whole journal: leave it out, or {episode}")
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
     spare_journals(file)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ebbtide.cli.common.output import pairs, table
 from ebbtide.cli.common.selection import cause_document
 from ebbtide.events.base import NS_PER_MS
+from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.events.record.shutdown_record import ShutdownRecord, wave_outcome_text
@@ -184,7 +185,7 @@ def simulation_tables(view: Mapping[str, Any], simulated: Simulated) -> Iterator
 
 def _journal_rows(view: Mapping[str, Any], segments: int) -> list[tuple[str, str]]:
     rows = [
-        ("journal", f"{view['events']} events, {segments} segments, {size_text(view['bytes'])}"),
+        ("journal", f"{view['events']} events, {plural(segments, 'segment')}, {size_text(view['bytes'])}"),
         ("head", view["head"]),
     ]
     return [*rows, ("kept in", view["journal"])] if view["journal"] is not None else rows

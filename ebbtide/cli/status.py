@@ -14,7 +14,7 @@ from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.messages import boot_end_text
+from ebbtide.events.messages import boot_end_text, plural
 from ebbtide.events.units import short_span, span_s
 from ebbtide.options import PROCESS, RunOptions
 
@@ -187,11 +187,8 @@ def shipping_text(said: dict[str, Any]) -> str:
     pending, oldest = said["pending"], said["oldestTime"]
     if pending is None:
         return "not checked yet"
-    text = (
-        f"{pending} closed segments wait for the store"
-        if pending
-        else "no closed segment waits for the store"
-    )
+    waits = f"{plural(pending, 'closed segment')} wait{'s' if pending == 1 else ''} for the store"
+    text = waits if pending else "no closed segment waits for the store"
     since = f", the oldest since {time_text(oldest)}" if oldest else ""
     reason = f": {said['reason']}" if said["reason"] else ""
     lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""

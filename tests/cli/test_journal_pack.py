@@ -44,6 +44,12 @@ def test_one_file_for_every_reading_verb(run: Run, journal: Path, tmp_path: Path
     assert run("replay", "verify", "--journal", file).code == 0
 
 
+def test_the_whole_journal_or_one_shutdown(run: Run, journal: Path, tmp_path: Path) -> None:
+    """Each excludes the other."""
+    ran = run("journal", "pack", "--all", "last", "--journal", journal, "-o", tmp_path / "one.zip")
+    assert (ran.code, ran.err) == (2, "ebbtide: --all packs the whole journal: leave it out, or last\n")
+
+
 def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
     """It verifies, names its original's ID, and has no names."""
     file = tmp_path / "one.zip"

@@ -43,15 +43,17 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
             found.append(DirectorySource(path))
             continue
         if not path.is_file():
-            raise Refused(
-                f"{path} is no directory, and no packed journal: name the journal's directory with --journal"
-            )
+            scheme, url, place = str(path).partition(":/")
+            if url and scheme.isalnum():
+                # A path has lost one of the slashes.
+                raise Refused(f"{scheme}://{place} is a URL: only 'ebbtide fleet' reads those, by --journals")
+            raise Refused(f"{path} is no directory, and no packed journal: name the journal's directory")
         from ebbtide.events.pack import NotPacked, PackedSource
 
         try:
             packed = PackedSource(path)
         except NotPacked as error:
-            raise Refused(f"{error}; name the journal's directory with --journal") from error
+            raise Refused(f"{error}; name the journal's directory") from error
         found.append(packed)
         # Records are read lazily up to the command's last line, so the file stays open.
         context = click.get_current_context(silent=True)
@@ -77,7 +79,8 @@ def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = N
     history = History(sources, logics=logics)
     if not history.path.segments and not history.path.tail:
         locations = ", ".join(source.location for source in sources)
-        raise Refused(f"no journal in {locations}: name its directory with --journal")
+        option = "" if journals else " with --journal"
+        raise Refused(f"no journal in {locations}: name its directory{option}")
     context = click.get_current_context(silent=True)
     if len(journals) > 1 and history.path.others and context is not None:
         others = ", ".join(history.path.others)

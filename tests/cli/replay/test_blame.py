@@ -61,7 +61,14 @@ def test_diff_as_json(run: Run, two: Path) -> None:
         (("diff", "last", "last", "--othr=x"), "no such option '--othr'. Did you mean '--other'?"),
         (("critical-chain", "last", "--wave", "0"), "no such option '--wave'"),
         (("diff", "last"), "missing argument 'B'"),
-        (("diff", "last", "last", "--other", "/nonexistent"), "/nonexistent is no directory"),
+        (
+            ("diff", "last", "last", "--other", "/nonexistent"),
+            "packed journal: name the journal's directory\n",
+        ),
+        (
+            ("blame", "--journal", "s3://x/y"),
+            "s3://x/y is a URL: only 'ebbtide fleet' reads those, by --journals",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(run: Run, arguments: tuple[str, ...], line: str) -> None:
