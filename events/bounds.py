@@ -50,7 +50,7 @@ class Bounds(NamedTuple):
     runtime_past_seconds: float = 5.0  # a call's deadline past its timeout: the runtime's own comes first
     runtime_kill_seconds: float = 2.0  # SIGKILL by the runtime, where the process takes none from us
     exit_code_seconds: float = 0.5  # an exit code is worth a moment of its wave
-    stop_heard_seconds: float = 2.0  # a stop that is sent is not yet one that was read
+    stop_heard_seconds: float = 2.0  # a stop answers when its container has ended, which may be later
     killed_seconds: float = 0.5  # a killed process goes in milliseconds, unless something holds it
 
     # --- the kubelet and its unit ---
