@@ -53,6 +53,8 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     wave: int
     grace_ns: int
     left: BoundedTuple[kinds.Container] = ()
+    #: These have their stop signal from the failed actors.
+    signalled: BoundedTuple[kinds.Container] = ()
     begun_ns: int = 0
     kill_at_ns: int = 0
     killed: bool = False
@@ -241,7 +243,8 @@ def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[Fallb
         pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
         began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
     kill_at_ns = max(now, min(max(now + FLOOR_NS, pod.begun_ns + pod.grace_ns), last_ns), 1)
-    state, signals = _signal(state, replace(pod, kill_at_ns=kill_at_ns), pod.left)
+    unsignalled = [name for name in pod.left if name not in pod.signalled]
+    state, signals = _signal(state, replace(pod, kill_at_ns=kill_at_ns), unsignalled)
     return state, [*began, *signals]
 
 
@@ -307,7 +310,8 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
     """A signal whose outcome is lost is sent again; a listing that has failed is tried again."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
-    if pod is not None and event.result == "unknown" and key.part in pod.left:
+    signal = key.what in ("stop", "kill") and event.result == "unknown"
+    if pod is not None and signal and key.part in pod.left:
         return _signal(state, pod, (key.part,))
     if event.key != state.listing_key or event.result == "done" or state.planned:
         return state, ()

@@ -89,14 +89,14 @@ class Route(NamedTuple):
 class Rescue(NamedTuple):
     """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
 
-    ``inherit`` makes the fallback's state from its own, the leader's, and the subjects'. A failure of an
-    actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that failed count
-    as a failure of the leader, unless the start leaves nothing to do (``over``).
+    ``inherit`` makes the fallback's state from its own, the leader's, the subjects', and the failed one's. A
+    failure of an actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that
+    failed count as a failure of the leader, unless the start leaves nothing to do (``over``).
     """
 
     leader: ActorType
     fallback: ActorType
-    inherit: Callable[[Any, Any, Iterable[State]], State]
+    inherit: Callable[[Any, Any, Iterable[State], State], State]
     go_on: tuple[ActorType, ...]
     over: Callable[[Any], bool]
 
@@ -185,8 +185,13 @@ def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
     return give_up_ns(state) if state.release_by_ns else NEVER_NS
 
 
-def _inherit_pods(state: FallbackState, episode: EpisodeState, subjects: Iterable[State]) -> FallbackState:
-    """The pods that have not ended. A pod whose actor was not made in time is known from the plan."""
+def _inherit_pods(
+    state: FallbackState, episode: EpisodeState, subjects: Iterable[State], failed: State
+) -> FallbackState:
+    """The pods that have not ended. A pod whose actor was not made in time is known from the plan.
+
+    The orders for the failed actor's pod are given again: it may have missed an end, and the edge repeats it.
+    """
     pods = {
         each.uid: FallbackPod(
             pod=episode.pods[each.uid],
@@ -203,12 +208,18 @@ def _inherit_pods(state: FallbackState, episode: EpisodeState, subjects: Iterabl
     for each in subjects:
         if not isinstance(each, PodState) or each.pod is None:
             continue
+        left = [down for down in each.downs if down.phase != "exited"]
+        reached = [down for down in left if each is not failed and not down.delegated and not down.error]
+        killed = bool(left) and all(down.phase == "killed" for down in left)
         pods[each.pod.uid] = FallbackPod(
             pod=each.pod,
             wave=each.wave,
             grace_ns=0 if each.hurried else each.grace_ns,
-            left=tuple(down.spec.name for down in each.downs if down.phase != "exited"),
+            left=tuple(down.spec.name for down in left),
+            signalled=tuple(down.spec.name for down in reached if down.phase in ("stopping", "killed")),
             begun_ns=each.begun_ns,
+            kill_at_ns=min(down.kill_at_ns for down in left) if killed else 0,
+            killed=killed and reached == left,
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
         )
         if each.over:
@@ -495,10 +506,10 @@ class System:
             if self.episode and ends_pods and not self._fallback.failed:
                 subjects = [each for each in self.slots.values() if each.subject]
                 if not self._leader.failed:
-                    states = self._fallback.state, self._leader.state, (each.state for each in subjects)
+                    states = self._fallback.state, self._leader.state, [each.state for each in subjects]
                     # Without the last states the fallback has no plan, and lists the pods itself.
                     with suppress(Exception):
-                        self._fallback.state = rescue.inherit(*states)
+                        self._fallback.state = rescue.inherit(*states, slot.state)
                 failed += [self._leader, *subjects]
         for each in failed:
             each.failed = True
@@ -530,7 +541,11 @@ class System:
             places = self.actors.outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
             # An actor that is gone needs no outcome.
             owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
-            return [slot for slot in owners if slot is not None]
+            # The fallback repeats a failed actor's order that was lost with its daemon.
+            fallback = self._fallback
+            return [
+                fallback if fallback and slot.failed and slot.subject else slot for slot in owners if slot
+            ]
         if kind is facts.Tick:
             return self._deadlines.take(now_ns)
         found = list(self._always.get(kind, ()))
