@@ -444,7 +444,10 @@ def _tick(state: KubeletState, event: f.Tick, now: int) -> Result:
 
 
 def _afresh(state: KubeletState, now: int, in_episode: bool, start: f.DaemonStarted | None) -> KubeletState:
-    """Outside of a shutdown a kubelet that Ebbtide may have stopped is started."""
+    """Outside of a shutdown a kubelet that Ebbtide may have stopped in this boot is started."""
+    home = state.home if start is None else f"{start.boot_id}/{start.userspace_id}"
+    if home != state.home:
+        state = replace(state, home=home, stopped=False, runtime_lost=False, runtime_answered=False)
     means: TerminationMode = state.means if in_episode else ""
     # In a shutdown the fallback keeps the kubelet stopped.
     retry_at_ns = now + RETRY_SECONDS[0] * NS_PER_SECOND if state.stopped and not in_episode else NEVER_NS

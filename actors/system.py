@@ -492,13 +492,14 @@ class System:
             with suppress(Exception):
                 if self.on_failure is not None:
                     self.on_failure(slot.label, error)
-            return (self._fail(slot, type(error).__name__, now_ns),)
+            start = event if kind is self.actors.start else None
+            return (self._fail(slot, type(error).__name__, now_ns, start),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._deadlines.watch(slot, deadline_ns)
         return decisions
 
-    def _fail(self, slot: Slot, error: str, now_ns: int) -> ActorFailed:
+    def _fail(self, slot: Slot, error: str, now_ns: int, start: Event | None = None) -> ActorFailed:
         """In an episode an actor that ends pods takes the leader and all subjects along (`Rescue`)."""
         failed, rescue = [slot], self.actors.rescue
         if rescue is not None and self._leader is not None and self._fallback is not None:
@@ -515,7 +516,7 @@ class System:
             each.failed = True
             each.deadline_ns = NEVER_NS
         if self.episode and rescue is not None and slot.kind in rescue.go_on:
-            self._go_on(slot, now_ns)
+            self._go_on(slot, now_ns, start)
         return ActorFailed(actor=slot.kind.name, subject=slot.subject, error=error)
 
     def _give_up_on(self, fact: Event, made: list[BareRecord], now_ns: int) -> None:
