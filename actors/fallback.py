@@ -29,7 +29,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
-from ebbtide.events.values import Pod
+from ebbtide.events.values import Pod, TerminationMode
 
 NAME = "FallbackActor"
 
@@ -60,6 +60,11 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     killed: bool = False
     #: What its containers' ends have shown so far.
     outcome: d.PodOutcome = "graceful"
+    #: All ends so far were with exit code 0.
+    succeeds: bool = False
+    #: As in `PodEnded`, of a node's pod.
+    means: TerminationMode = ""
+    deleted: bool = False
 
 
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -269,9 +274,9 @@ def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) 
     outcome: d.PodOutcome = "unknown" if event.gone else pod.outcome
     if pod.begun_ns and (event.signal == "SIGKILL" or event.exit_code == 137 or pod.outcome == "killed"):
         outcome = "killed"
-    return _go_on(
-        replace(state, pods={**state.pods, event.uid: replace(pod, left=left, outcome=outcome)}), (), now
-    )
+    succeeds = pod.succeeds and event.exit_code == 0
+    pod = replace(pod, left=left, outcome=outcome, succeeds=succeeds)
+    return _go_on(replace(state, pods={**state.pods, event.uid: pod}), (), now)
 
 
 def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> FallbackState:
@@ -325,13 +330,26 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.PodEnded:
-    return d.PodEnded(
+    ended = d.PodEnded(
         uid=pod.pod.uid,
         wave=pod.wave,
         outcome=outcome,
         reason=reason,
         elapsed_ns=max(0, now - pod.begun_ns) if pod.begun_ns else 0,
+        succeeded=outcome == "graceful" and pod.succeeds,
         gone=outcome == "unknown" and not pod.left,
+    )
+    if not pod.means:
+        return ended
+    of = pod.pod
+    return replace(
+        ended,
+        means=pod.means,
+        namespace=of.namespace,
+        name=of.name,
+        owner=of.owner,
+        deleted=pod.deleted,
+        returns=("always" if of.tolerates_all else "untainted") if of.daemon else "",
     )
 
 

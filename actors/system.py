@@ -221,6 +221,10 @@ def _inherit_pods(
             kill_at_ns=min(down.kill_at_ns for down in left) if killed else 0,
             killed=killed and reached == left,
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
+            succeeds=all(down.exit_code == 0 for down in each.downs if down.phase == "exited"),
+            # The KubeletActor hands a deleted pod over to the fallback.
+            means="cri" if each.means == "api" else each.means,
+            deleted=each.deleted,
         )
         if each.over:
             del pods[each.pod.uid]
