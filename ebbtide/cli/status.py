@@ -155,7 +155,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 OVER = (*get_args(PodOutcome), "ended")
 
 #: The consequence of a missing lock.
-UNPROTECTED = "logind waits for nobody: the machine may go down before the pods have ended"
+UNPROTECTED = "logind does not wait: the machine may go down before the pods have ended"
 LOCK_TEXTS = {
     "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
     + UNPROTECTED,

@@ -49,7 +49,7 @@ BUS_NS_MAX = 50_000_000
 #: Starting the smallest process; a slower start takes more from every exec hook's grace.
 EXEC_NS_MAX = 100_000_000
 CONNECT_NS_MAX = 100_000_000
-#: A delete without an answer in 2 s hands the shutdown over; this is a quarter.
+#: A delete without an answer in 1.5 s hands the shutdown over; this is a third.
 API_NS_MAX = 500_000_000
 #: A runtime answers in some milliseconds; an inventory makes such a call for each container.
 CRI_NS_MAX = 100_000_000

@@ -360,8 +360,8 @@ def api_server_away(snapshot: Snapshot) -> Findings:
 
 # --- identity and rights at the API server -----------------------------------------------------
 #
-# Two forms (docs/node.md): NodeRestriction keeps the node's own identity to this node and away from taints; a
-# service account may taint, and only a policy keeps it to this node.
+# Two forms (docs/deployment.md): NodeRestriction keeps the node's own identity to this node and away from
+# taints; a service account may taint, and only a policy keeps it to this node.
 
 ACCOUNT_USER = "system:serviceaccount:"
 
