@@ -232,7 +232,12 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
         path = os.path.join(cwd, name) if "/" in name else name
         if shutil.which(path, path=env.get("PATH")) is None:
             raise CannotStart(f"{name}: not found, or not executable")
-        command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *argv]
+        # A shell may drop variables that it cannot name, such as `a.b`.
+        unnamed = [
+            f"{key}={value}" for key, value in env.items() if not (key.isascii() and key.isidentifier())
+        ]
+        through = ["/usr/bin/env", *unnamed] if unnamed else []
+        command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *through, *argv]
     try:
         popen = subprocess.Popen(
             command,
