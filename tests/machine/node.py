@@ -145,8 +145,10 @@ _built: list[Path] = []
 def _wheel() -> Path:
     """This tree's wheel, built once a run."""
     if not _built:
-        folder = cache_folder() / "wheel"
+        folder = cache_folder() / "wheels"
         shutil.rmtree(folder, ignore_errors=True)
+        # Else pip may make a file of this name.
+        folder.mkdir(parents=True)
         _pip("wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(PROJECT))
         _built.extend(folder.glob("ebbtide-*.whl"))
     return _built[0]

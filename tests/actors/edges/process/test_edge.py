@@ -470,6 +470,8 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
     with daemon.stdout:
         assert daemon.stdout.readline() == "up\n"
     await until(lambda: (tmp_path / "hooked").exists(), "the hook does not run")
+    record = tmp_path / "state" / "pods" / "p"
+    await until(lambda: b"hook/p/main" in record.read_bytes(), "the hook is not on record")
     daemon.kill()
     daemon.wait()
     pods = [hook_pod("p", ExecAction(argv=("false",))), pod_of("q", shell("false"))]
