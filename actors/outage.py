@@ -114,10 +114,8 @@ DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
 #: Why the machine is not switched off any more.
-GIVES_UP = NO_MACHINE_UUID, STILL_NOT_PROVED = (
-    "the Node does not say which machine it is (status.nodeInfo.systemUUID)",
-    "nothing proves that the machine is off, however often it was switched off",
-)
+NO_MACHINE_UUID = "the Node does not say which machine it is (status.nodeInfo.systemUUID)"
+STILL_NOT_PROVED = "nothing proves that the machine is off, however often it was switched off"
 
 
 class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):

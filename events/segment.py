@@ -35,8 +35,7 @@ SHORT_ID_DIGITS = 8
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
 HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
-#: A reader may ignore unknown bits of the first kind, and must refuse unknown bits of the second.
-COMPATIBLE_KNOWN = 0
+#: A reader ignores unknown compatible bits, and must refuse unknown incompatible ones.
 INCOMPATIBLE_KNOWN = 0
 #: Any names fit; a damaged length cannot ask for more memory.
 HEADER_BYTES_MAX = 65_536

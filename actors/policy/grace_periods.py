@@ -233,9 +233,6 @@ FALLBACK_MARGIN_NS = 50_000_000
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
-#: All of them.
-END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
-
 
 class ShutdownTimes(NamedTuple):
     deadline_ns: int
