@@ -207,12 +207,6 @@ class Machines(Transitions):
         self.phase_of = lambda state: AND.join([each.phase_of(state) for each in machines])
         self.table = tuple(row for each in machines for row in each.table)
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
-        # By machine and phase: two machines may name a phase alike.
-        self.handlers = {
-            f"{number} {phase}": column
-            for number, each in enumerate(machines)
-            for phase, column in each.handlers.items()
-        }
         self._concerned = {
             event: [each for each in machines if event in each.events] for event in self.events
         }

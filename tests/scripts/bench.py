@@ -22,6 +22,7 @@ from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage_events import RequestPermit
 from ebbtide.events.segment import OUTAGE_LOGIC, SHUTDOWN_LOGIC
 from ebbtide.replay.sim.sim_outage import COUNTED
+from tests.handlers import handler_columns
 from tests.scripts.show import BASE_NS
 
 WALL_BASE_NS = 1_700_000_000_000_000_000
@@ -150,7 +151,7 @@ class Saboteur:
         name, _, self._subject = actor.partition(":")
         self._kept = [
             (column, kind, handler)
-            for column in ACTOR_TYPE_BY_NAME[name].transitions.handlers.values()
+            for column in handler_columns(ACTOR_TYPE_BY_NAME[name])
             for kind, handler in column.items()
             if event in ("", kind.__name__)
         ]
