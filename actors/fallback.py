@@ -240,7 +240,7 @@ def _is_signalled(pod: FallbackPod) -> bool:
 
 
 def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
-    """The pod has what is left of its grace: at least the floor, and no longer than to the release."""
+    """The pod gets the rest of its grace: at least the floor, and at most until the release."""
     began: list[Event] = []
     last_ns = state.release_by_ns - REAP_MARGIN_NS
     if not pod.begun_ns:
@@ -339,18 +339,7 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
         succeeded=outcome == "graceful" and pod.succeeds,
         gone=outcome == "unknown" and not pod.left,
     )
-    if not pod.means:
-        return ended
-    of = pod.pod
-    return replace(
-        ended,
-        means=pod.means,
-        namespace=of.namespace,
-        name=of.name,
-        owner=of.owner,
-        deleted=pod.deleted,
-        returns=("always" if of.tolerates_all else "untainted") if of.daemon else "",
-    )
+    return ended.on_node(pod.pod, pod.means, deleted=pod.deleted) if pod.means else ended
 
 
 def _give_up(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:

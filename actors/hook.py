@@ -183,17 +183,7 @@ def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
     gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
     if not on_node:  # mode process
         return replace(ended, gone=gone and any(down.end_unseen for down in state.downs))
-    returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
-    return replace(
-        ended,
-        means=state.means,
-        namespace=pod.namespace,
-        name=pod.name,
-        owner=pod.owner,
-        deleted=state.deleted,
-        returns=returns,
-        gone=gone,
-    )
+    return replace(ended, gone=gone).on_node(pod, state.means, deleted=state.deleted)
 
 
 def _had_ns(state: PodState, now: int) -> int:

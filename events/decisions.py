@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from msgspec.structs import replace
+
 from ebbtide.events import kinds, values
 from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
 from ebbtide.events.facts import order_text
@@ -815,6 +817,18 @@ class PodEnded(Decision):
     gone: bool = False
     #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
+
+    def on_node(self, pod: values.Pod, means: values.TerminationMode, *, deleted: bool) -> PodEnded:
+        """The same for a pod of a Kubernetes node, whose final status and Events need more."""
+        return replace(
+            self,
+            means=means,
+            namespace=pod.namespace,
+            name=pod.name,
+            owner=pod.owner,
+            deleted=deleted,
+            returns=("always" if pod.tolerates_all else "untainted") if pod.daemon else "",
+        )
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"{self.outcome} after {span(self.elapsed_ns)}: {self.reason}"
