@@ -1,4 +1,4 @@
-"""What is shown on the Node of a node that goes down: conditions, taint, Ready, Events, its last boot's end.
+"""The marks on the Node of a node that goes down: conditions, taint, Ready, Events, its last boot's end.
 
 The first of the three machines of `actors.node_status`. It restores only what it changed. A running kubelet
 would overwrite Ready, so Ready changes once the kubelet is stopped.

@@ -1,6 +1,6 @@
 """NodeStatusActor: what the cluster sees of this node. One actor of three machines, each with its own table.
 
-1. `actors.node_marks`: what is shown on the Node. 2. `actors.detach_certificate`: may others detach its
+1. `actors.node_marks`: the marks on the Node. 2. `actors.detach_certificate`: may others detach its
 volumes? 3. Here: its pods' statuses. An event goes to the machines in this order. A machine reads the state
 of the machines before it.
 
@@ -103,7 +103,7 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     home: str = ""
 
 
-#: Kept from one shutdown to the next: the configuration, and what is still to be delivered.
+#: Kept from one shutdown to the next: the configuration, and statuses that are not delivered yet.
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "left_pods", "pending", "deliveries", "late_statuses"),
     *("held", "held_deleted", "held_before", "home"),
@@ -354,7 +354,7 @@ def _deliver_now(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 
 def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> tuple[NodeStatusState, list[Event]]:
-    """Delivers what is pending. ``left_pods`` decides about the objects, unless they are deleted."""
+    """Delivers the pending statuses. ``left_pods`` says whether to remove the pods' objects."""
     made = [*decisions]
     for statuses, remove in ((state.pending, _removes_objects(state)), (state.orphaned, True)):
         if statuses:

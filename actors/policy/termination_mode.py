@@ -1,7 +1,7 @@
 """The termination mode: who ends a shutdown's pods.
 
-One table over what is wanted and what works. A kubelet that shuts its pods down by itself is never raced. A
-mode that is not possible falls back to the other one.
+One table: the wanted mode, and the parts that answer. If the kubelet shuts its pods down by itself, Ebbtide
+only observes. A mode that is not possible falls back to the other one.
 """
 
 from __future__ import annotations

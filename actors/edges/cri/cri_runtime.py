@@ -337,8 +337,8 @@ class Listing:
     async def _ask(
         self, questions: Mapping[str, Message], *, again: bool = False
     ) -> tuple[dict[str, Any], dict[str, CallFailed]]:
-        """The answers and the failures, by key. Asks what is new or due, side by side. What the runtime does
-        not know any more is in neither. ``again``: an earlier question was lost.
+        """Asks all questions side by side. Returns the answers and the failures, by key; a container that the
+        runtime no longer knows is in neither. ``again``: an earlier question was lost.
         """
         found: dict[str, Any] = {}
         failed: dict[str, CallFailed] = {}

@@ -153,7 +153,7 @@ class ContainerOrders:
     # --- stop signal and SIGKILL -----------------------------------------------------------------
 
     async def _signal(self, entry: ContainerEntry, name: str, traceparent: str) -> Ending:
-        """``name``: the core's, which may be older than what is known of the image."""
+        """``name``: the core's stop signal. The image's may have been read since."""
         wanted = entry.spec.stop_signal
         if entry.pidfd >= 0:
             if failure := _signal_first_process(entry, wanted):

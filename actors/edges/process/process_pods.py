@@ -85,11 +85,11 @@ class ContainerEntry(msgspec.Struct, eq=False):
 
 
 class PodEntry(msgspec.Struct, eq=False):
-    """``containers``: those that a shutdown stops; plain init containers come and go. ``order``: the key of
-    its start; empty: not begun.
+    """``containers``: main containers and sidecars. ``init``: the plain init container that runs now.
+    ``order``: the key of the pod's start; empty: not begun.
 
-    ``stopping``: a waiting container was told to stop, so no more of this pod is started. ``starting``: a
-    start is under way. ``recovered``: begun by an earlier daemon, and not yet seen in a manifest.
+    ``stopping``: a waiting container has got its stop, so no more of this pod starts. ``starting``: a start
+    is under way. ``recovered``: an earlier daemon began it, and no manifest has named it yet.
     """
 
     pod: Pod
@@ -98,7 +98,7 @@ class PodEntry(msgspec.Struct, eq=False):
     order: str = ""
     containers: dict[str, ContainerEntry] = {}
     init: ContainerEntry | None = None
-    #: By their orders' keys, those that were begun.
+    #: Hooks that have begun, by their orders' keys.
     hooks: dict[str, ProcessRecord] = {}
     starting: bool = False
     stopping: bool = False

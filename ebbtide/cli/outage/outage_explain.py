@@ -57,7 +57,7 @@ may not read. Exit code 1: something hangs.
 
 
 class Explanation(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageExplanation"):
-    """``pods``: those that the user asked about."""
+    """``pods``: the pods in the user's question."""
 
     version: int = 1
     subject: str

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
-    """Raises ValueError for what is no pod."""
+    """Raises ValueError if the object is not a pod."""
     import msgspec
 
     from ebbtide.actors.edges.kubernetes.pod_object import PodObject
