@@ -1,8 +1,8 @@
 """A what-if as somebody types it, on a long shutdown; and advice from a fleet.
 
 A node of 110 pods that takes ten minutes to go down: pods that need minutes, pods that never end, hooks. The
-journal is read, the shutdown executed again as it was, then decided anew twice (hopeful and grim) under other
-periods, and both laid side by side. Beside it: advice from 200 nodes' journals in one folder.
+journal is read, the shutdown executed again as it was, then decided anew twice (best and worst case) under
+other periods, and both laid side by side. Beside it: advice from 200 nodes' journals in one folder.
 
     python -m benchmarks.what_if --rounds 15
 """

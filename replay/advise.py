@@ -1,7 +1,7 @@
 """The configuration that a node needs, learned from how its pods really stopped.
 
 Every stop on record is an observation; a stop that ended in SIGKILL is censored: its need is longer than its
-time (`replay.survival`). The advice is the smallest periods with which every pod that can end by itself would
+time (`survival`). The advice is the smallest periods with which every pod that can end by itself would
 have done so; an unknown need is "not reached".
 
 The evidence covers all given shutdowns. A pod belongs to its wave under the newest shutdown's configuration.
@@ -29,7 +29,6 @@ from ebbtide.events.record.causes import cause_of, ignored_stop
 from ebbtide.events.record.shutdown_record import ConfigurationRecord, PodRecord, ShutdownRecord
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, workload_name
-from ebbtide.replay.survival import StopCounts, Survival, merge_counts, survival
 
 #: In percent, on top of the slowest pod's need: a busier day or a slower disk is common, and a long period
 #: costs no time on other days.
@@ -183,6 +182,78 @@ def workload(namespace: str, name: str, node: str = "") -> str:
 def _priority(pod: PodRecord) -> int:
     """A pod without one counts as the kubelet counts it."""
     return DEFAULT_PRIORITY if pod.priority is None else pod.priority
+
+
+# --- how long stopping takes, if some were killed before ---------------------------------------
+
+# The Kaplan-Meier estimate in whole numbers (Kaplan and Meier, 1958). A pod that was killed after 20 s would
+# have taken more: it is *censored*. Without it, or counted as 20 s, stopping would look too quick. The
+# estimate multiplies, over each time at which pods ended by themselves, the share of the remaining ones that
+# did not end then; a killed pod remains up to its time. If the longest times are all censored the curve stays
+# above 0, and a quantile below its end is *not reached*.
+
+MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
+
+#: The share of the remaining ones, as an integer. Each step rounds it down by less than one part, so that
+#: every machine gives the same answer.
+_WHOLE = 1 << 128
+
+
+class StopCounts(NamedTuple):
+    """How many stops ended by themselves, and how many were censored, after each time in nanoseconds."""
+
+    ended: Counter[int]
+    censored: Counter[int]
+
+
+def merge_counts(parts: Iterable[StopCounts]) -> StopCounts:
+    """The sum, which is the same for any order and groups."""
+    whole = StopCounts(Counter(), Counter())
+    for part in parts:
+        whole.ended.update(part.ended)
+        whole.censored.update(part.censored)
+    return whole
+
+
+class Survival(FrozenStruct):
+    """``censored`` of ``stops`` were killed. The time within which half of them, 95 % and all have ended;
+    None: not reached. ``ended_ns``: the longest that ended by itself; None: none did.
+    """
+
+    stops: int
+    censored: int
+    p50_ns: int | None
+    p95_ns: int | None
+    max_ns: int | None
+    ended_ns: int | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the curve reaches 0: the longest stop ended by itself."""
+        return self.max_ns is not None
+
+
+def survival(counts: StopCounts) -> Survival:
+    censored = counts.censored.total()
+    left = stops = counts.ended.total() + censored
+    share, reached = _WHOLE, dict[Fraction, int]()
+    for ns in sorted(counts.ended.keys() | counts.censored.keys()):
+        # At equal times the ended ones come first: the killed ones were still there.
+        share = share * (left - counts.ended[ns]) // left
+        for quantile in (MEDIAN, P95):
+            if share <= (1 - quantile) * _WHOLE:
+                reached.setdefault(quantile, ns)
+        left -= counts.ended[ns] + counts.censored[ns]
+    ended_ns = max(counts.ended, default=None)
+    complete = ended_ns is not None and max(counts.censored, default=-1) < ended_ns
+    return Survival(
+        stops=stops,
+        censored=censored,
+        p50_ns=reached.get(MEDIAN),
+        p95_ns=reached.get(P95),
+        max_ns=ended_ns if complete else None,
+        ended_ns=ended_ns,
+    )
 
 
 # --- evidence that adds up ---------------------------------------------------------------------

@@ -19,7 +19,6 @@ from ebbtide.replay import diff as diffing
 from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal_library import Journal, Outage, Shutdown, utc
-from ebbtide.replay.outage_chain import recovery_chain
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import NodeMode
@@ -80,7 +79,7 @@ def critical_chain(told: ShutdownOrRecord | Outage | OutageRecord) -> chain.Chai
     """What the total time is made of (`replay.critical_chain`), or what an outage waited for."""
     account = told.account if isinstance(told, Outage) else told
     return (
-        recovery_chain(account)
+        chain.recovery_chain(account)
         if isinstance(account, OutageRecord)
         else chain.critical_chain(_account(account))
     )

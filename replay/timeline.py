@@ -24,7 +24,9 @@ from ebbtide.events.codec import (
 from ebbtide.events.messages import DEBUG, NOTICE, Names
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
+from ebbtide.events.record.format import rfc3339
 from ebbtide.events.segment import Header
+from ebbtide.events.units import offset
 
 # The monotonic clock measures a shutdown, so a stepped wall clock moves no line; between boots only the wall
 # clock is left. Outside a shutdown the segment's anchor counts.
@@ -82,6 +84,13 @@ class Moment(NamedTuple):
         """The line's place on the same scale."""
         place: int = getattr(line, self.scale)
         return place
+
+    @property
+    def text(self) -> str:
+        """As a user writes it."""
+        if self.scale == "wall_ns":
+            return rfc3339(self.value)
+        return str(self.value) if self.scale == "seq" else offset(self.value).replace(" ", "")
 
 
 class LineFilter(NamedTuple):

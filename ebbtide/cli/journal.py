@@ -30,7 +30,7 @@ from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.fold import BootRecord
-from ebbtide.events.record.format import utc_text
+from ebbtide.events.record.format import document, utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span
@@ -77,10 +77,9 @@ def journal(ctx: click.Context) -> None:
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List a journal's shutdowns or outages."""
     from ebbtide.cli.common.selection import (
-        boot_document,
-        episode_document,
+        boot_heading,
+        journal_state,
         read_episodes,
-        verdict_document,
         whole_verdict,
     )
 
@@ -89,17 +88,16 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
     found, code = read_episodes(history, boots)
     if output == "json":
         verdict = whole_verdict(history)
-        show_json(
-            {
-                "kind": "EpisodeList",
-                "version": LIST_VERSION,
-                "journalId": history.journal_id.hex(),
-                "journal": verdict_document(verdict),
-                "head": head_text(verdict.end.seq, verdict.head) or None,
-                "episodes": [episode_document(episode) for episode in found],
-                "boots": [boot_document(boot) for boot in boots],
-            }
+        listed = document(
+            "EpisodeList",
+            LIST_VERSION,
+            journal_id=history.journal_id,
+            journal=journal_state(verdict),
+            head=head_text(verdict.end.seq, verdict.head) or None,
+            episodes=found,
+            boots=list(map(boot_heading, boots)),
         )
+        show_json(listed)
     else:
         show_episodes(history, found, boots)
     return code

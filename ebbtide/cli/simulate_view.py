@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.cli.common.output import pairs, table
-from ebbtide.cli.common.selection import cause_document
+from ebbtide.cli.common.selection import shown_cause
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import cause_groups, headline
@@ -92,7 +92,7 @@ def _shutdown_view(shutdown: ShutdownRecord) -> dict[str, Any]:
         "outcome": shutdown.outcome,
         "severity": shutdown.severity,
         "headline": headline(shutdown),
-        "causes": [cause_document(shutdown, group) for group in cause_groups(shutdown)],
+        "causes": [shown_cause(shutdown, group) for group in cause_groups(shutdown)],
         "seconds": json_seconds(shutdown.ended_ns),
         "budgetSeconds": json_seconds(shutdown.budget_ns),
         "grantSeconds": json_seconds(shutdown.grant_ns),

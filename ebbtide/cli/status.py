@@ -59,13 +59,14 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
             say(why)
         return NOT_SO if why else DONE
     # After the probe, which runs every few seconds and does not need them.
-    from ebbtide.cli.common.selection import episode_document, read_episodes
+    from ebbtide.cli.common.selection import read_episodes
+    from ebbtide.events.record.format import json_values
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
     last, code, damage = None, DONE, None
     try:
         found, code = read_episodes(open_journal(journals))
-        last = episode_document(found[-1]) if found else None
+        last = json_values(found[-1]) if found else None
         damage = _STATES_BY_CODE.get(code)
     except Refused:
         # A node before its first daemon has no journal: no error. A named place that is no folder is one.

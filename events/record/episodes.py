@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
+from msgspec.structs import replace
+
+from ebbtide.events.base import FrozenStruct
 from ebbtide.events.codec import BadPayload, RawRecord
 from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
@@ -29,29 +32,30 @@ GOING_ON: tuple[EpisodeEnd, ...] = ("running", OPEN)
 EpisodeRecord = ShutdownRecord | OutageRecord
 
 
-class Episode(NamedTuple):
-    """One shutdown or outage. Times are wall-clock nanoseconds: first record plus monotonic difference.
+class Episode(FrozenStruct, omit_defaults=False):
+    """One shutdown or outage, for ``journal ls``; its JSON has the promised fields.
 
-    ``ended_wall_ns``: the order to release the lock, or the close of a cancelled shutdown or an outage. None:
-    it was cut short or goes on. ``pods`` has a count for every outcome of the inventory; for an outage, for
-    the pods that it followed: ``recovered`` or ``waiting``. An outage has no ``severity``. ``pods_running``:
-    how many of the ``unknown`` of a running shutdown have not ended. ``headless``: the journal has lost the
-    begin, so the counts and times are of the rest, without a severity.
+    Times are wall-clock nanoseconds: first record plus monotonic difference. ``ended_wall_ns``: the order to
+    release the lock, or the close of a cancelled shutdown or an outage. None: it was cut short or goes on.
+    ``pods`` has a count for every outcome of the inventory; for an outage, for the pods that it followed:
+    ``recovered`` or ``waiting``. An outage has no ``severity``. ``pods_running``: how many of the ``unknown``
+    of a running shutdown have not ended. ``headless``: the journal has lost the begin, so the counts and
+    times are of the rest, without a severity.
     """
 
     id: str
     trace_id: str
-    first_seq: int
-    last_seq: int
     kind: EpisodeKind
-    boot_id: str
     started_wall_ns: int
     ended_wall_ns: int | None
     outcome: EpisodeEnd
-    pods: Mapping[str, int]
     severity: Severity | None = None
+    pods: Mapping[str, int]
     pods_running: int = 0
     headless: bool = False
+    first_seq: int
+    last_seq: int
+    boot_id: str
 
 
 def _folded(
@@ -116,7 +120,8 @@ def episodes(
         assert isinstance(fold, ShutdownFold)
         assert isinstance(record, ShutdownRecord)
         summary = record.summary
-        yield _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)})._replace(
+        yield replace(
+            _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)}),
             severity=None if record.headless else severity_of(summary),
             pods_running=len(fold.without_fate()) if record.outcome == "running" else 0,
             headless=record.headless,

@@ -67,8 +67,8 @@ def _json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str,
     for name, value in fields.items():
         if name == "wall_ns":
             name, value = "time", rfc3339(value)
-        elif name.endswith("_wall_ns") and isinstance(value, int):
-            name, value = name.removesuffix("_wall_ns"), rfc3339(value)
+        elif name.endswith("_wall_ns") and isinstance(value, int | None):
+            name, value = name.removesuffix("_wall_ns"), None if value is None else rfc3339(value)
         elif name.endswith("_ns") and isinstance(value, int | None):
             name, value = f"{name.removesuffix('_ns')}_seconds", json_seconds(value)
         first, *rest = name.split("_")

@@ -12,7 +12,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 
@@ -58,7 +58,7 @@ POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
 def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], started: str) -> str:
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
     found = critical_chain(shutdown)
-    data = document(shutdown, lines, holders(found))
+    data = chart(shutdown, lines, holders(found))
     slots = {
         "header": header_section(shutdown, started, held_up(shutdown, found)),
         "damage": damage_section(shutdown.damage),
@@ -70,7 +70,7 @@ def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], star
         "pod-count": counted(len(shutdown.pods), "pod"),
         "settings": settings_section(shutdown),
         "course": progress_section(shutdown),
-        "event-count": grouped(len(data["events"]["seq"])),
+        "event-count": grouped(len(data.events.seq)),
         "last-seq": str(shutdown.last_seq),
         "first-seq": str(shutdown.first_seq),
     }
@@ -120,7 +120,7 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
     return "".join(made)
 
 
-def as_script(data: Any) -> str:
+def as_script(data: Chart) -> str:
     """JSON for a script element."""
     made = msgspec.json.encode(data).decode()
     for sign, escape in SCRIPT_ESCAPES.items():
@@ -493,13 +493,15 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("course", "Restarts and the rest", *parts)
 
 
-# What the page's script draws, as compact JSON: rows of the timeline, and the events column by column.
+# What the page's script draws, as compact JSON: rows of the timeline, and the events column by column. Only
+# this module and the script know its shape.
 #
-# Times are microseconds since the signal: exact for a screen, and a third shorter than nanoseconds. Without
-# the content of the tables.
+# Times are microseconds since the signal: exact for a screen, and a third shorter than nanoseconds. Pods and
+# events refer to each other by place: a UID is longer, and would repeat for each event. The content of the
+# tables is not in it.
 
 
-DOCUMENT_VERSION = 1
+CHART_VERSION = 1
 
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
@@ -507,25 +509,97 @@ TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 #: A pod has its fate by its place here; the list goes along, so that the script has no order of its own.
 FATES: tuple[PodOutcome, ...] = get_args(PodOutcome)
 
-EVENT_COLUMNS = ("seq", "at", "cause", "type", "actor", "pod", "bad", "text", "data")
+
+class ChartWave(msgspec.Struct, array_like=True):
+    index: int
+    priority: int
+    began: int | None
+    ended: int | None
+    deadline: int | None
+    outcome: str
 
 
-def _microseconds_of(at_ns: int | None) -> int | None:
+class ChartHook(msgspec.Struct, array_like=True):
+    began: int | None
+    ended: int | None
+    until: int | None
+    kind: str
+    result: str
+
+
+class ChartPod(msgspec.Struct, array_like=True):
+    """``alike``: its group of like failures; -1: it did not fail."""
+
+    label: str
+    wave: int
+    fate: int
+    began: int | None
+    ended: int | None
+    bound: int | None
+    signals: list[int]
+    kills: list[int]
+    hurried: int | None
+    hooks: list[ChartHook]
+    rejected: int | None
+    alike: int
+
+
+class ChartEvents(msgspec.Struct):
+    """Columns. ``type`` and ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod."""
+
+    # Not an object an event: the page of a thousand pods must pass as an attachment, and its events are most
+    # of it.
+    seq: list[int] = []
+    at: list[int] = []
+    cause: list[int] = []
+    type: list[int] = []
+    actor: list[int] = []
+    pod: list[int] = []
+    bad: list[int] = []
+    text: list[str] = []
+    data: list[str] = []
+    types: list[str] = []
+    actors: list[str] = []
+
+
+class Chart(msgspec.Struct, kw_only=True):
+    """``lines``: marks across the whole timeline. ``beside``: a row for each kind of order, with the begin
+    and the end of each order.
+    """
+
+    version: int = CHART_VERSION
+    first: int
+    started: int
+    last: int
+    fates: tuple[str, ...] = FATES
+    lines: list[tuple[str, int]]
+    beside: list[tuple[str, list[tuple[int | None, int | None]]]]
+    waves: list[ChartWave]
+    pods: list[ChartPod]
+    alike: list[str]
+    holders: list[int]
+    events: ChartEvents
+
+
+def _us(at_ns: int | None) -> int | None:
     return None if at_ns is None else at_ns // NS_PER_US
 
 
-def document(
-    shutdown: shutdown_record.ShutdownRecord,
-    lines: Iterable[Line],
-    holders: Iterable[str],
-) -> dict[str, Any]:
-    """The page's data; only this module and the script know its shape. ``holders`` are UIDs."""
+class TextIndex(dict[str, int]):
+    """Each distinct text once, in the order of its first use."""
+
+    def place(self, value: str) -> int:
+        return self.setdefault(value, len(self))
+
+
+def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]) -> Chart:
+    """``holders`` are UIDs."""
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
-    events = _events_data(shutdown, index, lines)
+    events = _chart_events(shutdown, index, lines)
     causes, alike = common_causes(shutdown), TextIndex()
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
-    # Marks across the whole timeline. A restart in another boot has no place on this clock.
+    # A restart in another boot has no place on this clock.
     here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
     limits: list[tuple[str, int | None]] = [
         ("signal", 0),
@@ -535,37 +609,31 @@ def document(
         ("released" if shutdown.outcome == "complete" else "closed", shutdown.ended_ns),
         *(("restart", each.at_ns) for each in here),
     ]
-    # One row a kind of order, with each time that one of it was open.
-    orders: dict[str, list[Any]] = {}
+    orders: dict[str, list[tuple[int | None, int | None]]] = {}
     for beside in shutdown.beside:
-        times = [_microseconds_of(beside.began_ns), _microseconds_of(beside.ended_ns)]
-        orders.setdefault(beside.text, []).append(times)
-    # Pods and events refer to each other by place: a UID is longer, and would repeat for each event.
-    return {
-        "version": DOCUMENT_VERSION,
-        "first": shutdown.first_seq,
-        "started": _microseconds_of(shutdown.started_wall_ns),
-        "last": _microseconds_of(shutdown.last_ns),
-        "fates": list(FATES),
-        "lines": [[name, _microseconds_of(at_ns)] for name, at_ns in limits if at_ns is not None],
-        "beside": list(map(list, orders.items())),
-        "waves": list(map(_wave_data, shutdown.waves)),
-        "pods": [_pod_data(pod, place) for pod, place in zip(pods, places, strict=True)],
-        "alike": list(alike),
-        "holders": [index[uid] for uid in holders if uid in index],
-        "events": events,
-    }
+        orders.setdefault(beside.text, []).append((_us(beside.began_ns), _us(beside.ended_ns)))
+    return Chart(
+        first=shutdown.first_seq,
+        started=shutdown.started_wall_ns // NS_PER_US,
+        last=shutdown.last_ns // NS_PER_US,
+        lines=[(name, at_ns // NS_PER_US) for name, at_ns in limits if at_ns is not None],
+        beside=list(orders.items()),
+        waves=[
+            ChartWave(
+                *(wave.index, wave.priority),
+                *(_us(wave.began_ns), _us(wave.ended_ns), _us(wave.deadline_ns)),
+                wave.outcome,
+            )
+            for wave in shutdown.waves
+        ],
+        pods=[_chart_pod(pod, place) for pod, place in zip(pods, places, strict=True)],
+        alike=list(alike),
+        holders=[index[uid] for uid in holders if uid in index],
+        events=events,
+    )
 
 
-def _wave_data(wave: shutdown_record.WaveRecord) -> list[Any]:
-    times = (wave.began_ns, wave.ended_ns, wave.deadline_ns)
-    return [wave.index, wave.priority, *map(_microseconds_of, times), wave.outcome]
-
-
-def _pod_data(pod: shutdown_record.PodRecord, alike: int) -> list[Any]:
-    """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and its
-    group of like failures (-1: it did not fail).
-    """
+def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
     begun = [shutdown_record.stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
     # The latest end: of its grace, or of the shutdown's own time.
@@ -573,17 +641,27 @@ def _pod_data(pod: shutdown_record.PodRecord, alike: int) -> list[Any]:
     if pod.began_ns is not None and pod.grace_ns is not None:
         end_ns = pod.began_ns + pod.grace_ns
         bound_ns = end_ns if bound_ns is None else min(end_ns, bound_ns)
-    return [
-        visible(pod.label),
-        pod.wave,
-        FATES.index(fate(pod)),
-        *map(_microseconds_of, (pod.began_ns, pod.ended_ns, bound_ns)),
-        *(sorted(at_ns // NS_PER_US for at_ns in each if at_ns is not None) for each in (begun, kills)),
-        _microseconds_of(pod.hurried_ns),
-        list(map(_hook_data, pod.hooks)),
-        _microseconds_of(pod.rejected_ns),
-        alike,
-    ]
+    return ChartPod(
+        label=visible(pod.label),
+        wave=pod.wave,
+        fate=FATES.index(fate(pod)),
+        began=_us(pod.began_ns),
+        ended=_us(pod.ended_ns),
+        bound=_us(bound_ns),
+        signals=sorted(at_ns // NS_PER_US for at_ns in begun if at_ns is not None),
+        kills=sorted(at_ns // NS_PER_US for at_ns in kills if at_ns is not None),
+        hurried=_us(pod.hurried_ns),
+        hooks=[
+            ChartHook(
+                *(_us(hook.began_ns), _us(hook.ended_ns), _us(hook.until_ns)),
+                hook.kind,
+                "early" if hook.early else hook.result or "open",
+            )
+            for hook in pod.hooks
+        ],
+        rejected=_us(pod.rejected_ns),
+        alike=alike,
+    )
 
 
 def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
@@ -594,48 +672,23 @@ def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
     return rejected | {uid: group.sentence for group in groups for uid in group.pods}
 
 
-def _hook_data(hook: shutdown_record.HookRecord) -> list[Any]:
-    result = "early" if hook.early else hook.result or "open"
-    return [
-        _microseconds_of(hook.began_ns),
-        _microseconds_of(hook.ended_ns),
-        _microseconds_of(hook.until_ns),
-        hook.kind,
-        result,
-    ]
-
-
-class TextIndex(dict[str, int]):
-    """Each distinct text once, in the order of its first use."""
-
-    def place(self, value: str) -> int:
-        return self.setdefault(value, len(self))
-
-
-def _events_data(
+def _chart_events(
     shutdown: shutdown_record.ShutdownRecord, index: dict[str, int], lines: Iterable[Line]
-) -> dict[str, Any]:
-    """Columns; ``pod`` is a place in the table of pods, -1: about no pod."""
+) -> ChartEvents:
     names = Names({pod.uid: pod.label for pod in shutdown.pods})
-    # Columns and indexed texts, not a map an event: the page of a thousand pods must pass as an attachment,
-    # and its events are most of it.
-    types, actors = TextIndex(), TextIndex()
-    columns: dict[str, list[Any]] = {name: [] for name in EVENT_COLUMNS}
+    events, types, actors = ChartEvents(), TextIndex(), TextIndex()
     for line in lines:
-        row = (
-            line.seq,
-            _microseconds_of(line.since_ns),
-            line.cause,
-            types.place(visible(line.type)),
-            actors.place(visible(line.short)),
-            index.get(line.uid, -1),
-            int(line.bad),
-            visible(_cut(line.text, TEXT_CHARACTERS_MAX)),
-            visible(_cut(one_line(line.data, names), DATA_CHARACTERS_MAX)),
-        )
-        for column, value in zip(columns.values(), row, strict=True):
-            column.append(value)
-    return {**columns, "types": list(types), "actors": list(actors)}
+        events.seq.append(line.seq)
+        events.at.append(line.since_ns // NS_PER_US)
+        events.cause.append(line.cause)
+        events.type.append(types.place(visible(line.type)))
+        events.actor.append(actors.place(visible(line.short)))
+        events.pod.append(index.get(line.uid, -1))
+        events.bad.append(int(line.bad))
+        events.text.append(visible(_cut(line.text, TEXT_CHARACTERS_MAX)))
+        events.data.append(visible(_cut(one_line(line.data, names), DATA_CHARACTERS_MAX)))
+    events.types, events.actors = list(types), list(actors)
+    return events
 
 
 def _cut(sentence: str, length_max: int) -> str:

@@ -1,8 +1,8 @@
-"""`what_if`: read the record, change it, and run it again twice, hopeful and grim.
+"""`what_if`: read the record, change it, and run it again twice: the best and the worst case.
 
 The two runs span what the record leaves open (`replay.whatif.world`). A container or hook with only a known
-bound ends just after it in the hopeful run, and never by itself in the grim one. Results that agree are
-certain; totals are the interval between the runs. It is no guarantee for every mixture of the unknown times.
+bound ends just after it in the best case, and never by itself in the worst. Results that agree are certain;
+totals are the interval between the runs. It is no guarantee for every mixture of the unknown times.
 Without changes both runs are the record, event by event (`Comparison.is_same`).
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, cast
+
+import msgspec
 
 from ebbtide.actors.config_reconciler import NAME as CONFIG
 from ebbtide.actors.logind import NAME as LOGIND
@@ -105,18 +107,16 @@ def run_again(shutdown: RecordedShutdown, changes: Changes) -> Comparison:
     """The same for a record that is read already. Raises WrongChange."""
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
     seen = RecordedBehaviour(shutdown, changes, grant_ns)
-    hopeful, grim = (
-        _run_once(shutdown, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False)
-    )
+    best, worst = (_run_once(shutdown, changes, grant_ns, seen, is_best=is_best) for is_best in (True, False))
     then = outline(((each.mono_ns, each.event) for each in shutdown.own), shutdown.signal_ns)
     recorded = [(each.mono_ns, each.event) for each in shutdown.events]
     return _compare(
-        (then, hopeful.outline, grim.outline),
-        (hopeful.world.evidence, grim.world.evidence),
+        (then, best.outline, worst.outline),
+        (best.world.evidence, worst.world.evidence),
         is_same=all(
-            recorded == [(each.mono_ns, each.event) for each in run.records] for run in (hopeful, grim)
+            recorded == [(each.mono_ns, each.event) for each in run.records] for run in (best, worst)
         ),
-        assumptions=(*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, grim)),
+        assumptions=(*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, worst)),
     )
 
 
@@ -126,7 +126,7 @@ def _run_once(
     grant_ns: int | None,
     seen: RecordedBehaviour,
     *,
-    hopeful: bool,
+    is_best: bool,
 ) -> Run:
     system, _ = _set_up(shutdown, changes)
     if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
@@ -136,7 +136,7 @@ def _run_once(
         system.step(read, _stamp(shutdown))
     system.next_seq = shutdown.first_seq
     agenda = RunAgenda(shutdown, seen.downtimes)
-    world = RecordedWorld(shutdown, seen, agenda, hopeful=hopeful)
+    world = RecordedWorld(shutdown, seen, agenda, is_best=is_best)
     # When the machine goes down in any case. The world ends with a record that was cut, or, where logind's
     # own timer cut it, with the new grant. A shutdown that was released within its grant has the new grant.
     by_timer = shutdown.last_ns - shutdown.signal_ns >= shutdown.grant_ns > 0
@@ -237,7 +237,7 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
 
 # --- two runs side by side: what was, and what would have been, pod by pod and wave by wave -----------
 
-# The new run is a pair, hopeful and grim. Where both agree, the result is as certain as the pod's evidence.
+# The new run is a pair, best and worst. Where both agree, the result is as certain as the pod's evidence.
 
 #: ``perhaps``: in one of the two runs only.
 PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
@@ -249,8 +249,8 @@ ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
 class Interval(NamedTuple):
     """Nanoseconds in both runs; None: it does not happen in this run."""
 
-    hopeful: int | None
-    grim: int | None
+    best: int | None
+    worst: int | None
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
@@ -270,8 +270,8 @@ class PodSide(NamedTuple):
     """``then`` None: a new pod."""
 
     then: PodRecord | None
-    hopeful: PodRecord | None
-    grim: PodRecord | None
+    best: PodRecord | None
+    worst: PodRecord | None
     need: PodNeed | None
     support: Support
     change: PodChange
@@ -279,26 +279,26 @@ class PodSide(NamedTuple):
     @property
     def pod(self) -> PodRecord:
         """Any of them, for what does not change."""
-        found = self.then or self.hopeful or self.grim
+        found = self.then or self.best or self.worst
         assert found is not None, "a row is about a pod of one of the runs"
         return found
 
     def now(self, of: Callable[[PodRecord], int | None]) -> Interval:
-        return Interval(*(None if each is None else of(each) for each in (self.hopeful, self.grim)))
+        return Interval(*(None if each is None else of(each) for each in (self.best, self.worst)))
 
     @property
     def outcomes(self) -> tuple[decisions.PodOutcome | None, decisions.PodOutcome | None]:
-        """Hopeful, grim; None: not stopped, or the record ends before."""
-        return _outcome(self.hopeful), _outcome(self.grim)
+        """Best, worst; None: not stopped, or the record ends before."""
+        return _outcome(self.best), _outcome(self.worst)
 
 
-class WaveSide(NamedTuple):
+class WaveSide(msgspec.Struct, frozen=True):
     """By priority; None: not in this configuration."""
 
     priority: int
     then: WaveRecord | None
-    hopeful: WaveRecord | None
-    grim: WaveRecord | None
+    best: WaveRecord | None
+    worst: WaveRecord | None
 
 
 class Comparison(NamedTuple):
@@ -307,8 +307,8 @@ class Comparison(NamedTuple):
     """
 
     then: Outline
-    hopeful: Outline
-    grim: Outline
+    best: Outline
+    worst: Outline
     is_same: bool
     total: Interval
     waves: tuple[WaveSide, ...]
@@ -327,7 +327,7 @@ def _compare(
     assumptions: tuple[Assumption, ...],
 ) -> Comparison:
     """Pods in the order of the recorded plan, new ones last; waves by priority."""
-    then, hopeful, grim = runs
+    then, best, worst = runs
     # Waves of one priority keep their order.
     sides: dict[tuple[int, int], list[WaveRecord | None]] = {}
     for side, run in enumerate(runs):
@@ -338,11 +338,11 @@ def _compare(
     wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
     pod_sides = []
     for uid in dict.fromkeys(uid for run in runs for uid in run.pods):
-        pods = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
+        pods = (then.pods.get(uid), best.pods.get(uid), worst.pods.get(uid))
         need = None if pods[0] is None else _need_of(pods[0], then.last_ns)
         support = weakest(each.of(uid) for each in evidence)
         pod_sides.append(PodSide(*pods, need, support, _pod_change(*pods)))
-    total = Interval(hopeful.total_ns, grim.total_ns)
+    total = Interval(best.total_ns, worst.total_ns)
     return Comparison(*runs, is_same, total, tuple(wave_sides), tuple(pod_sides), assumptions)
 
 

@@ -8,7 +8,7 @@ from outside comes at its recorded time until the new run's release; a fact afte
 as long after the new one.
 
 An order that was open at the record's end ends just after that, or after the slowest time of its kind. One
-that hung longer than any other of its kind is a bet: in the grim run it hangs for ever. An order without a
+that hung longer than any other of its kind is a bet: in the worst case it hangs for ever. An order without a
 recorded twin is done after the slowest time of its kind, and counted; `replay.whatif.whatif_run` reports it.
 
 A restart stays: no daemon hears a fact between the last record of the old process and the start of the new
@@ -150,7 +150,7 @@ class RunContext(NamedTuple):
     agenda: RunAgenda
     pods: SimulatedPods
     evidence: Evidence
-    hopeful: bool
+    is_best: bool
     end_ns: int
     first_kills: dict[str, None]
 
@@ -168,7 +168,7 @@ class RecordedTimes:
 
     After a delete, the stop signal and SIGKILL are the kubelet's (`deleted`).
 
-    A *bet*: the record has only a bound. In the hopeful run the container ends just after it, in the grim one
+    A *bet*: the record has only a bound. In the best case the container ends just after it, in the worst one
     never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
     bet again: at once, or never.
 
@@ -225,15 +225,15 @@ class RecordedTimes:
                 return None
             if had_ns is not None:
                 self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
-                return self._hoped_ns(had_ns + MOMENT_NS)
+                return self._best_ns(had_ns + MOMENT_NS)
         elif self._end_ns is not None:
             self._weaken(
                 "bound",
                 f"{self._name} ended without a stop signal in the record, and has one before that now",
             )
-            return self._hoped_ns(0)
+            return self._best_ns(0)
         self._weaken("assumed", f"the record does not show how {self._name} stops")
-        return self._hoped_ns(0)
+        return self._best_ns(0)
 
     def _after_recorded_signal_ns(self) -> int | None:
         seen = self.seen
@@ -244,19 +244,19 @@ class RecordedTimes:
             self._weaken(
                 "bound", f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal"
             )
-            took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
+            took_ns = seen.gone_after_ns if self._common.is_best else took_ns
         if self._grace_ns is not None and seen.grace_ns is not None:
             then, now = seen.spec, self.spec
             if then is not None and now is not None and then.hook != now.hook:
                 self._weaken("assumed", f"the kubelet runs another hook of {self._name} than in the record")
-                return self._hoped_ns(0)
+                return self._best_ns(0)
             longer_ns = self._grace_ns - seen.grace_ns
             if self._kubelet_hook and longer_ns and took_ns > min(seen.grace_ns, self._grace_ns):
                 # The kubelet cut the hook at its grace, or does it now.
                 self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
                 if took_ns <= seen.grace_ns:
-                    return self._hoped_ns(self._grace_ns)
-                took_ns += longer_ns if longer_ns < 0 or not self._common.hopeful else 0
+                    return self._best_ns(self._grace_ns)
+                took_ns += longer_ns if longer_ns < 0 or not self._common.is_best else 0
         # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
         # hook's own bet.
         ran = seen.hook.ran_out if seen.hook is not None else None
@@ -265,7 +265,7 @@ class RecordedTimes:
         if other_hook or len(dict.fromkeys(signals)) > 1:
             why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
             self._weaken("assumed", why)
-            if not self._common.hopeful:
+            if not self._common.is_best:
                 return None
         return self._ends_at(self._now_ns + took_ns)
 
@@ -291,13 +291,13 @@ class RecordedTimes:
                 # Its hook took all its grace; with more it may end, and the fixed time behind the signal with
                 # it.
                 self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
-                killed_ns -= FLOOR_NS if self._common.hopeful else 0
+                killed_ns -= FLOOR_NS if self._common.is_best else 0
             return killed_ns
         if seen.how == "stays" and seen.killed is not None:
             return None
         self._weaken("assumed", f"the record does not show how long SIGKILL takes for {self._name}")
         self._common.first_kills[self._uid] = None
-        return 0 if self._common.hopeful else None
+        return 0 if self._common.is_best else None
 
     def exited(self, box: SimulatedContainer) -> None:
         """It is gone: its exit is heard, as recorded where the record has it."""
@@ -334,8 +334,8 @@ class RecordedTimes:
     def _weaken(self, level: Level, why: str) -> None:
         self._common.evidence.weaken(self._uid, level, why)
 
-    def _hoped_ns(self, after_ns: int) -> int | None:
-        return after_ns if self._common.hopeful else None
+    def _best_ns(self, after_ns: int) -> int | None:
+        return after_ns if self._common.is_best else None
 
     def _ends_at(self, at_ns: int) -> int:
         self._end_ns = at_ns
@@ -346,8 +346,8 @@ class HookRun:
     """One hook, from its order to its outcome.
 
     A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just
-    after that in the hopeful run, and only when it is cut in the grim one. An unknown or changed hook ends at
-    once in the hopeful run, and never in the grim one.
+    after that in the best case, and only when it is cut in the worst. An unknown or changed hook ends at once
+    in the best case, and never in the worst.
     """
 
     def __init__(
@@ -376,9 +376,9 @@ class HookRun:
         if known is None:
             why = f"the record does not show how long the hook of {self._order.container} takes"
             self._common.evidence.weaken(self._order.uid, "assumed", why)
-            return 0 if self._common.hopeful else None
+            return 0 if self._common.is_best else None
         self._outcome = known.ended
-        longer = self._common.hopeful and self._order.timeout_ns > known.timeout_ns
+        longer = self._common.is_best and self._order.timeout_ns > known.timeout_ns
         if known.ended is not None:
             ran_ns = known.ended.at_ns - known.began.mono_ns
             if known.ran_out:
@@ -391,7 +391,7 @@ class HookRun:
             if known.cut is None and known.result == "unknown" and again:
                 return known.ended.at_ns - self._began_ns
         self._outcome, self._bet = None, True
-        return known.at_least_ns(self._common.end_ns) + MOMENT_NS if self._common.hopeful else None
+        return known.at_least_ns(self._common.end_ns) + MOMENT_NS if self._common.is_best else None
 
     def _ended(self) -> None:
         if self._process.succeeded is None:
@@ -447,17 +447,17 @@ class RecordedWorld:
     """
 
     def __init__(
-        self, shutdown: RecordedShutdown, seen: RecordedBehaviour, agenda: RunAgenda, *, hopeful: bool
+        self, shutdown: RecordedShutdown, seen: RecordedBehaviour, agenda: RunAgenda, *, is_best: bool
     ) -> None:
         self.evidence = Evidence()
         self.invented: dict[str, int] = {}
         self.missed = 0
         self.first_kills: dict[str, None] = {}
-        self._shutdown, self._seen, self._agenda, self._hopeful = shutdown, seen, agenda, hopeful
+        self._shutdown, self._seen, self._agenda, self._is_best = shutdown, seen, agenda, is_best
         self._pods = SimulatedPods(WorldLog(lambda: agenda.now_ns), agenda)
         self._pods.watchers.append(lambda box: self._times[box.uid, box.name].exited(box))
         self._common = RunContext(
-            agenda, self._pods, self.evidence, hopeful, shutdown.last_ns, self.first_kills
+            agenda, self._pods, self.evidence, is_best, shutdown.last_ns, self.first_kills
         )
         self._times: dict[tuple[str, str], RecordedTimes] = {}
         self._hooks: dict[str, HookRun] = {}
@@ -568,7 +568,7 @@ class RecordedWorld:
     def _invent(self, order: Order, open_ns: int) -> None:
         name = type(order).__name__
         slowest_ns = self._seen.slowest_ns.get(name, 0)
-        hangs = open_ns > slowest_ns + MOMENT_NS and not self._hopeful
+        hangs = open_ns > slowest_ns + MOMENT_NS and not self._is_best
         if order.key in self._hooks or hangs:
             return
         if not isinstance(order, HARMLESS_ORDERS):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from ebbtide.replay.survival import MEDIAN, P95, StopCounts, merge_counts, survival
+from ebbtide.replay.advise import MEDIAN, P95, StopCounts, merge_counts, survival
 
 #: Weeks in remission under 6-mercaptopurine (Freireich and others, 1963); True: relapsed, False: censored.
 FREIREICH = (

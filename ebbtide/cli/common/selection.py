@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import WRONG, Refused, code_of, unreadable, worst
@@ -220,91 +221,116 @@ def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in shown.items() if count)
 
 
-def episode_document(episode: Episode) -> dict[str, Any]:
-    """The promised shape, and the episode's place in the journal."""
-    return {
-        "id": episode.id,
-        "traceId": episode.trace_id,
-        "kind": episode.kind,
-        "started": rfc3339(episode.started_wall_ns),
-        "ended": None if episode.ended_wall_ns is None else rfc3339(episode.ended_wall_ns),
-        "outcome": episode.outcome,
-        "severity": episode.severity,
-        "pods": dict(episode.pods),
-        "podsRunning": episode.pods_running,
-        "headless": episode.headless,
-        "firstSeq": episode.first_seq,
-        "lastSeq": episode.last_seq,
-        "bootId": episode.boot_id,
-    }
-
-
-def boot_document(boot: BootRecord) -> dict[str, Any]:
-    """The end of a boot; ``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
-    said = boot.event
-    return {
-        "bootId": said.boot_id,
-        "ending": said.ending,
-        "why": said.why,
-        "wave": said.wave if said.wave >= 0 else None,
-        "alive": rfc3339(said.alive_wall_ns) if said.alive_wall_ns else None,
-        "episode": boot.episode or None,
-    }
-
-
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
+class JournalState(msgspec.Struct, frozen=True):
     """``banner`` null: the journal is intact."""
-    return {"state": verdict.state, "banner": None if verdict.state == "intact" else verdict.banner}
+
+    state: str
+    banner: str | None
 
 
-def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
-    """The shutdown or outage of a document, in the words of ``journal ls``.
+def journal_state(verdict: Verdict) -> JournalState:
+    return JournalState(verdict.state, None if verdict.state == "intact" else verdict.banner)
 
-    ``endsHere``: the journal's damage cuts this episode's record. For a shutdown also its severity and
-    causes, the gravest first.
+
+class BootHeading(msgspec.Struct, frozen=True, rename="camel"):
+    """The end of a boot; ``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
+
+    boot_id: str
+    ending: str
+    why: str
+    wave: int | None
+    alive: str | None
+    episode: str | None
+
+
+def boot_heading(boot: BootRecord) -> BootHeading:
+    end = boot.event
+    alive = rfc3339(end.alive_wall_ns) if end.alive_wall_ns else None
+    wave = end.wave if end.wave >= 0 else None
+    return BootHeading(end.boot_id, end.ending, end.why, wave, alive, boot.episode or None)
+
+
+class JournalDamage(JournalState, frozen=True, rename="camel"):
+    """``ends_here``: the damage cuts this episode's record."""
+
+    ends_here: bool
+
+
+class EpisodeHeading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The shutdown or outage of a document, in the words of ``journal ls``. Only a shutdown has a severity,
+    and causes, the gravest first.
     """
+
+    id: str
+    trace_id: str
+    node: str
+    kind: str
+    started: str
+    outcome: str
+    ended_seconds: float | None
+    journal: JournalDamage
+    severity: str = ""
+    headline: str = ""
+    causes: list[Cause] | None = None
+
+
+def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
     from ebbtide.events.record.causes import cause_groups, headline
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
-    damage = shutdown.damage
-    judged: dict[str, Any] = {}
-    if isinstance(shutdown, ShutdownRecord):
-        causes = [cause_document(shutdown, group) for group in cause_groups(shutdown)]
-        judged = {"severity": shutdown.severity, "headline": headline(shutdown), "causes": causes}
-    return {
-        "id": shutdown.id,
-        "traceId": shutdown.trace_id,
-        "node": shutdown.node,
-        "kind": shutdown.kind,
-        "started": rfc3339(shutdown.started_wall_ns),
-        "outcome": shutdown.outcome,
-        "endedSeconds": json_seconds(shutdown.ended_ns),
-        "journal": {
-            "state": "intact" if damage is None else damage.state,
-            "banner": None if damage is None else damage.banner,
-            "endsHere": damage is not None and damage.here,
-        },
-        **judged,
-    }
+    damage, journal = episode.damage, JournalDamage("intact", None, False)
+    if damage is not None:
+        journal = JournalDamage(damage.state, damage.banner, damage.here)
+    heading = EpisodeHeading(
+        id=episode.id,
+        trace_id=episode.trace_id,
+        node=episode.node,
+        kind=episode.kind,
+        started=rfc3339(episode.started_wall_ns),
+        outcome=episode.outcome,
+        ended_seconds=json_seconds(episode.ended_ns),
+        journal=journal,
+    )
+    if not isinstance(episode, ShutdownRecord):
+        return heading
+    causes = [shown_cause(episode, group) for group in cause_groups(episode)]
+    return replace(heading, severity=episode.severity, headline=headline(episode), causes=causes)
 
 
-def cause_document(shutdown: ShutdownRecord, group: CauseGroup) -> dict[str, Any]:
-    """Warnings of one cause, each in ``warnings``; ``pods``: the pods with it."""
+class PodWithCause(msgspec.Struct, frozen=True):
+    pod: str
+    uid: str
+
+
+class CauseWarning(msgspec.Struct, frozen=True, rename="camel"):
+    seq: int
+    since_seconds: float | None
+    code: str
+    text: str
+    uid: str | None
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Warnings of one cause, and the pods with it."""
+
+    code: str
+    severity: str
+    count: int
+    text: str
+    pods: list[PodWithCause]
+    warnings: list[CauseWarning]
+
+
+def shown_cause(shutdown: ShutdownRecord, group: CauseGroup) -> Cause:
     labels = {pod.uid: pod.label for pod in shutdown.pods}
-    return {
-        "code": group.code,
-        "severity": group.severity,
-        "count": group.count,
-        "text": group.text,
-        "pods": [{"pod": labels[uid], "uid": uid} for uid in group.pods],
-        "warnings": [
-            {
-                "seq": each.seq,
-                "sinceSeconds": json_seconds(each.at_ns),
-                "code": each.code,
-                "text": each.text,
-                "uid": each.pod or None,
-            }
+    return Cause(
+        group.code,
+        group.severity,
+        group.count,
+        group.text,
+        [PodWithCause(labels[uid], uid) for uid in group.pods],
+        [
+            CauseWarning(each.seq, json_seconds(each.at_ns), each.code, each.text, each.pod or None)
             for each in group.notices
         ],
-    }
+    )

@@ -24,8 +24,7 @@ from ebbtide.cli.fleet.fleet_common import (
     planned_journals,
     pools_option,
 )
-from ebbtide.cli.replay.advice_view import ADVICE_VERSION
-from ebbtide.cli.replay.replay_advise import margin_option, show_advice
+from ebbtide.cli.replay.replay_advise import ADVICE_VERSION, margin_option, show_advice
 from ebbtide.events.record.format import document, json_values, visible
 from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude
 

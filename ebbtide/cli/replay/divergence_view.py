@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.cli.common.guard import unreadable
-from ebbtide.events.base import head_text
+from ebbtide.events.base import FrozenStruct, head_text
 from ebbtide.events.record.format import document, json_values, visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import NO_RECORD, STATEMENTS, ValueChange
@@ -41,6 +41,16 @@ def why_silent(result: Verification) -> str:
     return result.verdict.banner if result.verdict.state in HIDES else ""
 
 
+class Remarks(FrozenStruct):
+    """``noted``: the result for the given head. ``reason``: why a part of the journal was not verified.
+    ``headless``: the id of a shutdown without its begin on record.
+    """
+
+    noted: str = ""
+    reason: str = ""
+    headless: str = ""
+
+
 def verification_document(
     result: Verification,
     explained: Explanation | None,
@@ -48,25 +58,22 @@ def verification_document(
     noted: NotedHead | None = None,
     headless: str = "",
 ) -> dict[str, Any]:
-    """The promised shape. ``reason``: a part of the journal could not be verified. ``headless``: the id of
-    a shutdown without its begin on record. ``head``: the journal's. ``noted``: the result for the given
-    head.
-    """
-    more: dict[str, Any] = {
-        "noted": noted.state(result.noted_seq, result.verdict) if noted else "",
-        "reason": why_silent(result),
-        "headless": headless,
-    }
+    """The promised shape. ``head``: the journal's."""
+    remarks = Remarks(
+        noted=noted.state(result.noted_seq, result.verdict) if noted else "",
+        reason=why_silent(result),
+        headless=headless,
+    )
     return document(
         "Verification",
         VERIFICATION_VERSION,
+        remarks,
         episodes=result.episodes,
         events=result.events,
         identical=result.identical,
         seconds=round(seconds, 6),
         divergence=explained,
         head=head_of(result.verdict) or None,
-        **{name: text for name, text in more.items() if text},
     )
 
 

@@ -11,21 +11,23 @@ from collections import deque
 from pathlib import Path
 
 import click
+from rich.console import Group
+from rich.text import Text
 
 from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused
-from ebbtide.cli.common.output import remark, show, show_json
+from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
-from ebbtide.cli.common.selection import listed_by, verdict_document
+from ebbtide.cli.common.selection import JournalState, journal_state, listed_by
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     optional_episode_argument,
     output_option,
     pooled_journals_option,
 )
-from ebbtide.cli.replay.advice_view import ADVICE_VERSION, advice_tables
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import document, visible
-from ebbtide.replay.advise import MARGIN_PERCENT, Advice, Caution, NoEvidence, advise
+from ebbtide.events.units import span, span_s
+from ebbtide.replay.advise import MARGIN_PERCENT, Advice, Caution, NoEvidence, Survival, advise
 from ebbtide.replay.journal_library import NoSuchShutdown, pick
 
 EPILOG = """\b
@@ -40,10 +42,8 @@ the evidence are "not reached". A workload is a pod's name without the endings o
 with the pod's stop, hooks included.
 """
 
-
 #: Ten times the needed time.
 MARGIN_PERCENT_MAX = 1000
-
 
 margin_option = click.option(
     "--margin",
@@ -54,6 +54,12 @@ margin_option = click.option(
     metavar="PERCENT",
     help="So much more than the slowest pod took.",
 )
+
+ADVICE_VERSION = 2
+
+
+class UsedJournal(JournalState, frozen=True, kw_only=True):
+    id: str
 
 
 @click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
@@ -78,7 +84,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
         else:
             # ``last``: of the journal that was named last.
             chosen = pick(found, episode)
-            deque(found, maxlen=0)  # all is read, for the verdicts' sake
+            deque(found, maxlen=0)  # read all, for the verdicts
             if len(pool) > 1:
                 remark(
                     f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of"
@@ -92,8 +98,11 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
         return pool.code or NOT_SO
     # Verdicts are complete after the journals' ends.
     if output == "json":
-        verdicts = [{"id": each.journal_id.hex(), **verdict_document(each)} for each in pool.verdicts]
-        show_json(document("Advice", ADVICE_VERSION, advice, journals=verdicts))
+        used = [
+            UsedJournal(id=each.journal_id.hex(), state=each.state, banner=journal_state(each).banner)
+            for each in pool.verdicts
+        ]
+        show_json(document("Advice", ADVICE_VERSION, advice, journals=used))
     elif output == "yaml":
         sys.stdout.write(advice.configuration)
     else:
@@ -101,9 +110,61 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     return pool.code
 
 
+_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "WHY")
+_WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
+_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "ASKS")
+
+
 def show_advice(advice: Advice) -> None:
-    """Its tables, then the configuration to paste."""
-    show(advice_tables(advice))
+    """Waves, workloads, and those that no period can save; then the configuration to paste."""
+    stops = plural(sum(wave.times.stops for wave in advice.waves), "stop")
+    waves = (
+        (
+            str(wave.priority),
+            span_s(wave.configured_seconds),
+            span_s(wave.seconds),
+            *_times_cells(wave.times, str(wave.left_out)),
+            wave.why,
+        )
+        for wave in advice.waves
+    )
+    workloads = (
+        (
+            each.name,
+            str(advice.waves[each.wave].priority),
+            *_times_cells(each.times),
+            "-" if each.wanted_seconds is None else span_s(each.wanted_seconds),
+            each.verdict,
+        )
+        for each in advice.workloads
+    )
+    problems = [
+        Text(visible(f"{each.name} {each.problem}"), style="yellow")
+        for each in advice.workloads
+        if each.problem
+    ]
+    tables = Group(
+        Text(f"from {plural(advice.shutdowns, 'shutdown')} of {plural(advice.nodes, 'node')}: {stops}"),
+        Text(""),
+        NarrowTable(_WAVES, waves, right=_NUMBERS, spare=("WHY", "P50")),
+        Text(""),
+        NarrowTable(_WORKLOADS, workloads, right=_NUMBERS, spare=("PRIORITY", "P50", "STOPS")),
+        *([Text(""), Text("no period can save on this evidence:"), *problems] if problems else []),
+        Text(""),
+        Text("to paste:", style="dim"),
+    )
+    show(tables)
     # Not through rich: a wrapped comment would end in a line that is no comment.
     for line in advice.configuration.splitlines():
         sys.stdout.write(f"{visible(line)}\n")
+
+
+def _times_cells(times: Survival, *beside_stops: str) -> tuple[str, ...]:
+    # Beyond the longest stop that ended by itself there is no evidence.
+    unknown = "not reached" if times.stops else "-"
+    return (
+        str(times.stops),
+        *beside_stops,
+        str(times.censored),
+        *(unknown if each is None else span(each) for each in (times.p50_ns, times.p95_ns, times.max_ns)),
+    )

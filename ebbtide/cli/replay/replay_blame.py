@@ -9,7 +9,7 @@ import click
 
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import NarrowTable, cause_lines, show, show_json, table
-from ebbtide.cli.common.selection import choose_record, shutdown_document
+from ebbtide.cli.common.selection import choose_record, episode_heading
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     count_option,
@@ -22,7 +22,7 @@ from ebbtide.events.record.format import document
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.units import span
 from ebbtide.replay.blame import Cost, blame
-from ebbtide.replay.outage_chain import Waited, waited
+from ebbtide.replay.critical_chain import Waited, waited
 
 EPILOG = """\b
 Examples:
@@ -69,7 +69,7 @@ def blame_command(
     # After the sort: -n means the longest.
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
-        show_json(document("Blame", BLAME_VERSION, episode=shutdown_document(shutdown), entries=costs))
+        show_json(document("Blame", BLAME_VERSION, episode=episode_heading(shutdown), entries=costs))
         return code
     show(cause_lines(shutdown, every=every))
     show("")
@@ -106,7 +106,7 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
         raise Refused(f"no wave {wave} in {outage.id}: an outage has none")
     found = waited(outage)[:count]
     if output == "json":
-        show_json(document("Blame", BLAME_VERSION, episode=shutdown_document(outage), entries=found))
+        show_json(document("Blame", BLAME_VERSION, episode=episode_heading(outage), entries=found))
     elif found:
         show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
     else:

@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.output import hanging, headline_text, show, show_json
-from ebbtide.cli.common.selection import choose_record, shutdown_document
+from ebbtide.cli.common.selection import choose_record, episode_heading
 from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, output_option
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
 from ebbtide.events.units import span
-from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
-from ebbtide.replay.outage_chain import recovery_chain
+from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain, recovery_chain
 
 EPILOG = """\b
 Examples:
@@ -43,7 +42,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     shutdown, code = choose_record(journals, episode)
     chain = CHAINS[type(shutdown)](shutdown)
     if output == "json":
-        show_json(document("CriticalChain", CHAIN_VERSION, chain, episode=shutdown_document(shutdown)))
+        show_json(document("CriticalChain", CHAIN_VERSION, chain, episode=episode_heading(shutdown)))
         return code
     from rich.console import Group, RenderableType
     from rich.text import Text

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.output import remark, show, show_json, table
-from ebbtide.cli.common.selection import choose_shutdown, shutdown_document
+from ebbtide.cli.common.selection import choose_shutdown, episode_heading
 from ebbtide.cli.common.shared_options import EpisodeCommand, count_option, journals_option, output_option
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import document
@@ -55,7 +55,7 @@ def diff_command(
     found = diff(first, second)
     changes = found.changes[:count]
     if output == "json":
-        sides = {"a": shutdown_document(first), "b": shutdown_document(second)}
+        sides = {"a": episode_heading(first), "b": episode_heading(second)}
         show_json(document("Difference", DIFF_VERSION, replace(found, changes=changes), **sides))
         return code
     if changes:

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,9 +20,9 @@ from ebbtide.cli.common.selection import (
     MOMENT_FORMS,
     MOMENT_METAVAR,
     choose_episode,
+    journal_state,
     known_actor,
     parse_moment,
-    verdict_document,
     whole_verdict,
 )
 from ebbtide.cli.common.shared_options import (
@@ -30,16 +31,11 @@ from ebbtide.cli.common.shared_options import (
     optional_episode_argument,
     output_option,
 )
+from ebbtide.events.base import FrozenStruct
 from ebbtide.events.record.format import document, json_values, utc_text, visible
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import offset
-from ebbtide.replay.states import (
-    KnownState,
-    States,
-    seq_at_moment,
-    state_rows,
-    states_at,
-)
+from ebbtide.replay.states import KnownState, States, seq_at_moment, state_rows, states_at
 from ebbtide.replay.timeline import actor_name, is_actor, is_pod, short_name
 
 EPILOG = """\b
@@ -65,13 +61,7 @@ Examples:
 @click.option("--all", "every", is_flag=True, help="Fields at their default too.")
 @output_option("table", "json")
 def state(
-    episode: str | None,
-    journals: tuple[Path, ...],
-    at: str,
-    actor: str,
-    pod: str,
-    every: bool,
-    output: str,
+    episode: str | None, journals: tuple[Path, ...], at: str, actor: str, pod: str, every: bool, output: str
 ) -> int:
     """Show every actor's state after any event or at any instant.
 
@@ -101,9 +91,10 @@ def state(
             remark(f"ebbtide: record {seq} cannot be executed")
             return conclude(verdict)
         raise Refused(f"there is no record {seq}: the last one is {verdict.end.seq}")
+    raw, when = states.at, states.when
     # Do not show another moment's state: the user would not notice a wrong digit.
-    when = states.when.since_ns if since_signal else states.when.wall_ns
-    after_end = place.scale != "seq" and seq == verdict.end.seq and when != place.value
+    shown_ns = when.since_ns if since_signal else when.wall_ns
+    after_end = place.scale != "seq" and seq == verdict.end.seq and shown_ns != place.value
     if after_end:
         remark(f"ebbtide: the journal ends earlier: these are the states after the last record, {seq}")
     shown: dict[str, KnownState] = {}
@@ -121,14 +112,13 @@ def state(
         there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
         raise Refused(f"no such actor at record {seq}: there are {there}")
     if output == "json":
-        raw = states.at
         actors = [
-            {
-                "actor": label,
-                "name": actor_name(label, states.names),
-                "failed": known.failed,
-                "state": json_values(known.state, every=every),
-            }
+            ShownActor(
+                actor=label,
+                name=actor_name(label, states.names),
+                failed=known.failed,
+                state=json_values(known.state, every=every),
+            )
             for label, known in shown.items()
         ]
         made = document(
@@ -137,23 +127,27 @@ def state(
             seq=raw.seq,
             step_end=states.step_end,
             type=raw.tag,
-            wall_ns=states.when.wall_ns,
-            since_ns=states.when.since_ns,
+            wall_ns=when.wall_ns,
+            since_ns=when.since_ns,
             mono_ns=raw.mono_ns,
             actors=actors,
             after_end=after_end,
-            journal=verdict_document(verdict),
+            journal=journal_state(verdict),
         )
         show_json(made)
     else:
         # Thousands of rows: a laid-out table would be slow.
         rows = [tuple(map(visible, row)) for row in _rows(states, shown, every)]
         actor_width, field_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+        since = f", {offset(when.since_ns)}" if when.since_ns is not None else ""
+        who, time = actor_name(raw.actor, states.names), utc_text(when.wall_ns)
+        print(visible(f"after record {raw.seq}, {raw.tag} of {who}, {time}{since}"))
+        if states.step_end != raw.seq:
+            print(f"in the middle of a step: it goes on to record {states.step_end}")
         lines = (f"{row[0]:<{actor_width}}  {row[1]:<{field_width}}  {row[2]}".rstrip() for row in rows)
-        head = map(visible, _heading_lines(states))
-        sys.stdout.write("".join(f"{line}\n" for line in (*head, "", *lines)))
+        sys.stdout.write("".join(f"{line}\n" for line in ("", *lines)))
     code = conclude(verdict)
-    if states.divergence is None or states.divergence.seq > states.at.seq:
+    if states.divergence is None or states.divergence.seq > raw.seq:
         return code
     remark(
         f"ebbtide: this version decides otherwise from record {states.divergence.seq} on, and these are its"
@@ -165,15 +159,11 @@ def state(
 STATES_VERSION = 3
 
 
-def _heading_lines(states: States) -> Iterator[str]:
-    raw, when = states.at, states.when
-    since_signal = f", {offset(when.since_ns)}" if when.since_ns is not None else ""
-    yield (
-        f"after record {raw.seq}, {raw.tag} of {actor_name(raw.actor, states.names)},"
-        f" {utc_text(when.wall_ns)}{since_signal}"
-    )
-    if states.step_end != raw.seq:
-        yield f"in the middle of a step: it goes on to record {states.step_end}"
+class ShownActor(FrozenStruct):
+    actor: str
+    name: str
+    failed: bool
+    state: Any
 
 
 def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator[tuple[str, str, str]]:

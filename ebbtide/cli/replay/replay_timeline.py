@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
@@ -39,9 +40,7 @@ from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage_events import OutageClosed
 from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
-from ebbtide.events.record.format import rfc3339
-from ebbtide.events.units import offset
-from ebbtide.replay.timeline import Line, LineFilter, Moment, Timeline
+from ebbtide.replay.timeline import Line, LineFilter, Timeline
 
 EPILOG = """\b
 Examples:
@@ -123,8 +122,8 @@ def timeline(
             "--actor": wanted.actor,
             "--pod": wanted.pod,
             "--wave": "" if wave is None else str(wave),
-            "--since": _moment_text(wanted.since),
-            "--until": _moment_text(wanted.until),
+            "--since": wanted.since.text if wanted.since else "",
+            "--until": wanted.until.text if wanted.until else "",
         }
         filters = "".join(f" {option} {value}" for option, value in given.items() if value)
         begin, end, why = wanted.since, wanted.until, ""
@@ -144,17 +143,6 @@ RELEASE_KEY = b"/release/"
 CLOSING_TAGS = (EpisodeClosed.__name__, OutageClosed.__name__)
 
 
-def _moment_text(moment: Moment | None) -> str:
-    if moment is None:
-        return ""
-    forms: dict[str, Callable[[int], str]] = {
-        "seq": str,
-        "since_ns": lambda ns: offset(ns).replace(" ", ""),
-        "wall_ns": rfc3339,
-    }
-    return forms[moment.scale](moment.value)
-
-
 # --- a shutdown that runs ----------------------------------------------------------------------
 
 
@@ -166,7 +154,7 @@ def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
         return None
     last = found[-1]
     open_end = last.outcome == "truncated" and last.boot_id == here and history.verdict.state == "torn"
-    return last._replace(outcome="running") if open_end else last
+    return replace(last, outcome="running") if open_end else last
 
 
 def _follow(

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ebbtide.cli.common.output import json_line, painter
 from ebbtide.events.record.format import rfc3339, utc_text, visible
 from ebbtide.events.units import json_seconds, offset
@@ -162,21 +164,38 @@ class StoryPrinter:
         return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
 
 
+class LineObject(msgspec.Struct, kw_only=True, rename="camel"):
+    """A line as JSON. ``actor`` as in ``journal show``; absent values are null."""
+
+    seq: int
+    time: str
+    since_seconds: float | None
+    episode: int | None
+    cause: int | None
+    actor: str
+    kind: LineKind
+    type: str
+    pod: str | None
+    container: str | None
+    wave: int | None
+    level: str
+    text: str
+
+
 def line_json(line: Line) -> str:
-    """One object. ``actor`` as in ``journal show``; absent values are null."""
-    document = {
-        "seq": line.seq,
-        "time": rfc3339(line.wall_ns),
-        "sinceSeconds": json_seconds(line.since_ns),
-        "episode": line.episode or None,
-        "cause": line.cause or None,
-        "actor": line.actor,
-        "kind": line.kind,
-        "type": line.type,
-        "pod": line.pod or None,
-        "container": line.container or None,
-        "wave": line.wave,
-        "level": LEVEL_NAMES[line.level],
-        "text": line.text,
-    }
-    return json_line(document)
+    shown = LineObject(
+        seq=line.seq,
+        time=rfc3339(line.wall_ns),
+        since_seconds=json_seconds(line.since_ns),
+        episode=line.episode or None,
+        cause=line.cause or None,
+        actor=line.actor,
+        kind=line.kind,
+        type=line.type,
+        pod=line.pod or None,
+        container=line.container or None,
+        wave=line.wave,
+        level=LEVEL_NAMES[line.level],
+        text=line.text,
+    )
+    return json_line(shown)

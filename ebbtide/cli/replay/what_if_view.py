@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ebbtide.cli.common.output import NarrowTable, pairs
-from ebbtide.cli.common.selection import outcomes_text, shutdown_document
+from ebbtide.cli.common.selection import episode_heading, outcomes_text
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds, span
@@ -22,15 +23,10 @@ from ebbtide.replay.whatif.whatif_run import (
     WaveSide,
     took_ns,
 )
+from ebbtide.replay.whatif.world import Level
 
 WHAT_IF_VERSION = 2
-#: The changes of a pod, with the document's field for its UID.
-CHANGE_FIELDS: dict[PodChange, str] = {
-    "saved": "saved",
-    "perhaps-saved": "perhapsSaved",
-    "lost": "lost",
-    "perhaps-lost": "perhapsLost",
-}
+CHANGES: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
 _POD_HEADINGS = (
     *("POD", "WAVE", "GRACE", "TOOK", "OUTCOME", "NOW GRACE", "NOW TOOK", "NOW OUTCOME"),
     *("NEEDED", "EVIDENCE", "CHANGE"),
@@ -53,14 +49,14 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         if side.support.why
         and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
     ]
-    runs = (found.then, found.hopeful, found.grim)
-    then, hopeful, grim = (outcomes_text(_outcomes(run)) or "no pods" for run in runs)
+    runs = (found.then, found.best, found.worst)
+    then, best, worst = (outcomes_text(_outcomes(run)) or "no pods" for run in runs)
     totals = [
         ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
-        ("granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"),
-        ("pods", f"{then} -> {hopeful if hopeful == grim else f'{hopeful}, or {grim}'}"),
+        ("granted", f"{span(found.then.grant_ns)} -> {span(found.worst.grant_ns)}"),
+        ("pods", f"{then} -> {best if best == worst else f'{best}, or {worst}'}"),
     ]
-    for change in CHANGE_FIELDS:
+    for change in CHANGES:
         pods = found.changed(change)
         # Saved and lost are always shown, the uncertain ones only where there are any.
         if pods or change in ("saved", "lost"):
@@ -87,10 +83,10 @@ def _outcomes(run: Outline) -> dict[str, int]:
 
 def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     def of(value: Callable[[WaveRecord], int | None]) -> Interval:
-        return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
+        return Interval(*(None if line is None else value(line) for line in (wave.best, wave.worst)))
 
     # Both runs where they differ: the record does not decide between them.
-    names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
+    names = dict.fromkeys(line.outcome if line else "-" for line in (wave.best, wave.worst))
     return (
         str(wave.priority),
         "-" if wave.then is None else _time_text(wave.then.period_ns),
@@ -107,10 +103,10 @@ def _wave_took(line: WaveRecord) -> int | None:
 
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:
-    then, now = side.then, side.hopeful or side.pod
+    then, now = side.then, side.best or side.pod
     was = "-" if then is None else str(then.wave)
     # Between a graceful best and a worst where SIGKILL fails, a kill is possible.
-    best, worst = _fate(side.hopeful), _fate(side.grim)
+    best, worst = _fate(side.best), _fate(side.worst)
     between = "killed" if (best, worst) == ("graceful", "failed") else best
     first, *others = dict.fromkeys((best, between, worst))
     return (
@@ -145,56 +141,71 @@ def _interval_text(times: Interval) -> str:
     return low if low == high else f"{low} … {high}"
 
 
+class ShownRun(msgspec.Struct, frozen=True):
+    outcome: str
+    grant_ns: int
+    budget_ns: int
+    total_ns: int | None
+    pods: dict[str, int]
+
+
+class ShownTotal(msgspec.Struct, frozen=True):
+    """Seconds."""
+
+    then: float | None
+    low: float | None
+    high: float | None
+
+
+class ShownNeed(msgspec.Struct, frozen=True):
+    seconds: float | None
+    at_least: bool
+
+
+class ShownPod(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+    then: PodRecord | None
+    best: PodRecord | None
+    worst: PodRecord | None
+    needed: ShownNeed | None
+    evidence: Level
+    why: str
+    change: PodChange
+
+
+class ShownAssumption(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
 def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
     """``then`` is on record, ``best`` and ``worst`` are the two runs; waves and pods as in a record.
 
     ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
     """
-    runs = {"then": found.then, "best": found.hopeful, "worst": found.grim}
-    low_ns, high_ns = found.total.bounds
+    runs = {"then": found.then, "best": found.best, "worst": found.worst}
     return document(
         "WhatIf",
         WHAT_IF_VERSION,
-        episode=shutdown_document(shutdown),
+        episode=episode_heading(shutdown),
         changed=words,
         same=found.is_same,
         **{
-            name: {
-                "outcome": run.outcome,
-                "grantSeconds": json_seconds(run.grant_ns),
-                "budgetSeconds": json_seconds(run.budget_ns),
-                "totalSeconds": json_seconds(run.total_ns),
-                "pods": _outcomes(run),
-            }
+            name: ShownRun(run.outcome, run.grant_ns, run.budget_ns, run.total_ns, _outcomes(run))
             for name, run in runs.items()
         },
-        total={
-            "then": json_seconds(found.then.total_ns),
-            "low": json_seconds(low_ns),
-            "high": json_seconds(high_ns),
-        },
-        **{
-            field: [side.pod.uid for side in found.changed(change)] for change, field in CHANGE_FIELDS.items()
-        },
-        waves=[
-            {"priority": wave.priority, "then": wave.then, "best": wave.hopeful, "worst": wave.grim}
-            for wave in found.waves
-        ],
-        pods=[
-            {
-                "namespace": side.pod.namespace,
-                "name": side.pod.name,
-                "uid": side.pod.uid,
-                "then": side.then,
-                "best": side.hopeful,
-                "worst": side.grim,
-                "needed": side.need
-                and {"seconds": json_seconds(side.need.ns), "atLeast": side.need.at_least},
-                "evidence": side.support.level,
-                "why": side.support.why,
-                "change": side.change,
-            }
-            for side in found.pods
-        ],
-        assumptions=[{"code": code, "message": text} for code, text in found.assumptions],
+        total=ShownTotal(*map(json_seconds, (found.then.total_ns, *found.total.bounds))),
+        **{each.replace("-", "_"): [side.pod.uid for side in found.changed(each)] for each in CHANGES},
+        waves=found.waves,
+        pods=list(map(_shown_pod, found.pods)),
+        assumptions=[ShownAssumption(*each) for each in found.assumptions],
     )
+
+
+def _shown_pod(side: PodSide) -> ShownPod:
+    pod, need, support = side.pod, side.need, side.support
+    needed = need and ShownNeed(json_seconds(need.ns), need.at_least)
+    runs = (side.then, side.best, side.worst)
+    return ShownPod(pod.namespace, pod.name, pod.uid, *runs, needed, support.level, support.why, side.change)

@@ -16,12 +16,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.replay.critical_chain import critical_chain
-from ebbtide.replay.report.page import (
-    as_script,
-    document,
-    holders,
-    report,
-)
+from ebbtide.replay.report.page import as_script, chart, holders, report
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.timeline import timeline
 from tests.replay.report import journals
@@ -119,7 +114,7 @@ def test_golden_data(request: pytest.FixtureRequest) -> None:
     source = DirectorySource(GOLDEN / "shutdown-v1")
     account = list(shutdown_records(History([source])))[-1]
     lines = timeline(History([source]).batches(), account.first_seq)
-    made = document(account, lines, holders(critical_chain(account)))
+    made = chart(account, lines, holders(critical_chain(account)))
     path = GOLDEN / "report" / "shutdown-v1.txt"
     text = "".join(f"{line}\n" for line in _pretty(json.loads(as_script(made))))
     if request.config.getoption("--rewrite", default=False):

@@ -26,8 +26,8 @@ def level(found: Comparison, name: str) -> str:
 def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded) -> None:
     """14 s for waves of 20 s and 10 s: 4 s and 10 s."""
     found = known.ask(grant_ns=14 * SECOND)
-    assert [wave.grim.period_ns for wave in found.waves if wave.grim] == [4 * SECOND, 10 * SECOND]
-    assert (found.then.grant_ns, found.grim.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
+    assert [wave.worst.period_ns for wave in found.waves if wave.worst] == [4 * SECOND, 10 * SECOND]
+    assert (found.then.grant_ns, found.worst.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:

@@ -34,7 +34,7 @@ def test_a_simulated_shutdown_is_the_same_again(seeds: Sequence[int]) -> None:
     for seed in seeds:
         found = recorded(drawn(seed)).ask()
         assert found.is_same, f"seed {seed}"
-        assert found.hopeful == found.then, f"seed {seed}"
+        assert found.best == found.then, f"seed {seed}"
 
 
 def fate(line: PodRecord) -> tuple[PodOutcome | None, int | None]:
@@ -56,7 +56,7 @@ def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
             assert known.items() <= told.items(), where
             assert found.is_same, where
             assert not any(code == "order" for code, _ in found.assumptions), where
-            assert found.hopeful == found.grim == then, where
+            assert found.best == found.worst == then, where
 
 
 def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None:
