@@ -55,8 +55,9 @@ def diff_command(
     found = diff(first, second)
     changes = found.changes[:count]
     if output == "json":
-        sides = {"a": episode_heading(first), "b": episode_heading(second)}
-        show_json(document("Difference", DIFF_VERSION, replace(found, changes=changes), **sides))
+        shown = replace(found, changes=changes)
+        a_shown, b_shown = episode_heading(first), episode_heading(second)
+        show_json(document("Difference", DIFF_VERSION, shown, a=a_shown, b=b_shown))
         return code
     if changes:
         headings = ("MORE", "OF", "WHAT", first.id, second.id)
