@@ -1,12 +1,8 @@
-"""The configuration that a node needs, learned from how its pods really stopped.
+"""The smallest periods with which every pod would have ended by itself, from how pods really stopped.
 
-Every stop on record is an observation; a stop that ended in SIGKILL is censored: its need is longer than its
-time (`survival`). The advice is the smallest periods with which every pod that can end by itself would
-have done so; an unknown need is "not reached".
-
-The evidence covers all given shutdowns. A pod belongs to its wave under the newest shutdown's configuration.
-A wave needs as long as its slowest pod, in whole seconds, and a margin, because SIGKILL comes at the end of a
-grace. Two rules limit the advice:
+A stop that ended in SIGKILL is *censored*: its need is longer than its time (`survival`). A pod belongs to
+its wave under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds,
+and a margin, because SIGKILL comes at the end of a grace. Two rules limit the advice:
 
 * A wave with a pod that was killed before its own grace was over, and whose workload has no known need, keeps
   at least its period.
@@ -30,11 +26,10 @@ from ebbtide.events.record.shutdown_record import ConfigurationRecord, PodRecord
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, workload_name
 
-#: In percent, on top of the slowest pod's need: a busier day or a slower disk is common, and a long period
-#: costs no time on other days.
+#: In percent, on top of the slowest pod's need. A long period costs no time on a good day.
 MARGIN_PERCENT = 25
-#: Fewer stops do not shorten a wave. One more stop is slower than the slowest of n with a probability of 1 in
-#: n + 1: below one in ten that is evidence, above it luck.
+#: Fewer stops do not shorten a wave: the next stop is slower than the slowest of n with a probability of 1 in
+#: n + 1.
 SHRINK_STOPS_MIN = 10
 #: Nor does a smaller share of its pods: the others may have been left out for being slow.
 SHRINK_SHARE_MIN = Fraction(3, 4)
@@ -52,16 +47,15 @@ CAUTION = Caution()
 
 
 class NoEvidence(Exception):
-    """Nothing can be advised: no shutdown that stopped a pod is on record. Name more journals."""
+    """No shutdown that stopped a pod is on record. Name more journals."""
 
 
-#: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon; deaf: ignores its
-#: stop signal; own-grace: killed after its full grace; too-short: killed before; unsteady: ended at times,
-#: and was killed after longer ones.
+#: mostly: its longest stop ended by itself, shorter ones were killed too soon; deaf: it ignores its stop
+#: signal; own-grace: killed after its full grace; too-short: killed before; unsteady: ended at times, and was
+#: killed after longer ones.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
-#: Why a wave keeps its period: no stop, no evidence among its pods, no pod that ended by itself, too short;
-#: or it would get less on too few stops, or on too few of its pods.
+#: Why a wave keeps its period (`_KEPT_TEXTS`).
 KeptBecause = Literal["", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods"]
 
 
@@ -81,7 +75,7 @@ class Workload(FrozenStruct):
 
 
 class WaveAdvice(FrozenStruct):
-    """``seconds``: the advice, ``why``: its reason. ``left_out``: how many of its pods are no evidence."""
+    """``left_out``: how many of its pods are no evidence."""
 
     priority: int
     configured_seconds: int
@@ -111,7 +105,7 @@ class Advice(FrozenStruct):
 
 
 def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
-    """From all these shutdowns together; keeps none of them. Raises NoEvidence."""
+    """Keeps none of the shutdowns. Raises NoEvidence."""
     evidence = Evidence()
     for shutdown in shutdowns:
         evidence.add(shutdown)
@@ -120,14 +114,13 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
 
 # --- how each pod really stopped ---------------------------------------------------------------
 
-# A stop counts from its begin, hooks included, because a grace has to cover that. It is censored if the pod
-# did not end by itself: killed, hurried, or still there at the end of the wait. A pod with a refused stop
-# signal, or that was never asked, is no observation.
+# A stop counts from its begin, hooks included: a grace has to cover them. It is censored if the pod was
+# killed, hurried, or still there at the end of the wait. A pod without a stop signal is no observation.
 
 
 class StopKind(NamedTuple):
     """All of a stop but its time. ``limited``: it was killed, or its record ended, before its own grace was
-    over, or it has none. ``ignored_stop``: just before SIGKILL, its first process ignored the stop signal.
+    over, or it has none. ``ignored_stop``: its first process did, just before SIGKILL.
     """
 
     workload: str
@@ -186,16 +179,14 @@ def _priority(pod: PodRecord) -> int:
 
 # --- how long stopping takes, if some were killed before ---------------------------------------
 
-# The Kaplan-Meier estimate in whole numbers (Kaplan and Meier, 1958). A pod that was killed after 20 s would
-# have taken more: it is *censored*. Without it, or counted as 20 s, stopping would look too quick. The
-# estimate multiplies, over each time at which pods ended by themselves, the share of the remaining ones that
-# did not end then; a killed pod remains up to its time. If the longest times are all censored the curve stays
-# above 0, and a quantile below its end is *not reached*.
+# The Kaplan-Meier estimate in whole numbers (Kaplan and Meier, 1958): without the killed pods, or with their
+# time as their need, stopping would look too quick. It multiplies, over each time at which pods ended by
+# themselves, the share of the remaining ones that did not end then; a killed pod remains up to its time. If
+# the longest times are all censored the curve stays above 0, and a quantile below its end is *not reached*.
 
 MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 
-#: The share of the remaining ones, as an integer. Each step rounds it down by less than one part, so that
-#: every machine gives the same answer.
+#: A share of 1: integers give the same answer on every machine.
 _WHOLE = 1 << 128
 
 
@@ -269,10 +260,7 @@ class NewestShutdown(NamedTuple):
 
 
 class Evidence:
-    """The input of an advice. It adds up: from many journals in any order, and in any parts.
-
-    Its memory grows with workloads, nodes, and distinct times of stops, not with stops.
-    """
+    """Adds up, from many journals in any order. Memory for workloads, nodes and distinct times of stops."""
 
     def __init__(self) -> None:
         self.shutdowns = 0
@@ -285,8 +273,7 @@ class Evidence:
         self.left_out: Counter[int] = Counter()
 
     def add(self, shutdown: ShutdownRecord) -> None:
-        """Adds its stops; none of a shutdown without its begin on record."""
-        # Its stops have no known begin, and its missing pods may have been slow.
+        # Without its begin, stops have no known begin, and missing pods may have been slow.
         if shutdown.headless:
             return
         self.shutdowns += 1
@@ -307,7 +294,6 @@ class Evidence:
                 self.left_out[_priority(pod)] += 1
 
     def merge(self, other: Evidence) -> None:
-        """Of other shutdowns."""
         self.shutdowns += other.shutdowns
         self.machines |= other.machines
         if other.newest is not None:
@@ -440,8 +426,8 @@ def _wave(
     elif not seconds:
         kept = "never-ended"
     elif seconds < period.seconds:
-        # A pod with too little time and an unknown need allows no shorter period. A pod that ignores its stop
-        # signal does: no period saves it.
+        # A pod with too little time and an unknown need allows no shorter period. No period saves a pod that
+        # ignores its stop signal.
         unknown = (
             kinds for each, kinds in workloads if not (each.times.is_complete or each.verdict == "deaf")
         )
@@ -504,10 +490,8 @@ COMMENT_COLUMNS = 76
 
 
 def configuration_to_paste(waves: Sequence[WaveAdvice], reserve_seconds: int) -> str:
-    """An Ebbtide configuration in YAML; the last lines say what logind must grant.
-
-    Paste it over the current configuration: other settings stay. Comments have lines of their own, so that a
-    copy from a terminal is still YAML.
+    """YAML for the current configuration, whose other settings stay. Comments have lines of their own, so
+    that a copy from a terminal is still YAML.
     """
     requested_seconds = sum(wave.seconds for wave in waves)
     lines = [

@@ -21,8 +21,14 @@ Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 
 #: A compared value; None: there is none.
 Value = str | int | bool | None
-Facts = Mapping[str, Value]
-Times = Mapping[str, int | None]
+
+
+class Compared(NamedTuple):
+    """One side of a shutdown, a wave or a pod."""
+
+    times: Mapping[str, int | None]
+    facts: Mapping[str, Value]
+
 
 #: Two times count as the same below the millisecond, as the output shows them.
 SAME_NS = 1_000_000
@@ -63,23 +69,19 @@ class Difference(FrozenStruct):
 
 def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Difference:
     """The differences of two shutdowns, of one journal or of two."""
-    sides = (a, b)
     whole = [
-        *_compare("shutdown", "", map(_times, sides), map(_facts, sides)),
+        *_compare("shutdown", "", _of_shutdown(a), _of_shutdown(b)),
         *_configured(a.configuration, b.configuration),
     ]
     # How often each warning came: a pod's own stand with the pod, and moments never agree.
-    then, now = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
+    then, now = (Counter(each.code for each in side.notices if not each.pod) for side in (a, b))
     whole += [Change(section="notice", what=code, a=then[code], b=now[code]) for code in {**then, **now}]
     # Keep the changes of a wave or a pod together in the order: half of them explains little.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
     pods = []
     for pair in pod_pairs(a, b):
         if pair.a is not None and pair.b is not None:
-            both = (pair.a, pair.b)
-            changes = list(
-                _compare("pod", pair.label, map(_pod_times, both, sides), map(_pod_facts, both, sides))
-            )
+            changes = list(_compare("pod", pair.label, _of_pod(pair.a, a), _of_pod(pair.b, b)))
         else:
             # A pod of one shutdown only has no other comparison.
             had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
@@ -98,16 +100,14 @@ def _size(group: list[Change]) -> tuple[int, int]:
     return -took_ns, -max(abs(change.more_ns) for change in group)
 
 
-def _compare(
-    section: Section, subject: str, times: Iterable[Times], facts: Iterable[Facts]
-) -> Iterator[Change]:
+def _compare(section: Section, subject: str, a: Compared, b: Compared) -> Iterator[Change]:
     """One change for each key of either side, first durations, then facts."""
-    a, b = times
-    for what in {**a, **b}:
-        yield Change(section=section, subject=subject, what=what, a_ns=a.get(what), b_ns=b.get(what))
-    then, now = facts
-    for what in {**then, **now}:
-        yield Change(section=section, subject=subject, what=what, a=then.get(what), b=now.get(what))
+    for what in {**a.times, **b.times}:
+        a_ns, b_ns = a.times.get(what), b.times.get(what)
+        yield Change(section=section, subject=subject, what=what, a_ns=a_ns, b_ns=b_ns)
+    for what in {**a.facts, **b.facts}:
+        then, now = a.facts.get(what), b.facts.get(what)
+        yield Change(section=section, subject=subject, what=what, a=then, b=now)
 
 
 def _configured(
@@ -127,75 +127,64 @@ def _periods_text(periods: Iterable[Period]) -> str:
     return ", ".join(f"{each.priority}: {span_s(each.seconds)}" for each in periods)
 
 
-def _times(shutdown: shutdown_record.ShutdownRecord) -> Times:
+def _of_shutdown(shutdown: shutdown_record.ShutdownRecord) -> Compared:
     total_ns = critical_chain(shutdown).total_ns
-    return {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns}
-
-
-def _facts(shutdown: shutdown_record.ShutdownRecord) -> Facts:
     counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
-    return {
-        "outcome": shutdown.outcome,
-        "kind": shutdown.kind,
-        "node": shutdown.node,
-        "version": shutdown.version,
-        "logic": shutdown.logic or None,
-        "mode": shutdown.processes[0].mode if shutdown.processes else None,
-        "lock held": shutdown.lock_held,
-        "pods": len(shutdown.pods),
-        **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
-    }
+    return Compared(
+        {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns},
+        {
+            "outcome": shutdown.outcome,
+            "kind": shutdown.kind,
+            "node": shutdown.node,
+            "version": shutdown.version,
+            "logic": shutdown.logic or None,
+            "mode": shutdown.processes[0].mode if shutdown.processes else None,
+            "lock held": shutdown.lock_held,
+            "pods": len(shutdown.pods),
+            **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
+        },
+    )
 
 
 def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Iterator[list[Change]]:
     """By priority; of several with one priority, in their order."""
-    sides: list[dict[tuple[int, int], shutdown_record.WaveRecord]] = []
+    sides: list[dict[tuple[int, int], Compared]] = []
     for shutdown in (a, b):
         seen: Counter[int] = Counter()
         sides.append({})
         for wave in shutdown.waves:
-            sides[-1][(wave.priority, seen[wave.priority])] = wave
+            took_ns = None
+            if wave.began_ns is not None:
+                took_ns = shutdown_record.wave_end_ns(wave, shutdown) - wave.began_ns
+            period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
+            sides[-1][wave.priority, seen[wave.priority]] = Compared(
+                {"took": took_ns, "period": period_ns}, {"outcome": wave.outcome, "pods": len(wave.pods)}
+            )
             seen[wave.priority] += 1
     for key in {**sides[0], **sides[1]}:
-        waves = [side.get(key) for side in sides]
-        times = map(_wave_times, waves, (a, b))
-        yield list(_compare("wave", f"priority {key[0]}", times, map(_wave_facts, waves)))
+        then, now = (side.get(key, Compared({}, {})) for side in sides)
+        yield list(_compare("wave", f"priority {key[0]}", then, now))
 
 
-def _wave_times(wave: shutdown_record.WaveRecord | None, shutdown: shutdown_record.ShutdownRecord) -> Times:
-    if wave is None:
-        return {}
-    took_ns = None if wave.began_ns is None else shutdown_record.wave_end_ns(wave, shutdown) - wave.began_ns
-    return {"took": took_ns, "period": wave.planned_ns if wave.period_ns is None else wave.period_ns}
-
-
-def _wave_facts(wave: shutdown_record.WaveRecord | None) -> Facts:
-    return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
-
-
-def _pod_times(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Times:
-    """The whole stop, and its parts if there are several."""
+def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Compared:
+    """The whole stop, and its parts if there are several: one part repeats the pod's own time."""
     took_ns = None if pod.began_ns is None else shutdown_record.pod_end_ns(pod, shutdown) - pod.began_ns
     parts = list(shutdown_record.stop_parts(pod, shutdown))
-    # One part repeats the pod's own time.
-    several: Times = {}
-    if len(parts) > 1:
-        several = {
-            f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
-        }
-    grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
-    return {"took": took_ns, **several, "grace": grace_ns}
-
-
-def _pod_facts(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Facts:
-    # Not by the number, which another configuration moves without touching the pod.
-    wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
-    return {
-        "outcome": pod.outcome or "unknown",
-        "wave's priority": wave,
-        "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
-        **{f"{hook.container} hook result": hook.result for hook in pod.hooks},
+    several = {
+        f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
     }
+    grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
+    # Not by the wave's number, which another configuration moves without touching the pod.
+    priority = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
+    return Compared(
+        {"took": took_ns, **(several if len(parts) > 1 else {}), "grace": grace_ns},
+        {
+            "outcome": pod.outcome or "unknown",
+            "wave's priority": priority,
+            "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
+            **{f"{hook.container} hook result": hook.result for hook in pod.hooks},
+        },
+    )
 
 
 # Pairs of pods of two shutdowns, when most pods were made anew in between.

@@ -302,9 +302,7 @@ _KEPT_FORMS: dict[str, re.Pattern[str]] = {
 }
 
 
-@cache
-def _type_info(cls: Any) -> inspect.Type:
-    return inspect.type_info(cls)
+_type_info = cache(inspect.type_info)
 
 
 class Pseudonyms:

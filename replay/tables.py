@@ -94,10 +94,6 @@ def _stop_took(row: Row) -> int | None:
     return None if began_ns is None or ended_ns is None else (ended_ns - began_ns) // NS_PER_MS
 
 
-def _waits_for(row: Row) -> str:
-    return row.it.waits[-1].reason if row.it.waits else ""
-
-
 def _configured_ms(row: Row) -> int | None:
     periods = row.record.configuration.periods
     return next((each.seconds * 1000 for each in periods if each.priority == row.it.priority), None)
@@ -296,7 +292,12 @@ HANGING = (
     Column("outcome", "text", "recovered, gone, spared, detached, forced, kept, waiting"),
     Column("began_ms", "int", "followed since"),
     Column("took_ms", "int", "until it was over", _took),
-    Column("waits_for", "text", "what it waited for last", _waits_for),
+    Column(
+        "waits_for",
+        "text",
+        "what it waited for last",
+        lambda row: row.it.waits[-1].reason if row.it.waits else "",
+    ),
 )
 
 OUTAGE_POD = (

@@ -21,8 +21,8 @@ from ebbtide.cli.common.shared_options import (
 from ebbtide.events.record.format import document
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.units import span
-from ebbtide.replay.blame import Cost, blame
-from ebbtide.replay.critical_chain import Waited, waited
+from ebbtide.replay.blame import blame
+from ebbtide.replay.critical_chain import waited
 
 EPILOG = """\b
 Examples:
@@ -78,7 +78,19 @@ def blame_command(
         return code
     # On a terminal the causes must stay in sight; in a pipe all rows are shown.
     shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
-    rows = map(_cost_row, shown)
+    rows = (
+        (
+            # Its end was not seen: it took at least this time.
+            f"{'' if each.seen else '>'}{span(each.took_ns)}",
+            span(each.alone_ns) if each.alone_ns else "-",
+            "-" if each.wave is None else str(each.wave),
+            each.pod,
+            each.container,
+            each.outcome or "unknown",
+            each.text,
+        )
+        for each in shown
+    )
     show(
         NarrowTable(
             HEADINGS, rows, right=("TIME", "ALONE", "WAVE"), spare=("CONTAINER", "WAVE"), wraps="WHAT"
@@ -108,24 +120,10 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
     if output == "json":
         show_json(document("Blame", BLAME_VERSION, episode=episode_heading(outage), entries=found))
     elif found:
-        show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
+        rows = (
+            (f"{'' if each.seen else '>'}{span(each.took_ns)}", each.what, each.name, each.outcome, each.text)
+            for each in found
+        )
+        show(table(OUTAGE_HEADINGS, rows, right=("TIME",)))
     else:
         show("no pod or volume hung")
-
-
-def _waited_row(each: Waited) -> tuple[str, ...]:
-    time = f"{'' if each.seen else '>'}{span(each.took_ns)}"
-    return time, each.what, each.name, each.outcome, each.text
-
-
-def _cost_row(cost: Cost) -> tuple[str, ...]:
-    return (
-        # Its end was not seen: it took at least this time.
-        f"{'' if cost.seen else '>'}{span(cost.took_ns)}",
-        span(cost.alone_ns) if cost.alone_ns else "-",
-        "-" if cost.wave is None else str(cost.wave),
-        cost.pod,
-        cost.container,
-        cost.outcome or "unknown",
-        cost.text,
-    )

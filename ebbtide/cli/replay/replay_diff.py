@@ -14,7 +14,7 @@ from ebbtide.cli.common.shared_options import EpisodeCommand, count_option, jour
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import document
 from ebbtide.events.units import span
-from ebbtide.replay.diff import Change, Value, diff
+from ebbtide.replay.diff import Value, diff
 
 EPILOG = """\b
 Examples:
@@ -61,7 +61,18 @@ def diff_command(
         return code
     if changes:
         headings = ("MORE", "OF", "WHAT", first.id, second.id)
-        show(table(headings, map(_change_row, changes), right=("MORE",)))
+        rows = (
+            (
+                # With a sign, like diff: bare times would read as durations.
+                f"{'+' if each.more_ns > 0 else ''}{span(each.more_ns)}" if each.more_ns else "",
+                each.subject or each.section,
+                each.what,
+                _value_text(each.a, each.a_ns),
+                _value_text(each.b, each.b_ns),
+            )
+            for each in changes
+        )
+        show(table(headings, rows, right=("MORE",)))
     else:
         show("no difference")
     # A remark and not a row: rows beyond -n and equal values are no differences.
@@ -72,14 +83,6 @@ def diff_command(
 
 
 DIFF_VERSION = 2
-
-
-def _change_row(change: Change) -> tuple[str, ...]:
-    # With a sign, like diff: bare times would read as durations.
-    sign = "+" if change.more_ns > 0 else ""
-    more = f"{sign}{span(change.more_ns)}" if change.more_ns else ""
-    values = (_value_text(change.a, change.a_ns), _value_text(change.b, change.b_ns))
-    return (more, change.subject or change.section, change.what, *values)
 
 
 def _value_text(value: Value, duration_ns: int | None) -> str:

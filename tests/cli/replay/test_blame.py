@@ -1,4 +1,4 @@
-"""``replay blame``, ``critical-chain`` and ``diff`` as a shell runs them."""
+"""``replay blame``, ``critical-chain`` and ``diff`` as a shell runs them; wrong requests to every verb."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def test_diff_as_json(run: Run, two: Path) -> None:
         (("diff", "last", "last", "--othr=x"), "no such option '--othr'. Did you mean '--other'?"),
         (("critical-chain", "last", "--wave", "0"), "no such option '--wave'"),
         (("diff", "last"), "missing argument 'B'"),
+        (("verify", "-9"), "no shutdown '-9' in this journal"),
+        (("verify", "--last"), "no such option"),
+        (("state", "--at", "100"), "the last one is 99"),
+        (("state", "--at", "0"), "there is no record 0"),
+        (("state", "--at", "20", "--pod", "nobody"), "no such actor at record 20"),
+        (
+            ("state", "--at", "5", "--actor", "wave"),
+            "there are config, logind, kubelet, node, episode, fallback",
+        ),
+        (("state", "--at", "sometime"), "--at 'sometime' is neither"),
+        (("state", "--at", "-1s"), "before the signal"),
+        (("state", "--at", "1999-01-01T00:00:00Z"), "the journal begins after that time"),
+        (("what-if",), "name a change"),
+        (("what-if", "-9", "--grant", "3s"), "there are 1"),
+        (("what-if", "--config", "missing.yaml"), "cannot read missing.yaml"),
         (
             ("diff", "last", "last", "--other", "/nonexistent"),
             "packed journal: name the journal's directory\n",

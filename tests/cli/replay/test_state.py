@@ -11,7 +11,6 @@ import pytest
 from ebbtide.actors.hook import HOOK
 from ebbtide.actors.system import Slot, System
 from ebbtide.events.base import Event
-from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import Armed
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
@@ -27,10 +26,6 @@ from tests.journals import SHUTDOWN, Memory, records_of
 from tests.replay.journals import edit, write
 
 
-def history(journal: Path = SHUTDOWN) -> History:
-    return History([DirectorySource(journal)])
-
-
 @pytest.mark.parametrize(
     "name, arguments",
     [
@@ -43,49 +38,6 @@ def test_golden(replay: Run, name: str, arguments: tuple[str, ...]) -> None:
     ran = replay("state", *arguments)
     assert (ran.code, ran.err) == (0, "")
     golden(name, ran.out)
-
-
-def test_after_a_step_it_is_what_the_system_has() -> None:
-    replayer, step = Replayer(), []
-    for raw in history().raw():
-        step.append(raw)
-        if raw.flags & 1:
-            replayer.feed(step)
-            step = []
-            found = states_at(history(), raw.seq)
-            assert found is not None
-            slots = replayer.system.slots.values()
-            assert {label: of.state for label, of in found.known.items()} == {
-                slot.label: slot.state for slot in slots
-            }
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (("--at", "100"), "the last one is 99"),
-        (("--at", "0"), "there is no record 0"),
-        (("--at", "20", "--pod", "nobody"), "no such actor at record 20"),
-        (("--at", "5", "--actor", "wave"), "there are config, logind, kubelet, node, episode, fallback"),
-        (("--at", "sometime"), "--at 'sometime' is neither"),
-        (("--at", "-1s"), "before the signal"),
-        (("--at", "1999-01-01T00:00:00Z"), "the journal begins after that time"),
-    ],
-)
-def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], words: str) -> None:
-    """The error and the possible values."""
-    ran = replay("state", *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert words in ran.err
-    assert ran.err.count("\n") == 1
-
-
-def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
-    """Exit code 6 without a guess."""
-    folder = write(tmp_path / "odd", records_of(SHUTDOWN)[:44], logic="shutdown-2")
-    ran = replay("state", "--at", "20", journal=folder)
-    assert (ran.code, ran.out) == (6, "")
-    assert "unknown logic 'shutdown-2'" in ran.err
 
 
 def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
@@ -151,8 +103,8 @@ def test_the_reading_verbs_agree(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("at", "after"), [("+999s", True), ("2030-01-01T00:00:00Z", True), ("+5s", False)])
-def test_a_moment_behind_the_record_is_said(run: Run, at: str, after: bool) -> None:
+def test_a_moment_behind_the_record_is_said(replay: Run, at: str, after: bool) -> None:
     """The last states are shown, marked as earlier than the requested time."""
-    ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
+    ran = replay("state", "--at", at, "-o", "json")
     assert (ran.code, json.loads(ran.out)["afterEnd"]) == (0, after)
     assert ("the journal ends earlier: these are the states after the last record" in ran.err) == after

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,59 +15,27 @@ from tests.journals import SHUTDOWN
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-WORDS = ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY", "complete")
-
-
-def on_terminal(columns: int, *arguments: str) -> list[str]:
-    """The command's lines on a terminal of so many columns."""
-    mine, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
-    command += ["--journal", str(SHUTDOWN)]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
-    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=subprocess.DEVNULL, env=environment)
-    os.close(its)
-    try:
-        said = _read(mine)
-        assert process.wait() == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(mine)
-    return COLOURS.sub("", said.decode()).replace("\r\n", "\n").splitlines()
-
-
-def _read(descriptor: int) -> bytes:
-    """Until the other end closes, which a terminal reports as an error."""
-    said = b""
-    with suppress(OSError):
-        while part := os.read(descriptor, 65536):
-            said += part
-    return said
-
-
 Screen = Callable[..., list[str]]
 
 
 @pytest.fixture
 def screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """The same in this process: standard output looks like such a terminal."""
+    """The command's lines on a terminal of so many columns."""
 
-    def show(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list[str]:
+    def show(columns: int, *arguments: str) -> list[str]:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", str(columns))
-        ran = run(*arguments, "--journal", journal)
+        ran = run(*arguments, "--journal", SHUTDOWN)
         assert ran.code == 0
         return COLOURS.sub("", ran.out).splitlines()
 
     return show
 
 
-def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
+def test_what_is_to_paste_is_a_configuration(screen: Screen, tmp_path: Path) -> None:
     """No line wraps on a narrow terminal: pasted, it is valid and fits."""
-    columns = 40
-    lines = on_terminal(columns, "replay", "advise")
+    lines = screen(40, "replay", "advise")
     paste = lines[lines.index("to paste:") + 1 :]
     file = tmp_path / "advice.yaml"
     file.write_text("\n".join(paste) + "\n")
@@ -87,7 +48,7 @@ def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
 #: Each verb's unbreakable words.
 WHOLE = {
     ("replay", "advise"): ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached"),
-    ("replay", "what-if", "--grant", "6s"): WORDS,
+    ("replay", "what-if", "--grant", "6s"): ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY"),
     ("replay", "blame"): ("graceful", "killed", "shop/web-0", "shop/stuck-0", "ALONE", "SIGTERM,"),
     ("journal", "ls"): ("STARTED", "graceful,", "complete"),
 }

@@ -17,13 +17,13 @@ from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.replay.timeline_print import WORDS_WIDTH_MIN
 from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import FLAG_LAST, parse_frames
+from ebbtide.events.codec import FLAG_LAST
 from ebbtide.events.facts import DaemonStarted, OrderEnded, ReleaseRequested
 from ebbtide.events.reader import History
 from ebbtide.events.segment import parse_header
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import DEMO, SHUTDOWN
+from tests.journals import DEMO, SHUTDOWN, write_files
 from tests.replay.shutdown import Book, first_life
 
 
@@ -135,16 +135,6 @@ class Followed:
             assert data, f"{text!r} did not come before the end; there is:\n{self.said}"
             self.said += data.decode()
 
-    def ended(self) -> int:
-        assert self.process.stdout is not None
-        self.said += self.process.stdout.read().decode()
-        return self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
 
 class Growing:
     """A journal of this boot in progress: ``grow(seq)`` writes up to that record."""
@@ -152,29 +142,21 @@ class Growing:
     def __init__(self, folder: Path) -> None:
         book = Book()
         book.process(boot_id(), _on_this_boot(book))
-        (name, self._data), self._path = next(iter(book.files.items())), folder
-        folder.mkdir()
-        self._path = folder / name
-        self._path.write_bytes(self._data)
-        self._ends = dict(self._steps(folder))
-        self._path.write_bytes(b"")
-
-    def _steps(self, folder: Path) -> Iterator[tuple[int, int]]:
-        """Where each record ends in the file."""
-        _, begin = parse_header(self._data)
-        end = begin
+        name, self._data = next(iter(book.files.items()))
+        self._path = write_files(folder, {name: self._data}) / name
+        #: Where each step ends in the file.
+        self._ends: dict[int, int] = {}
+        _, end = parse_header(self._data)
         for raw in History([DirectorySource(folder)]).raw():
-            frame = parse_frames(self._data, end, len(self._data), raw.seq - 1)
-            assert frame.records[0].seq == raw.seq
             end += int.from_bytes(self._data[end + 8 : end + 12], "little")
             if raw.flags & FLAG_LAST:
-                yield raw.seq, end
+                self._ends[raw.seq] = end
+        self._path.write_bytes(b"")
 
     def grow(self, seq: int) -> None:
-        written = self._path.stat().st_size
         end = next((end for each, end in self._ends.items() if each >= seq), len(self._data))
         with self._path.open("ab") as file:
-            file.write(self._data[written:end])
+            file.write(self._data[file.tell() : end])
 
 
 def _on_this_boot(book: Book) -> Iterator[tuple[int, Event]]:
@@ -189,25 +171,23 @@ def _on_this_boot(book: Book) -> Iterator[tuple[int, Event]]:
             yield 2, OrderEnded(key=key, result="done")
 
 
-@pytest.fixture
-def growing(tmp_path: Path) -> Growing:
-    return Growing(tmp_path / "journal")
-
-
-def test_the_next_shutdown_is_waited_for_and_told_to_its_end(growing: Growing, tmp_path: Path) -> None:
+def test_the_next_shutdown_is_waited_for_and_told_to_its_end(tmp_path: Path) -> None:
     """From its signal on: the existing part, then new records, until the release."""
+    growing = Growing(tmp_path / "journal")
     growing.grow(11)
     followed = Followed(tmp_path / "journal", "--all")
     try:
         followed.wait("waiting for the next one")
-        growing.grow(32)
-        followed.wait("shop/stuck-0                 main: SIGTERM")
-        growing.grow(40)
-        followed.wait("main: exit code 0")
-        growing.grow(1000)
-        followed.wait("lock released")
+        for seq, text in (
+            (32, "shop/stuck-0                 main: SIGTERM"),
+            (40, "main: exit code 0"),
+            (1000, "lock released"),
+        ):
+            growing.grow(seq)
+            followed.wait(text)
         numbers = [line.split()[2] for line in followed.said.splitlines() if re.match(r"\d\d:\d\d:", line)]
         assert numbers[0] == "12"
-        assert followed.ended() == 0
+        assert followed.process.wait() == 0
     finally:
-        followed.close()
+        followed.process.kill()
+        followed.process.communicate()

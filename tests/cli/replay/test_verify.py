@@ -23,12 +23,6 @@ class FromTheFuture(Fact):
     what: str
 
 
-@pytest.fixture
-def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Outside the folder whose journals must replay after a test."""
-    return tmp_path_factory.mktemp("spoiled")
-
-
 def node_after_shutdown() -> Node:
     node = Node()
     node.start()
@@ -130,23 +124,14 @@ def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled
     assert run("replay", "verify", "--journal", spoiled).code == 3
 
 
-@pytest.mark.parametrize("name", ["-9", "--last"])
-def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> None:
-    """An unknown episode is a wrong request."""
-    whole_shutdown(tmp_path)
-    ran = run("replay", "verify", name, "--journal", tmp_path)
-    assert (ran.code, ran.out) == (2, "")
-
-
 def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
     """A later version's event type prevents execution; reading still works."""
-    node = Node()
-    node.start()
-    last = node.records[-1]
-    node.records.append(
-        msgspec.structs.replace(last, seq=last.seq + 1, cause=0, actor="edge", event=FromTheFuture(what="x"))
+    records = node_after_shutdown().records
+    seq = records[-1].seq + 1
+    future = msgspec.structs.replace(
+        records[-1], seq=seq, cause=0, actor="edge", event=FromTheFuture(what="x")
     )
-    write(spoiled, node.records)
+    write(spoiled, [*records, future])
     ran = run("replay", "verify", "--journal", spoiled, "-o", "json")
     assert (ran.code, json.loads(ran.out)["identical"]) == (6, False)
     assert "use a newer ebbtide" in ran.err
@@ -179,12 +164,10 @@ def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) ->
 
 def test_another_logic_is_6(run: Run, tmp_path: Path) -> None:
     """Unknown logic is not guessed; reading still works."""
-    node = Node()
-    node.start()
-    write(tmp_path, node.records, logic="shutdown-2")
-    ran = run("replay", "verify", "--journal", tmp_path)
-    assert ran.code == 6
-    assert "unknown logic 'shutdown-2'" in ran.err
+    write(tmp_path, node_after_shutdown().records, logic="shutdown-2")
+    for words in (("verify",), ("state", "--at", "20"), ("what-if", "--grant", "3s")):
+        ran = run("replay", *words, "--journal", tmp_path)
+        assert (ran.code, "unknown logic 'shutdown-2'" in ran.err) == (6, True), words
     assert run("journal", "show", "--journal", tmp_path).code == 0
 
 
@@ -199,11 +182,7 @@ def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, 
 
 def test_precedence_of_all_codes() -> None:
     """6, 5, 3, 4, then the rest; 0 only without a problem."""
-    assert worst([4, 3, 5, 6, 0]) == 6
-    assert worst([4, 3, 5]) == 5
-    assert worst([4, 3]) == 3
-    assert worst([0, 4]) == 4
-    assert worst([]) == 0
+    assert [worst(codes) for codes in ([4, 3, 5, 6, 0], [4, 3, 5], [4, 3], [0, 4], [])] == [6, 5, 3, 4, 0]
     assert sorted(PRECEDENCE) == list(range(7))
 
 
