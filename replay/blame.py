@@ -1,10 +1,9 @@
 """Which pods and hooks took a shutdown's time, in the manner of ``systemd-analyze blame``.
 
-Two figures a line. ``took``: from begin to end: a hook from its start to its result, a stop from the signal's
-order to the observed exit (with or without SIGKILL). ``alone``: the part in which its wave, or after the last
-wave the release, waited for this alone: for no other pod of the wave, and no other container of the same pod.
-The shutdown would have saved this time if it had ended together with the next slowest. Both follow from the
-record; neither is an estimate.
+Two figures a line, both from the record. ``took``: a hook from its start to its result, a stop from the
+signal's order to the observed exit. ``alone``: the part in which its wave, or after the last wave the
+release, waited for this alone: for no other pod of the wave, and no other container of the same pod. The
+shutdown would have saved this time if it had ended together with the next slowest.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ Interval = tuple[int, int]
 
 
 class Cost(FrozenStruct):
-    """One part of a pod's stop (`shutdown_record.StopPart`), and for how long only it was waited for.
-
-    ``wave`` None: no part in the plan. ``seen`` False: no observed end.
-    """
+    """One part of a pod's stop (`shutdown_record.StopPart`). ``wave`` None: not in the plan."""
 
     wave: int | None
     pod: str

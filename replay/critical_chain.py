@@ -2,8 +2,8 @@
 
 Segments follow each other without a gap from the signal to the release's order (as in ``journal ls``), so
 that they add up to the total. A wave contains the one pod that ended last, and this pod the parts of its stop
-that led to its end: from the exit back to what the container had waited for, a hook or another container's
-exit. A restart of the daemon is beside the segments, because pods also end without a daemon.
+that led to its end: from the exit back to the hook, or the other container's exit, that the container had
+waited for. A restart of the daemon is beside the segments, because pods also end without a daemon.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SegmentKind = (
         "killed",
         "several",
         "waiting",
-        # What an outage waits for, beside its phases.
+        # An outage's, beside its phases.
         "volume",
     ]
 )
@@ -70,7 +70,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Away(msgspec.Struct, frozen=True):
-    """No daemon ran for at most this long: since the last record of the one, until the start of the next."""
+    """No daemon ran for at most this long: from one's last record to the start of the next."""
 
     began_ns: int
     ended_ns: int
@@ -104,8 +104,8 @@ def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
         for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    # The chain ends with the order: a process that goes down with the machine seldom records the outcome. Of
-    # several orders the last one counts.
+    # The chain ends with the order: a process that goes down with the machine seldom records the outcome. The
+    # last of several orders counts.
     released_ns = None
     for each in shutdown.beside:
         if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
@@ -133,7 +133,7 @@ def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:
     if shutdown.cancelled_ns is None:
         yield from _after_the_waves(shutdown, at_ns)
         return
-    # Pods whose stop had begun also finish after a cancel: no one can take a stop signal back.
+    # Pods in their stop also finish after a cancel: a stop signal cannot be taken back.
     cancelled_ns = max(at_ns, shutdown.cancelled_ns)
     yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
     ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
@@ -206,7 +206,7 @@ def _held(
     )[::-1]
     text = f"{pod.label}: {pod.outcome or 'unknown'}"
     held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, segments_to_end)
-    before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")
+    before = Segment("waiting", began_ns, first_ns, "no pod was stopping")
     why = ", volumes were waited for" if volumes else ""
     after = Segment("waiting", ends[last], ended_ns, f"every pod had ended{why}")
     return tuple(segment for segment in (before, held, after) if segment.took_ns)
@@ -223,8 +223,7 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
             # What ended at that moment held the next one: a hook its container's signal, the main containers
-            # a sidecar's. Of several the same container's, because a hook holds only its own; then the
-            # longest.
+            # a sidecar's. The same container's first, because a hook holds only its own; then the longest.
             part = min(
                 running,
                 key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),
@@ -306,7 +305,7 @@ _OF_SUBJECTS = ("recovering", "following")
 
 
 def _last_subject(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
-    """Of the subjects that were open at the phase's begin, the last one to end."""
+    """Of the subjects that were open in the phase, the last one to end."""
     if phase.what not in _OF_SUBJECTS:
         return ()
     ends = [
@@ -328,6 +327,6 @@ def _last_subject(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Se
     rest = [
         Segment("waiting", phase.began_ns, first_ns, "what hangs was not listed yet"),
         held,
-        Segment("waiting", last_ns, ended_ns, "nothing that is on record"),
+        Segment("waiting", last_ns, ended_ns, "nothing on record"),
     ]
     return tuple(each for each in rest if each.took_ns)

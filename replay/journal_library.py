@@ -6,7 +6,7 @@
     >>> last.account.outcome
     'complete'
 
-A journal is only ever read. Whatever can be used of it is, and `Journal.verdict` says what that was.
+A journal is only read, as far as it is usable; `Journal.verdict` names its damage.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ BEGIN_LENGTH_MIN = 4
 
 
 def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
-    """The one with this name: ``last``, ``-1``, ``-2``, … or its id; a unique begin, or the number behind the
-    dash, is enough. ``kind``: what they are. Keeps as few of them as it can.
+    """By ``last``, ``-1``, ``-2``, … or an id: its unique begin, or the number behind the dash, is enough.
 
-    Raises NoSuchShutdown with their count.
+    ``kind`` names them in the error. Raises NoSuchShutdown with their count.
     """
     digits = name.removeprefix("-")
     back = 1 if name == LAST else 0
@@ -106,9 +105,7 @@ _BLANK_PAYLOAD = encode_event(Tick())
 
 
 class NoJournal(LookupError):
-    """There is no journal in these places, or several are meant: name the directory of the ``.ebj`` files, a
-    packed one, more of the id.
-    """
+    """None, or several: name the directory of the ``.ebj`` files, a packed journal, or more of the id."""
 
 
 class Unreadable(Event, frozen=True, kw_only=True, gc=False):
@@ -126,7 +123,7 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(wall_ns: int) -> datetime:
-    """Nanoseconds since 1970 as an aware time in UTC, cut to microseconds: a datetime has no finer ones."""
+    """Nanoseconds since 1970 as an aware time in UTC, cut to a datetime's microseconds."""
     return _UNIX_EPOCH + timedelta(microseconds=wall_ns // 1000)
 
 
@@ -155,7 +152,7 @@ class JournalEpisode(Generic[AccountT]):
         return utc(self.account.started_wall_ns)
 
     def at(self, moment_ns: int) -> datetime:
-        """A moment of its record, nanoseconds since its begin, by the wall clock of then, in UTC."""
+        """``moment_ns``: nanoseconds since its begin."""
         return utc(self.account.started_wall_ns + moment_ns)
 
     def records(self) -> Iterator[Record]:
@@ -165,7 +162,7 @@ class JournalEpisode(Generic[AccountT]):
     def raw(self) -> Iterator[RawRecord]:
         """Its records with their payloads still encoded."""
         for raw in self.journal.history().raw():
-            # Not to the end: months of other shutdowns may follow.
+            # Months of other shutdowns may follow.
             if raw.seq > self.account.last_seq:
                 return
             if raw.episode == self.account.first_seq:
@@ -214,7 +211,7 @@ class Journal:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is intact, and which part is usable; reads it to the end, once."""
+        """Whether it is intact, and its usable part; reads it to the end, once."""
         if self._verdict is None:
             self._verdict = self.history().read()
         return self._verdict
@@ -224,11 +221,11 @@ class Journal:
         return History(self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logics=logics)
 
     def records(self) -> Iterator[Record]:
-        """Every event in its place, in order. An `Unreadable` replaces an unreadable one."""
+        """Every event in order. An `Unreadable` replaces an unreadable one."""
         return map(readable, self.history().raw())
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
-        """The shutdowns' records, oldest first, made while it is read."""
+        """Oldest first, made while the journal is read."""
         # Not above: most uses of a journal need no record.
         from ebbtide.events.record.episodes import shutdown_records
 
@@ -283,10 +280,10 @@ def open_journal(
     *,
     boot_id: str | None = None,
 ) -> Journal:
-    """A journal from its directory or packed file, or from several that a failing disk spread it over.
+    """A journal from its directory or packed file, or from several: a failing disk may have spread it.
 
-    ``journal`` chooses among several journals in one place by the begin of an id (default: the newest).
-    Raises NoJournal, events.pack.NotPacked, OSError.
+    ``journal`` chooses among the journals in one place by the begin of an id (default: the newest). Raises
+    NoJournal, events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at
 

@@ -1,6 +1,7 @@
-"""The library's functions, each on a shutdown of a journal as `replay.open` gives it.
+"""The library's functions, each on a shutdown of a journal from `replay.open`.
 
-They are the commands' own: a command opens a journal, calls one of these, or what it stands on, and prints.
+A function has the name of its command, and so has the module below it: hence the other names in the imports.
+Both give the same answers.
 """
 
 from __future__ import annotations
@@ -35,12 +36,8 @@ from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.whatif_run import Comparison
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
-# A function here is called as its command is, and so is the module that it stands on: hence the other names
-# above. None does more than open what a command would open, so that both give the same answers.
-
 #: A shutdown of a journal, or only its record.
 ShutdownOrRecord = Shutdown | ShutdownRecord
-#: Whatever a journal tells of.
 ShutdownOrOutage = Shutdown | Outage
 
 
@@ -63,7 +60,7 @@ def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> I
 
 
 def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
-    """What every actor knew right after record ``seq``; None where there is no such record."""
+    """What every actor knew right after record ``seq``; None: there is no such record."""
     return states_of(shutdown.journal.history(), seq)
 
 
@@ -75,18 +72,16 @@ def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[blamed
     return blamed.blame(_account(shutdown), wave=wave)
 
 
-def critical_chain(told: ShutdownOrRecord | Outage | OutageRecord) -> chain.Chain:
-    """What the total time is made of (`replay.critical_chain`), or what an outage waited for."""
-    account = told.account if isinstance(told, Outage) else told
-    return (
-        chain.recovery_chain(account)
-        if isinstance(account, OutageRecord)
-        else chain.critical_chain(_account(account))
-    )
+def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> chain.Chain:
+    """The parts of the total time (`replay.critical_chain`), or what an outage waited for."""
+    account = found.account if isinstance(found, Outage) else found
+    if isinstance(account, OutageRecord):
+        return chain.recovery_chain(account)
+    return chain.critical_chain(_account(account))
 
 
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
-    """What differs between two shutdowns, also of two journals (`replay.diff`)."""
+    """The differences of two shutdowns, also of two journals (`replay.diff`)."""
     return diffing.diff(_account(a), _account(b))
 
 
@@ -102,8 +97,7 @@ def what_if(
 ) -> Comparison:
     """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
 
-    Raises replay.whatif.record.Diverged where this version decides otherwise than the record, and
-    replay.whatif.record.WrongChange.
+    Raises replay.whatif.record.Diverged, if this version decides otherwise than the record, and WrongChange.
     """
     changes = Changes(settings=settings, pods=tuple(pods), grant_ns=grant_ns)
     history = shutdown.journal.history(logics=LOGICS)
@@ -113,8 +107,7 @@ def what_if(
 def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:
     """The smallest periods with which every pod would have ended by itself, from all of these together.
 
-    ``caution``: the margin on top, and on how much evidence a wave is shortened. Raises
-    replay.advise.NoEvidence.
+    Raises replay.advise.NoEvidence.
     """
     return advise_on(map(_account, shutdowns), caution)
 
@@ -122,7 +115,7 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
     """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`.
 
-    Raises TypeError for a name that is none of these, ValueError for what cannot be simulated.
+    Raises TypeError for an unknown name, ValueError for a wrong value.
     """
     if wanted.get("mode") == "process":
         del wanted["mode"]
@@ -139,10 +132,10 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
 # --- for others --------------------------------------------------------------------------------
 
 
-def report_html(told: ShutdownOrOutage) -> str:
-    """One self-contained page; it says so where the journal is damaged."""
-    account, verdict = told.account, told.journal.verdict
-    lines, started = timeline_of(told), rfc3339(account.started_wall_ns)
+def report_html(found: ShutdownOrOutage) -> str:
+    """One self-contained page, which names a damage of the journal."""
+    account, verdict = found.account, found.journal.verdict
+    lines, started = timeline_of(found), rfc3339(account.started_wall_ns)
     if isinstance(account, OutageRecord):
         return outage_report(with_verdict(account, verdict), lines, started)
     return report(with_verdict(account, verdict), lines, started)
@@ -151,10 +144,9 @@ def report_html(told: ShutdownOrOutage) -> str:
 def rows(
     shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns", *, datetimes: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Flat rows of one of the tables that docs/fleet.md describes, as a data frame wants them.
+    """Flat rows of a table (docs/fleet.md), for a data frame.
 
-    ``datetimes``: columns of times are aware datetimes (`utc`) in the place of nanoseconds.
-    Raises KeyError, naming the tables that there are.
+    ``datetimes``: aware datetimes (`utc`) in place of nanoseconds. Raises KeyError with the tables' names.
     """
     tables = {each.name: each for each in TABLES}
     if table not in tables:

@@ -1,8 +1,9 @@
 """A journal without names: the facts under pseudonyms, and everything decided anew from them.
 
-No search and replace. The type of each field says what its texts name (`events.kinds`). Equal names get equal
-pseudonyms (`Pseudonyms`). Then the logic runs again (`redact`), so that keys of orders and sentences have the
-pseudonyms too, and the result verifies.
+The type of each field says what its texts name (`events.kinds`). Equal names get equal pseudonyms. Then the
+logic runs again, so that keys of orders and sentences have the pseudonyms too, and the result verifies. Every
+record keeps its number, its times and its cause, so that people can compare the two journals; the journal's
+id and all hashes are new.
 """
 
 from __future__ import annotations
@@ -40,20 +41,16 @@ from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, s
 from ebbtide.replay.replayer import NO_BEGIN, Divergence
 from ebbtide.replay.verify import verify
 
-# Every record keeps its number, its times and its cause, so that people can compare the two journals. Only
-# the journal's id and all hashes are new.
-
-
 _DOMAIN = b"ebbtide.redacted.v1"
 _ID_BYTES = 16
 
 
 class NoBegin(Exception):
-    """The journal does not begin with a checkpoint: nothing can be executed from its first record on."""
+    """The journal does not begin with a checkpoint, so its first record cannot be executed."""
 
 
 class Diverged(Exception):
-    """The original does not replay: what its facts lead to is not what it says. See ``replay verify``."""
+    """The original does not replay. See ``replay verify``."""
 
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(f"it diverges at record {divergence.seq}")
@@ -80,8 +77,8 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Learn every name in the facts and the first checkpoint, so that no pseudonym equals one. Decisions and
-    # later checkpoints have no other names.
+    # Learn every name, so that no pseudonym equals one. Decisions and later checkpoints have no other names
+    # than the facts and the first checkpoint.
     first = True
     for batch in history.batches():
         _identity(batch.header.identity, names)
@@ -176,8 +173,7 @@ class _SegmentWriter:
         return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
 
     def _record(self, raw: RawRecord) -> base.Record:
-        # Read only a step's fact. The logic makes its decisions anew, as many as before: the original
-        # replays.
+        # Read only a step's fact: the logic makes as many decisions as before, because the original replays.
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
@@ -205,13 +201,10 @@ class _SegmentWriter:
         )
 
 
-# Equal names get equal pseudonyms, in the order in which they come, without a way back.
-#
-# The first pass learns all names (`learning`), the second replaces them, so that no pseudonym equals a name
-# of the original. The copy has no key and no hash of a name; the map lives as long as the process.
+# Pseudonyms are numbered in the order of the names. The copy has no key and no hash of a name; the map lives
+# as long as the process.
 
-
-#: Messages that name no one, and explain much.
+#: Messages without a name.
 PLAIN_MESSAGES = re.compile(
     rf"|{OPERATION_IN_PROGRESS}|{CHANGED}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out|failed"
     "|unknown"
@@ -227,7 +220,7 @@ _ORDER_WORD = re.compile(r"[a-z-]+")
 ROOT_UID = 0
 PERSONS_FROM = 60_001
 
-#: ``~`` is in no name of Kubernetes, so a pseudonym is easy to see, and never a part of a name.
+#: ``~`` is in no name of Kubernetes, so that a pseudonym is easy to see.
 _FORMS: dict[str, str] = {
     "uid": "eeeeeeee-0000-4000-8000-{:012x}",
     "namespace": "ns~{}",
@@ -281,7 +274,7 @@ WORKLOAD_KINDS = (
 #: Common names of the kubelet's unit.
 KUBELET_UNITS = ("", "kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service")
 
-#: Signals are the kernel's names, but an image may ask for any text as its stop signal.
+#: An image may ask for any text as its stop signal.
 _SIGNAL_NAMES = (
     "ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
     r"|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(\+\d\d?)?|RTMAX(-\d\d?)?|\d\d?"

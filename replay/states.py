@@ -1,8 +1,4 @@
-"""What every actor knew at any place of a journal: after any event, or at any instant.
-
-It reads the journal twice: up to the place, then again from the nearest checkpoint before it, executing.
-Below: a system that stops within a step; a state as rows (``downs[main].phase``).
-"""
+"""What every actor knew at any place of a journal: after any event, or at any instant."""
 
 from __future__ import annotations
 
@@ -61,8 +57,8 @@ class Survey:
 def states_at(history: History, seq: int) -> States | None:
     """What every actor knew right after record ``seq``, also within a step; None: no such record.
 
-    Reads twice: first all, then from the nearest checkpoint, executing. Raises events.codec.UnknownType and
-    BadPayload.
+    Reads up to there, then again from the nearest checkpoint before it, executing. Raises
+    events.codec.UnknownType and BadPayload.
     """
     survey = Survey()
     when = None
@@ -93,10 +89,7 @@ def states_at(history: History, seq: int) -> States | None:
 
 
 def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | None:
-    """The number of the last record not behind a moment; None: all are behind it, or there is none.
-
-    Time counts since the signal of the shutdown at record ``first_seq``.
-    """
+    """The last record not behind a moment; None: none. Time counts from the shutdown at ``first_seq``."""
     if moment.scale == "seq":
         return moment.value
     clock, found = SignalClock(), None

@@ -1,7 +1,6 @@
 """A shutdown as one line a record: when, who, which pod, and what, in words.
 
-Without execution: a line comes from its record, and from the names in earlier records. So it works on any
-readable journal; a type of another version shows its tag and its data.
+Without execution, so on any readable journal: a type of another version shows its tag and its data.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from ebbtide.events.record.format import rfc3339
 from ebbtide.events.segment import Header
 from ebbtide.events.units import offset
 
-# The monotonic clock measures a shutdown, so a stepped wall clock moves no line; between boots only the wall
-# clock is left. Outside a shutdown the segment's anchor counts.
+# The monotonic clock measures a shutdown, so that a stepped wall clock moves no line. Between boots only the
+# wall clock is left; outside a shutdown the segment's anchor counts.
 
 
 class When(NamedTuple):
@@ -66,7 +65,6 @@ class SignalClock:
             return When(None, header.wall_ns(raw.mono_ns))
         if self.signal is None or raw.episode not in (self.signal.raw.episode, self.signal.raw.seq):
             self.signal = Signal(raw, header.identity.boot_id)
-        # Not the wall clock's own stamp: after a step of the clock, times and records would differ in order.
         since_ns = self.signal.since_ns(header, raw)
         return When(since_ns, self.signal.raw.wall_ns + since_ns)
 
@@ -147,13 +145,11 @@ _OF_NO_POD = ("NodeRead",)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record as text. ``since_ns`` counts from the signal; ``wall_ns`` is the signal's wall time plus
-    that.
+    """One record as text. ``since_ns`` counts from the signal, ``wall_ns`` from the signal's wall time.
 
-    ``actor`` is the record's own (``HookActor:UID``), ``short`` its short name. ``pod`` is namespace/name, or
-    the UID of a pod without an introduction; empty, like ``uid``, for a line about no single pod. ``wave``:
-    the event's, or its pod's; or None. ``level`` counts as in sd-daemon(3) (`events.messages`): `brief` are
-    the lines for people. ``data`` is the payload as plain values.
+    ``actor`` is the record's own (``HookActor:UID``). ``pod`` is namespace/name, or the UID of a pod without
+    an introduction; empty, like ``uid``, for a line about no single pod. ``wave``: the event's, or its pod's.
+    ``level`` counts as in sd-daemon(3) (`events.messages`). ``data`` is the payload as plain values.
     """
 
     seq: int
@@ -185,20 +181,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
-    """The lines of the shutdown whose first record has this number, in their order.
-
-    ``batches`` begin before it, for the pods' names. Keeps only names.
-    """
+    """The lines of the shutdown whose first record has this number; ``batches`` begin before it."""
     timeline_lines = Timeline(episode, wanted)
     for batch in batches:
         yield from timeline_lines.lines(batch)
 
 
 class Timeline:
-    """The same for a growing journal: a batch at a time.
-
-    ``episode`` 0: none has begun, so it only learns names.
-    """
+    """The same for a growing journal. ``episode`` 0: none has begun, so it only learns names."""
 
     def __init__(self, episode: int, wanted: LineFilter = ALL_LINES) -> None:
         self.names = Names()

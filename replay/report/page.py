@@ -1,9 +1,8 @@
 """A shutdown as one self-contained page: skeleton, style, script and data in one file.
 
 It makes no request. A strict content policy allows this script and this style by their hashes, so a name that
-got through as markup could neither run nor load anything. The code follows the page: header, damage, warnings
-and figures, waves and hooks; the critical chain; the pods; configuration and daemons; last the compact JSON
-that the page's script draws.
+got through as markup could neither run nor load anything. The code follows the page; the data for its script
+comes last.
 """
 
 from __future__ import annotations
@@ -318,8 +317,8 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     since = tag("span", at(segment.began_ns), class_="when")
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
-    # Whole parts of a scale: the same journal gives the same page on every machine. The shortest stage is two
-    # parts wide, because an invisible bar reads as "no time".
+    # Whole numbers: the same journal gives the same page on every machine. The shortest stage is two parts
+    # wide, because an invisible bar reads as "no time".
     left = BAR_SCALE * segment.began_ns // total_ns
     width = max(2, BAR_SCALE * segment.took_ns // total_ns)
     ground = tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")
@@ -329,8 +328,7 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     return tag("li", tag("div", when, sentence, since, chain_bar), *inner)
 
 
-# The table of pods is markup, not data for the script: the browser's search finds a pod, and the table prints
-# and reads without a script.
+# The table of pods is markup: the browser's search finds a pod, and the table prints without a script.
 
 POD_HEADINGS = (
     ("Pod", "text"),
@@ -367,8 +365,7 @@ def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodR
         # Without an end it took longer than the record goes.
         took_ns = (shutdown.last_ns if pod.ended_ns is None else pod.ended_ns) - pod.began_ns
         took = escaped(f"{'>' if pod.ended_ns is None else ''}{span(took_ns)}")
-    # The plan gives whole seconds. The pod had less if its stop began late in its wave, and more if an
-    # elastic budget passed time on.
+    # The pod had less than planned if its stop began late in its wave, and more from an elastic budget.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
     grace, sorts_as = span_s(pod.grace_seconds), str(pod.grace_seconds)
     if pod.grace_ns is not None and pod.grace_ns != planned_ns:
@@ -401,8 +398,6 @@ def _pod_details(
         (pod.unmounted_ns is not None, f"Its volumes were unmounted at {moment(pod.unmounted_ns)}."),
         (pod.fallback, "The fallback ended it, after a failure of its actor."),
     )
-    # The row explains one container that ended when asked. A hook, a second container or a SIGKILL needs
-    # more.
     stops = list(shutdown_record.stop_parts(pod, shutdown))
     parts = [
         f"{each.container}: {each.text}, from {moment(each.began_ns)}"
@@ -416,7 +411,7 @@ def _pod_details(
         return Markup("")
     summary = tag("summary", "Autopsy and details" if autopsies else "Details")
     items = tag("ul", *(tag("li", part) for part in parts)) if parts else Markup("")
-    # An autopsy prints open: it is why people pass the page on. The rest would fill paper.
+    # Print an autopsy: it is why people pass the page on. The rest would fill paper.
     return tag("details", summary, *autopsies, items, data_print=bool(autopsies))
 
 
