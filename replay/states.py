@@ -15,7 +15,6 @@ from ebbtide.events.codec import RawRecord, learn_record
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import History
 from ebbtide.events.record.format import struct_fields
-from ebbtide.events.segment import Header
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, PlannedPod, Pod
 from ebbtide.replay.replayer import Divergence, Replayer, whole_steps
@@ -37,35 +36,23 @@ class States(NamedTuple):
     divergence: Divergence | None
 
 
-class Survey:
-    """What execution and display need from the records before a place."""
-
-    def __init__(self) -> None:
-        self.names = Names()
-        self.clock = SignalClock()
-        #: The number of the last checkpoint so far; 0: none.
-        self.checkpoint = 0
-
-    def pass_by(self, header: Header, raw: RawRecord) -> When:
-        if raw.tag == Checkpoint.__name__:
-            self.checkpoint = raw.seq
-        else:
-            learn_record(self.names, raw)
-        return self.clock.when(header, raw)
-
-
 def states_at(history: History, seq: int) -> States | None:
     """What every actor knew right after record ``seq``, also within a step; None: no such record.
 
     Reads up to there, then again from the nearest checkpoint before it, executing. Raises
     events.codec.UnknownType and BadPayload.
     """
-    survey = Survey()
-    when = None
+    names, clock, when = Names(), SignalClock(), None
+    checkpoint_seq = 0
     for header, records in history.batches():
         for raw in records:
-            if raw.seq <= seq:
-                when = survey.pass_by(header, raw)
+            if raw.seq > seq:
+                continue
+            when = clock.when(header, raw)
+            if raw.tag == Checkpoint.__name__:
+                checkpoint_seq = raw.seq
+            else:
+                learn_record(names, raw)
     if when is None:
         return None
     replayer = Replayer(goes_on=True)
@@ -73,7 +60,7 @@ def states_at(history: History, seq: int) -> States | None:
         first, last = records[0].seq, records[-1].seq
         if first > seq:
             return None
-        if last < survey.checkpoint:
+        if last < checkpoint_seq:
             continue
         if last < seq:
             replayer.feed(records)
@@ -83,8 +70,7 @@ def states_at(history: History, seq: int) -> States | None:
             stopped = replayer.system = Stopped(replayer.system, seq - first)
         replayer.feed(records)
         known = (stopped and stopped.known) or _known_states(replayer.system)
-        signal, names = survey.clock.signal, survey.names
-        return States(records[seq - first], last, known, when, signal, names, replayer.divergence)
+        return States(records[seq - first], last, known, when, clock.signal, names, replayer.divergence)
     return None
 
 

@@ -122,7 +122,7 @@ def _header(outage: OutageRecord, started: str) -> Markup:
         for name, text in (("Its journal", ended.journal_id), ("Its trace", ended.trace_id)):
             facts += [(name, tag("code", text))] if text else []
     if outage.settings.dry_run:
-        facts.append(("Dry run", "nothing is written to the cluster"))
+        facts.append(("Dry run", "no change in the cluster"))
     return page_head(f"Outage report · {outage.node}", _seal(outage), headline(outage), _lede(outage), facts)
 
 
@@ -143,7 +143,7 @@ def _figures(outage: OutageRecord) -> Markup:
         if outage.recovered_ns is not None:
             rows.append(("Taint to recovered", span(outage.recovered_ns - outage.out_ns), "pods and volumes"))
     if outage.returned_ns is not None:
-        same = {True: "same boot id", False: "another boot id", None: "nothing says which boot was off"}
+        same = {True: "same boot id", False: "another boot id", None: "no record shows which boot was off"}
         rows.append(("Back after", span(outage.returned_ns), same[outage.same_boot]))
     for name, subjects in (("Pods", outage.pods), ("Volumes", outage.attachments)):
         left = sum(each.ended_ns is None for each in subjects)
@@ -156,9 +156,8 @@ def _figures(outage: OutageRecord) -> Markup:
 
 def _hanging(outage: OutageRecord) -> Markup:
     if not outage.subjects:
-        return section(
-            "hanging", "Pods and volumes", tag("p", "Nothing is known to have hung on it.", class_="none")
-        )
+        none = tag("p", "No pod or volume of it is on record.", class_="none")
+        return section("hanging", "Pods and volumes", none)
     headings = ("Name", "What", "Outcome", "Took", "Where", "Waited for")
     rows = [
         (

@@ -213,7 +213,7 @@ def _cause_item(group: CauseGroup) -> Markup:
     if len(group.notices) == 1:
         (only,) = group.notices
         return tag("li", sign, " ", notice_texts(only.at_ns, only.seq, only.code, group.text))
-    if not group.notices:  # as of pods without a fate on record: nothing unfolds
+    if not group.notices:  # as of pods without a fate on record: no warning unfolds
         return tag("li", sign, " ", tag("span", group.text, class_="what"))
     items = [tag("li", notice_texts(each.at_ns, each.seq, each.code, each.text)) for each in group.notices]
     count = tag("span", counted(len(items), "warning"), class_="when")
@@ -300,7 +300,7 @@ def holders(chain: Chain) -> tuple[str, ...]:
 def chain_section(title: str, chain: Chain, lede: str = "") -> Markup:
     """Its segments, each with its place in the whole; below them, when no daemon ran."""
     if not chain.segments:
-        return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
+        return section("chain", title, tag("p", "No stage took any time.", class_="none"))
     total = f"Stages follow each other and add up to {span(chain.total_ns)}. {lede}".rstrip()
     away = [
         f"No daemon ran for {span(each.ended_ns - each.began_ns)}, from {moment(each.began_ns)} on."

@@ -32,7 +32,7 @@ class Served(NamedTuple):
 
 
 class Boot(NamedTuple):
-    """One boot that is over, whoever simulated it."""
+    """One boot that is over, of any simulator."""
 
     number: int
     #: What happened in it, in world time.

@@ -213,7 +213,7 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
 
 def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) -> Iterator[Assumption]:
     if not run.outline.began:
-        yield "off", "graceful shutdown is off under these settings: nothing is held back"
+        yield "off", "graceful shutdown is off under these settings: no lock holds the machine"
     for down in seen.downtimes:
         when = f"from {span(down.begin_ns - shutdown.signal_ns)} to {span(down.end_ns - shutdown.signal_ns)}"
         yield "restart", f"no daemon runs {when} after the signal, as in the record"

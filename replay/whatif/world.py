@@ -160,7 +160,7 @@ class RecordedTimes:
 
         recorded                    after the stop signal of the new run
         exited after its signal     exits the same time after it; other signal or hook before it: a bet
-        killed                      nothing is known beyond the time that it had: a bet
+        killed                      the record ends with the time that it had: a bet
         exited in its hook          exits the same time after the hook's start; a signal before that: a bet
         exited by itself            exits at that time, whatever is done; a signal before that: a bet
         still there at the end      as one that was killed then

@@ -56,7 +56,7 @@ def blame_command(
 
     For an outage: pods and volumes by their waits.
 
-    EPISODE is last (the default), -1, -2, …, or an id. It executes nothing: any readable journal works.
+    EPISODE is last (the default), -1, -2, …, or an id. It works on any readable journal, without execution.
     """
     shutdown, code = choose_record(journals, episode)
     if isinstance(shutdown, OutageRecord):

@@ -37,7 +37,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
 
     For an outage: what its recovery waited for, from the first suspicion to the node's return.
 
-    EPISODE is last (the default), -1, -2, …, or an id. It executes nothing: any readable journal works.
+    EPISODE is last (the default), -1, -2, …, or an id. It works on any readable journal, without execution.
     """
     shutdown, code = choose_record(journals, episode)
     chain = CHAINS[type(shutdown)](shutdown)

@@ -41,7 +41,7 @@ PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
 def report_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Make one self-contained page of a shutdown or an outage, for any browser.
 
-    EPISODE is last (the default), -1, -2, …, or an id. The page loads nothing and sends nothing: it can be
+    EPISODE is last (the default), -1, -2, …, or an id. The page makes no request: it can be
     mailed, printed, and kept with a ticket. It has the names of pods and the journal's data about them.
     """
     shutdown, code = choose_record(journals, episode)

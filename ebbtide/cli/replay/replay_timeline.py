@@ -89,7 +89,7 @@ def timeline(
     """Show a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
 
     EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE it waits for the next
-    shutdown if none is running. It executes nothing: any readable journal works.
+    shutdown if none is running. It works on any readable journal, without execution.
     """
     wanted = LineFilter(
         actor=known_actor(actor) if actor else "",
@@ -116,8 +116,7 @@ def timeline(
     if not transitions.knows_pod:
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
     if not written:
-        # Name the filters, and why they match nothing if that is clear: an empty screen would look like a
-        # shutdown without pods.
+        # An empty screen would look like a shutdown without pods: name the filters, and why no line fits.
         given = {
             "--actor": wanted.actor,
             "--pod": wanted.pod,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -35,10 +34,6 @@ from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span_s
 from ebbtide.replay.verify import HeadState, NotedHead, Verification, parse_head, verify
-
-if TYPE_CHECKING:
-    pass
-
 
 EPILOG = """\b
 Examples:
@@ -79,7 +74,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
 
         only = choose_episode(journals, episode).first_seq
     history = open_journal(journals, logics=LOGICS)
-    gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
+    gc.disable()  # no code here makes cycles, and the search for them takes a twentieth of the time
     try:
         began = time.perf_counter()
         result = verify(history, only, noted)
@@ -141,7 +136,7 @@ def head_sentence(noted: NotedHead, result: Verification) -> str:
     what = "trace id" if noted.of_trace else "hash"
     first, last = result.verdict.first_seq, result.verdict.end.seq
     if result.noted_seq:
-        return f"as noted: record {result.noted_seq} has this {what}, so nothing up to it was changed since"
+        return f"as noted: record {result.noted_seq} has this {what}, so no record up to it was changed since"
     at = f"record {noted.seq}" if noted.seq else f"the record with the noted {what}"
     if noted.state(0, result.verdict) == "gone":
         return f"the head cannot be compared: the journal begins at record {first}, and {at} is not in it"

@@ -40,7 +40,7 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
     title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
     # One line: two equal tables would suggest a difference.
     if found.is_same:
-        return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
+        return Group(Text(visible(title)), Text("no change: every event as recorded, at its time"))
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
     # Only for pods with a possible change.
     whys = [
