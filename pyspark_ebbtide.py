@@ -24,9 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.fleet.fleet_rows import JOURNALS_TABLE, record_batches, schema
-from ebbtide.fleet.spark_pool import forget_archives
-from ebbtide.fleet.spark_tables import Options, options_of, parts
+from ebbtide.fleet.fleet_rows import JOURNALS_TABLE, Options, options_of, parts, record_batches, schema
+from ebbtide.fleet.pool import forget_archives
 
 #: The store's clock dates objects, the node's clock dates shutdowns.
 CLOCK_DIFFERENCE_MAX = timedelta(days=1)

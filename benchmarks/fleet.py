@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from benchmarks.report import Figure, conclude, median, parser, say
 from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.values import Period, Settings
-from ebbtide.fleet.fleet_plan import Ref, journals
+from ebbtide.fleet.fleet_journals import Ref, journals
 from ebbtide.fleet.fleet_rows import table_batches
 from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals, evidence_of, what_if_verb
 from ebbtide.fleet.pool import over_bins, processors

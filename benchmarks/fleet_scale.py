@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.fleet import NODE_PODS
 from benchmarks.report import Figure, conclude, parser, say
 from ebbtide.cli.simulate_verb import write_journal
-from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_journals import journals
 from ebbtide.fleet.fleet_verbs import evidence_of
 from ebbtide.fleet.pool import over_bins
 from ebbtide.replay.advise import Caution, Evidence
@@ -35,8 +35,8 @@ from tests.store.gateway import BUCKET, READER, gateway
 PLAN = """
 import json, resource, sys, time
 import obstore
-from ebbtide.fleet.fleet_plan import journals
-from ebbtide.fleet.fleet_stores import store
+from ebbtide.fleet.fleet_journals import journals
+from ebbtide.fleet.fleet_journals import store
 began = time.perf_counter()
 count = sum(len(chunk) for chunk in obstore.list(store(sys.argv[1]), chunk_size=1000))
 listed = time.perf_counter()

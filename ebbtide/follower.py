@@ -27,8 +27,7 @@ from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.destination import BadDestination
 from ebbtide.otel.delivery.sending import GaveUp, Sink
 from ebbtide.otel.metric_table import ShippingState
-from ebbtide.shipping.shipping_cursor import LOCK_NAME, load_shipped_first, save_shipped
-from ebbtide.shipping.shipping_destination import BadStore
+from ebbtide.shipping.shipping_destination import LOCK_NAME, BadStore, load_shipped_first, save_shipped
 from ebbtide.side_process import (
     EXIT_DONE,
     EXIT_KEPT,
@@ -184,8 +183,7 @@ async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
 
 
 async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
-    from ebbtide.shipping.object_store import ObjectStore
-    from ebbtide.shipping.store_sink import StoreSink, look, state_of
+    from ebbtide.shipping.store_sink import ObjectStore, StoreSink, look, state_of
 
     sources = [DirectorySource(path) for path in job.locations]
     try:

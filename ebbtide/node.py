@@ -20,7 +20,7 @@ from ebbtide.options import JOURNAL_PATH, RunOptions
 if TYPE_CHECKING:
     from ebbtide.config import Loaded
     from ebbtide.doctor.gather import FoundPods
-    from ebbtide.doctor.snapshot import JournalState, LogindState
+    from ebbtide.doctor.rules import JournalState, LogindState
 
 
 #: The name of a daemon's configuration in messages about a refused value.

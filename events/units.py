@@ -4,7 +4,7 @@ A duration reads ``3 s``, ``10.006 s``, ``12 min 5 s``: a number, a space, an SI
 rounded up: 3 s means at least 3 s. Up to ten minutes it is in seconds alone, like Kubernetes' grace periods,
 logind's InhibitDelayMaxSec and the periods of the waves.
 
-Not from here: durations in the configuration, which are Go's (`ebbtide.config.durations`); the core's reasons
+Not from here: durations in the configuration, which are Go's (`ebbtide.config.fields`); the core's reasons
 on record and the texts of spans, which are data and must stay byte for byte.
 """
 

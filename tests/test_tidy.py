@@ -227,7 +227,7 @@ UNITS_BY_HAND = {
     "actors/outage.py": "the same",
     "actors/simulated_logind.py": "the log of the modelled world, which checks read back",
     "replay/sim/edges.py": "the same",
-    "ebbtide/config/durations.py": "Go's durations, as the configuration has them",
+    "ebbtide/config/fields.py": "Go's durations, as the configuration has them",
     "replay/advise.py": "a configuration's text, as one would write it",
     "ebbtide/supervisor.py": "runs as a file: it imports nothing of the project, and weighs little",
     "events/units.py": "here it is",

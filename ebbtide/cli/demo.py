@@ -64,7 +64,7 @@ def demo(journal: Path | None, output: str) -> int:
         quiet=output == "json",
     )
     from ebbtide.cli.common.output import show, show_json
-    from ebbtide.demo.demo_view import demo_page, last_page
+    from ebbtide.demo.demo_run import demo_page, last_page
 
     if not played.whole or played.shutdown is None:
         number = played.ended_by or signal.SIGINT
@@ -103,7 +103,7 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
     from rich.live import Live
 
     from ebbtide.cli.common.output import console
-    from ebbtide.demo.demo_view import live_frame
+    from ebbtide.demo.demo_run import live_frame
 
     # Transient: the last page has all of it again, with the reasons.
     view = Live(console=console(), auto_refresh=False, transient=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -21,7 +20,7 @@ from ebbtide.cli.common.shared_options import (
     run_options,
     runtime_option,
 )
-from ebbtide.doctor.snapshot import Finding
+from ebbtide.doctor.rules import Finding
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.node import LocalNode
@@ -113,7 +112,7 @@ class Diagnosis(msgspec.Struct, rename="camel", tag_field="kind", tag="Diagnosis
 
     version: int = 1
     graceful: bool
-    findings: list[dict[str, Any]]
+    findings: list[Finding]
     mode: str
     node: str | None
     budget: BudgetShown | UnsetType = UNSET
@@ -130,7 +129,7 @@ def diagnose(here: LocalNode, *, measure: bool) -> tuple[Diagnosis, list[Finding
     found = Diagnosis(
         # Warnings alone do not fail it: a probe that is red on every cluster is not read for long.
         graceful=not any(finding.level == "critical" for finding in findings),
-        findings=[finding.document for finding in findings],
+        findings=findings,
         mode=PROCESS if node is None else node.mode,
         node=None if node is None else node.name,
     )

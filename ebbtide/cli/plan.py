@@ -36,7 +36,7 @@ from ebbtide.node import LocalNode
 from ebbtide.options import RunOptions
 
 if TYPE_CHECKING:
-    from ebbtide.doctor.snapshot import NodeSnapshot
+    from ebbtide.doctor.rules import NodeSnapshot
 
 EPILOG = """\b
 Examples:

@@ -13,8 +13,16 @@ from msgspec.structs import asdict
 
 from ebbtide.actors.edges.documents import DocumentError, decode_text, one_line, parse_yaml
 from ebbtide.cli.common.guard import Refused
-from ebbtide.config.durations import DURATION_NS_MAX
-from ebbtide.config.fields import INT32_MAX, INT32_MIN, DocumentErrors, Kind, RuleError, duration, read
+from ebbtide.config.fields import (
+    DURATION_NS_MAX,
+    INT32_MAX,
+    INT32_MIN,
+    DocumentErrors,
+    Kind,
+    RuleError,
+    duration,
+    read,
+)
 from ebbtide.config.schema import Section
 from ebbtide.replay.sim.scenario import (
     ApiIs,

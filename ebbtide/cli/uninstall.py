@@ -28,7 +28,7 @@ from ebbtide.cli.common.shared_options import (
     node_name_option,
     runtime_option,
 )
-from ebbtide.doctor.machine import unit_state
+from ebbtide.doctor.node_looks import unit_state
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject

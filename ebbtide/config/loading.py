@@ -23,8 +23,16 @@ from ebbtide.actors.edges.documents import (
     parse_yaml,
     read_file,
 )
-from ebbtide.config.durations import DURATION_NS_MAX, format_duration
-from ebbtide.config.fields import DocumentErrors, Field, describe, fields_of, read, show
+from ebbtide.config.fields import (
+    DURATION_NS_MAX,
+    DocumentErrors,
+    Field,
+    describe,
+    fields_of,
+    format_duration,
+    read,
+    show,
+)
 from ebbtide.config.schema import (
     KUBELET_KIND,
     KUBELET_VERSION,

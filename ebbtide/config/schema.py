@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
-from ebbtide.config.durations import DURATION_NS_MAX
 from ebbtide.config.fields import (
     ANY_DURATION,
     DROP_IN_FOLDER,
+    DURATION_NS_MAX,
     INT32_MAX,
     INT32_MIN,
     LISTEN_ADDRESS,

@@ -1,4 +1,5 @@
-"""The demo: pods come up, the power goes off, a late pod comes, the lock is released.
+"""The demo: pods come up, the power goes off, a late pod comes, the lock is released. Then the live view and
+the last page.
 
 The daemon, the process edge and the journal are the real ones; only logind is embedded.
 """
@@ -6,30 +7,40 @@ The daemon, the process edge and the journal are the real ones; only logind is e
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import trio
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 from ebbtide.actors.edges.process.process_pods import kill_recorded
 from ebbtide.actors.interfaces import Tell
+from ebbtide.cli.common.output import headline_text, table
 from ebbtide.config import load
 from ebbtide.daemon import Daemon
 from ebbtide.daemon_assembly import daemon_with_embedded_logind
-from ebbtide.daemon_status import DaemonStatus
+from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
 from ebbtide.demo import DemoFolder
-from ebbtide.events.base import Record
+from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodRejected, WaveStarted
 from ebbtide.events.disk import RESERVE_NAME
 from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.format import visible
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, pod_end_ns
+from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
 #: Time to read, before the power goes off.
@@ -156,3 +167,202 @@ async def _power_off(
 def kill_remaining(folder: DemoFolder) -> None:
     """Kill the demo's processes that are left after Ctrl-C or the budget's end."""
     kill_recorded(folder.runtime / "process" / "pods")
+
+
+# --- the live view of waves and pods: one frame from the daemon's status --------------------------
+
+#: With it a wave's row fits into 80 columns.
+BAR_WIDTH = 14
+
+
+class PhaseLook(NamedTuple):
+    """How a pod's phase is drawn."""
+
+    mark: str
+    style: str
+
+
+WAITING, AT_WORK = PhaseLook("○", "dim"), PhaseLook("●", "cyan")
+PHASE_LOOKS = {
+    "waiting": WAITING,
+    "SIGKILL": PhaseLook("●", "bold red"),
+    "graceful": PhaseLook("✔", "green"),
+    "spared": PhaseLook("✔", "cyan"),
+    "killed": PhaseLook("✘", "red"),
+    "failed": PhaseLook("✘", "bold red"),
+    "unknown": PhaseLook("?", "yellow"),
+}
+ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
+
+
+def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
+    """One frame; ``now_ns`` is the monotonic clock. Only the running wave shows its pods: a frame that is
+    longer than its terminal could not be drawn in place.
+    """
+    # Least widths, or the columns would jump each time that a longer phase comes or goes.
+    body = Table.grid(padding=(0, 1), expand=True)
+    body.add_column(no_wrap=True, min_width=22)
+    body.add_column(no_wrap=True, min_width=19)
+    body.add_column(no_wrap=True, justify="right", min_width=6)
+    body.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for wave in status.waves.values():
+        pods = [pod for pod in status.pods.values() if pod.wave == wave.wave]
+        body.add_row(*_wave_cells(wave, pods, now_ns))
+        for pod in pods if wave.phase != "waiting" and not wave.ended_ns else ():
+            body.add_row(*_pod_cells(pod, now_ns))
+    # The last line is for what the terminal writes itself: behind one that is full its ^C would begin
+    # another, and the view would be drawn a line too low from then on.
+    return Group(_frame_head(status, now_ns), body, Text(" "))
+
+
+def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
+    budget_ns = max(1, status.deadline_ns - status.began_ns)
+    # The view is drawn for a moment longer than the shutdown: the rest at the release stays.
+    end_ns = status.released_ns or now_ns
+    used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
+    ended = sum(pod.phase in ENDED_PHASES for pod in status.pods.values())
+    head = Table.grid(expand=True)
+    head.add_column(no_wrap=True)
+    head.add_column(no_wrap=True, justify="right")
+    left = f"{_seconds(budget_ns - used_ns)} of {_seconds(budget_ns)} left"
+    title = Text.assemble(
+        (status.kind or "shutdown", "bold"),
+        f"  {ended} of {len(status.pods)} pods in {len(status.waves)} waves",
+    )
+    head.add_row(title, Text(f"released, {left}" if status.released_ns else left, style="bold"))
+    return Group(
+        head, ProgressBar(total=budget_ns, completed=budget_ns - used_ns, complete_style="blue"), Text()
+    )
+
+
+def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterator[RenderableType]:
+    ended = sum(pod.phase in ENDED_PHASES for pod in pods)
+    waiting = wave.phase == "waiting"
+    style = "dim" if waiting else "bold"
+    yield Text(f"wave {wave.wave}", style=style)
+    yield Text(f"priority {wave.priority}" if waiting or pods else "no pods", style="dim")
+    yield Text(f"{ended}/{len(pods)}", style=style)
+    period = _seconds(wave.period_ns)
+    if waiting:
+        yield Text(f"{period}, waiting", style="dim")
+    elif wave.ended_ns:
+        took = _seconds(wave.ended_ns - wave.began_ns)
+        yield Text(
+            f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
+        )
+    else:
+        # At least 1: a bar of no length divides by it.
+        total_ns = max(1, wave.deadline_ns - wave.began_ns)
+        used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
+        cell = Table.grid(padding=(0, 1))
+        cell.add_column(no_wrap=True)
+        cell.add_column(no_wrap=True)
+        bar = ProgressBar(total=total_ns, completed=used_ns, width=BAR_WIDTH, complete_style="cyan")
+        cell.add_row(bar, Text(f"{_seconds(used_ns)} of {_seconds(total_ns)}"))
+        yield cell
+
+
+def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
+    look = PHASE_LOOKS.get(pod.phase, AT_WORK)
+    at_work = pod.phase not in ENDED_PHASES and pod.began_ns > 0
+    took_ns = now_ns - pod.began_ns if at_work else pod.elapsed_ns
+    yield Text.assemble(
+        ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
+    )
+    yield Text(pod.phase, style=look.style)
+    yield Text("" if look is WAITING else _seconds(took_ns))
+    yield Text(visible(pod.reason) or f"grace {span_s(pod.grace_seconds)}", style="dim")
+
+
+def _seconds(ns: int) -> str:
+    return span(max(0, ns))
+
+
+# --- the last page: every pod's outcome and why, and the commands to look further ------------------
+
+DEMO_VERSION = 1
+
+
+class DemoPod(msgspec.Struct, rename="camel"):
+    """``wave`` and ``grace_seconds`` are None for a rejected pod."""
+
+    pod: str
+    wave: int | None
+    grace_seconds: int | None
+    outcome: str
+    seconds: float
+    why: str
+
+
+class DemoPage(msgspec.Struct, rename="camel", tag_field="kind", tag="Demo"):
+    """``seconds``: from the signal to the release."""
+
+    version: int
+    shutdown: str
+    seconds: float
+    trace_id: str
+    journal: str
+    pods: list[DemoPod]
+
+
+def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> DemoPage:
+    """Pods in the order of the waves, rejected ones last."""
+    by_uid = {pod.uid: pod for pod in shutdown.pods}
+    pods = [_demo_pod(by_uid[uid], shutdown) for wave in shutdown.waves for uid in wave.pods]
+    rejected = (pod for pod in shutdown.pods if pod.outcome == "rejected")
+    pods += [DemoPod(pod.label, None, None, "rejected", 0, pod.reason) for pod in rejected]
+    seconds = (shutdown.ended_ns or 0) / NS_PER_SECOND
+    return DemoPage(DEMO_VERSION, shutdown.kind, seconds, trace_id, str(journal), pods)
+
+
+def _demo_pod(pod: PodRecord, shutdown: ShutdownRecord) -> DemoPod:
+    ended = pod.outcome is not None and pod.began_ns is not None
+    took_ns = pod_end_ns(pod, shutdown) - (pod.began_ns or 0) if ended else 0
+    why = "not ended when the machine was released" if pod.outcome is None else pod.reason
+    seconds = took_ns / NS_PER_SECOND
+    return DemoPod(pod.label, pod.wave, pod.grace_seconds, pod.outcome or "unknown", seconds, why)
+
+
+#: Where to look further, with the option that names the journal added.
+NEXT_COMMANDS = (
+    ("what happened, line by line", "replay timeline"),
+    ("where the time went", "replay blame"),
+    ("one pod's story, with its autopsy", "replay timeline --pod legacy-0"),
+    ("a page for the browser", "replay report -o report.html"),
+    ("every event, and its cause", "journal show"),
+    ("the shutdown in one line", "journal ls"),
+    ("the same again, from its facts", "replay verify"),
+)
+
+
+def last_page(page: DemoPage, shutdown: ShutdownRecord, program: str) -> RenderableType:
+    rows = [
+        (
+            each.pod,
+            "-" if each.wave is None else str(each.wave),
+            "-" if each.grace_seconds is None else span_s(each.grace_seconds),
+            each.outcome,
+            "-" if each.wave is None else span_s(each.seconds),
+            each.why,
+        )
+        for each in page.pods
+    ]
+    headings = ("POD", "WAVE", "GRACE", "OUTCOME", "TOOK", "WHY")
+    commands = []
+    for meaning, command in NEXT_COMMANDS:
+        whole = shlex.join((program, *command.split(), "--journal", page.journal))
+        # A command that is broken into two lines cannot be copied.
+        commands += [
+            Text(f"  {meaning}:"),
+            Text(f"    {whole}", style="cyan", no_wrap=True, overflow="ignore"),
+        ]
+    return Group(
+        Text(),
+        table(headings, rows, right=("WAVE", "GRACE", "TOOK")),
+        Text(),
+        headline_text(shutdown),
+        Text(f"trace id {page.trace_id}"),
+        Text(),
+        Text("Look further:", style="bold"),
+        *commands,
+    )

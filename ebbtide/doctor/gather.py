@@ -36,7 +36,7 @@ from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
-from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
+from ebbtide.doctor.rules import JournalState, LogindState, NodeSnapshot, Snapshot
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import plain_payload
 from ebbtide.events.facts import DaemonStarted

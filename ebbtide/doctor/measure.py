@@ -30,8 +30,8 @@ from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_a
 from ebbtide.actors.edges.logind.manager import read_preparing
 from ebbtide.actors.edges.process.start import CannotStart, spawn
 from ebbtide.doctor.gather import FoundPods, HookTarget
-from ebbtide.doctor.machine import unit_state
-from ebbtide.doctor.snapshot import DRY_DELETE, DRY_PATCH, LOGIND_CALL, SYNC, Measured, Snapshot
+from ebbtide.doctor.node_looks import ask_bounded, unit_state
+from ebbtide.doctor.rules import DRY_DELETE, DRY_PATCH, LOGIND_CALL, SYNC, Measured, Snapshot
 from ebbtide.events import bounds
 from ebbtide.events.base import BARRIER_NS_MAX
 from ebbtide.modes import NodeParts
@@ -174,7 +174,6 @@ async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
     """The Node, and dry runs of a shutdown's delete of one pod."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
-    from ebbtide.doctor.api_server import ask_bounded
 
     link = ApiClient(parts.kubeconfig)
 

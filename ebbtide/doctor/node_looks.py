@@ -1,51 +1,182 @@
 """The look at a Kubernetes node for the doctor and the plan: kubelet, runtime and API server side by side.
 
-Each look is bounded, and gives its problem where a part does not answer. gRPC and the API's client are
-imported late, where they are installed.
+Each look only reads, is bounded, and reports a part that does not answer as a problem. gRPC and the API's
+client are imported late: they may not be installed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import trio
+from jeepney import DBusAddress
 
 from ebbtide.actors.edges.cri.cri_pods import PodEntry, PodTable, known_pod_of, pod_view
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    HTTP_FORBIDDEN,
+    HTTP_NOT_FOUND,
+    JSON,
+    MERGE_PATCH,
+    Answer,
+    ApiCaller,
+    ApiNode,
+    JsonObject,
+    Unanswered,
+    node_path,
+    pods_path,
+)
+from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodCache, PodStore
-from ebbtide.actors.edges.kubernetes.pod_object import read_manifests
-from ebbtide.actors.edges.linux.bus import BusError, ask_once, side_by_side, system_bus_address
+from ebbtide.actors.edges.kubernetes.node_writes import TAINT, TAINT_KEY
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.bus import (
+    Bus,
+    BusError,
+    BusRefused,
+    ask_once,
+    side_by_side,
+    system_bus_address,
+)
 from ebbtide.actors.edges.linux.proc import SignalForecast, cgroups_of, forecast_signal
 from ebbtide.actors.edges.pod_spec import ProcessSpec
+from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
+from ebbtide.config import ConfigError, load
 from ebbtide.config.schema import NodeSection
-from ebbtide.doctor import snapshot
 from ebbtide.doctor.gather import FoundPods, targets_of_containers
-from ebbtide.doctor.machine import kubelet_process, look_at_kubelet
+from ebbtide.doctor.rules import (
+    NODE_USER,
+    RIGHT_NOT_OF_NODES,
+    RIGHTS,
+    SINGLE_UNIT_DISTRIBUTIONS,
+    ApiServerState,
+    KubeletState,
+    NodeSnapshot,
+    Right,
+    RuntimeState,
+)
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import span_s
 from ebbtide.extras import missing_packages
 from ebbtide.manifests import Manifest
 from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
 
+# --- the kubelet -------------------------------------------------------------------------------
+
+UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
+NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
+UNIT_NOT_FOUND = "not-found"
+ACTIVE_STATES = ("active", "activating", "reloading")
+#: systemd answers in milliseconds; without it the process table has the kubelet.
+UNITS_SECONDS_MAX = 3.0
+
+#: The kubelet's settings, where its command line has no ``--config``.
+KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
+COMMAND_BYTES_MAX = 64 * 1024
+KUBELET = "kubelet"
+
+
+async def look_at_kubelet(unit: str, node: str) -> KubeletState:
+    """Its unit, its process, and the graceful shutdown in its settings."""
+    seen = kubelet_process(node)._replace(unit=unit)
+
+    async def look_at_units(bus: Bus) -> KubeletState:
+        loaded, active = await unit_state(bus, unit)
+        others = [other for other in SINGLE_UNIT_DISTRIBUTIONS if other != unit]
+        beside = tuple([other for other in others if (await unit_state(bus, other))[1]])
+        return seen._replace(loaded=loaded, active=active, beside=beside)
+
+    with suppress(BusError), trio.move_on_after(UNITS_SECONDS_MAX):
+        return await ask_once(system_bus_address(), look_at_units)
+    return seen
+
+
+async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
+    """Is there such a unit, and is it active? None: the service manager does not say. Raises BusError."""
+
+    async def unit_property(name: str) -> Any:
+        with suppress(BusRefused):
+            return await bus.get(DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE), name)
+
+    # LoadUnit, since GetUnit misses an installed unit that was never started. A unit that is not installed
+    # can be loaded too; its LoadState tells.
+    try:
+        (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit, answer="o")
+    except BusRefused as error:
+        return (False, False) if error.name == NO_SUCH_UNIT else (None, None)
+    if await unit_property("LoadState") == UNIT_NOT_FOUND:
+        return False, False
+    state = await unit_property("ActiveState")
+    return True, None if state is None else state in ACTIVE_STATES
+
+
+def commands() -> Iterator[tuple[int, list[str]]]:
+    """Each process's number and command line, without kernel threads."""
+    for pid in proc.all_pids():
+        if data := proc.read_bytes(f"/proc/{pid}/cmdline", COMMAND_BYTES_MAX):
+            yield pid, os.fsdecode(data).rstrip("\0").split("\0")
+
+
+def kubelet_process(node: str) -> KubeletState:
+    """The kubelet with this node's name, else the first without a name on its command line."""
+    # A machine with clusters in containers shows the kubelets of all of them.
+    found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
+    for name in (node, ""):
+        for pid, argv in found:
+            if command_line_flag(argv, "hostname-override").lower() == name:
+                config, grace_ns = kubelet_settings(pid, argv)
+                return KubeletState(pid=pid, config=config, grace_ns=grace_ns)
+    return KubeletState()
+
+
+def command_line_flag(argv: list[str], name: str) -> str:
+    """``--name=value`` or ``--name value``; the last one counts, as with Go's flags."""
+    value = ""
+    for at, word in enumerate(argv):
+        if word.startswith(f"--{name}="):
+            value = word.partition("=")[2]
+        elif word == f"--{name}" and at + 1 < len(argv):
+            value = argv[at + 1]
+    return value
+
+
+def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
+    """Its configuration file, and the whole graceful shutdown in it; None: the file cannot be read."""
+    name = command_line_flag(argv, "config") or str(KUBELET_CONFIG)
+    folder = command_line_flag(argv, "config-dir")
+    # In the process's own mount namespace.
+    root = Path(f"/proc/{pid}/root")
+    paths = [root / name.lstrip("/")]
+    if folder:
+        paths += sorted((root / folder.lstrip("/")).glob("*.conf"))
+    try:
+        settings = load(paths).settings
+    except ConfigError:
+        return name, None
+    return name, requested_seconds(effective_periods(settings)) * NS_PER_SECOND
+
+
 # --- the container runtime ---------------------------------------------------------------------
 
 #: A list, and three calls for each pod: a hundred pods take some 200 ms.
-LOOK_SECONDS_MAX = 10.0
+RUNTIME_SECONDS_MAX = 10.0
 
 
-async def look_at_runtime(socket: Path | None) -> tuple[snapshot.RuntimeState, tuple[PodEntry, ...]]:
-    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed.
-
-    Does not raise for the runtime: ``problem`` has its error.
-    """
+async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodEntry, ...]]:
+    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed."""
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
     if socket is None:
-        return snapshot.RuntimeState(problem="no socket is named or found"), ()
+        return RuntimeState(problem="no socket is named or found"), ()
     # gRPC would only say "unavailable" for each of these.
     problem = ""
     if not socket.exists():
@@ -55,14 +186,14 @@ async def look_at_runtime(socket: Path | None) -> tuple[snapshot.RuntimeState, t
     elif not os.access(socket, os.W_OK):
         problem = "permission denied: use sudo"
     if problem:
-        return snapshot.RuntimeState(str(socket), problem=problem), ()
+        return RuntimeState(str(socket), problem=problem), ()
     endpoint = f"unix://{socket}"
     probed = await probe_runtime(endpoint)
-    state = snapshot.RuntimeState(str(socket), probed.name, probed.version, probed.problem)
+    state = RuntimeState(str(socket), probed.name, probed.version, probed.problem)
     if not probed.name:
         return state, ()
     try:
-        with trio.fail_after(LOOK_SECONDS_MAX):
+        with trio.fail_after(RUNTIME_SECONDS_MAX):
             link, table = CriClient(endpoint), PodTable()
             # One turn of the runtime's edge, which keeps this table warm.
             async with trio.open_nursery() as nursery:
@@ -77,7 +208,7 @@ async def look_at_runtime(socket: Path | None) -> tuple[snapshot.RuntimeState, t
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
-        return state._replace(problem=str(error) or f"no list within {span_s(LOOK_SECONDS_MAX)}"), ()
+        return state._replace(problem=str(error) or f"no list within {span_s(RUNTIME_SECONDS_MAX)}"), ()
     return state, pods
 
 
@@ -90,13 +221,161 @@ def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForeca
                 yield found
 
 
-#: systemd answers in milliseconds; without it the process table has the kubelet.
-MACHINE_SECONDS_MAX = 3.0
+# --- the API server ----------------------------------------------------------------------------
+#
+# Each call is a read, a review or a dry run, and changes no object. The calls run side by side, since a
+# distant server makes each of them slow.
+
+#: For a shutdown, a server that needs longer is away.
+API_SECONDS_MAX = 5.0
+#: A label that we never set.
+FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
+
+REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ACCESS = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
+TERMINAL_PHASES = ("Succeeded", "Failed")
+#: A node has at most some hundred pods: one list is enough.
+PODS_MAX = 1000
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _ReviewStatus(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+    allowed: bool | None = None
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+class _Pods(msgspec.Struct):
+    items: list[PodObject] = []
+
+
+async def look_at_api_server(
+    kubeconfig: Path | None, node: str
+) -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+    """``kubeconfig`` None: the service account of our own pod."""
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
+
+    found = ApiServerState(source="in-cluster" if kubeconfig is None else str(kubeconfig))
+    try:
+        await trio.to_thread.run_sync(
+            in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig)
+        )
+    except UnusableCredentials as error:
+        return found._replace(problem=str(error)), ()
+    # The daemon's own client, as in a shutdown.
+    link = ApiClient(kubeconfig)
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(link.run)
+        except ClientMissing as error:
+            return found._replace(problem=str(error)), ()
+        try:
+            return await examine_api_server(link, found, node)
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def examine_api_server(
+    caller: ApiCaller, found: ApiServerState, node: str
+) -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+    """The same through an open connection."""
+    try:
+        who = await ask_bounded(caller, "POST", REVIEW_SELF, SELF)
+        if who.code == HTTP_UNAUTHORIZED:
+            return found._replace(
+                problem="401 Unauthorized: the token or certificate is wrong or too old"
+            ), ()
+        # A server before 1.28 has no such review: our name stays unknown.
+        found = found._replace(user=_reviewed(who).user_info.username)
+        denied, (known, taint), foreign, pods = await side_by_side(
+            Unanswered,
+            lambda: _denied_rights(caller, node, found.user),
+            lambda: _node_and_taint(caller, node),
+            lambda: ask_bounded(
+                caller, "PATCH", f"{node_path(node)}/status?dryRun=All", FOREIGN_LABEL, MERGE_PATCH
+            ),
+            lambda: ask_bounded(caller, "GET", pods_path(node, limit=PODS_MAX)),
+        )
+        listed = known_pods_of(pods.body) if pods.ok else ()
+    except (Unanswered, ValueError) as error:
+        return found._replace(problem=str(error)), ()
+    # A dry run that the role allows and the policy refuses; None where the role refuses it.
+    confined = False if foreign.ok else True if foreign.code == HTTP_INVALID else None
+    is_known = True if known.ok else False if known.code == HTTP_NOT_FOUND else None
+    return found._replace(denied=denied, taint=taint, confined=confined, known=is_known), listed
+
+
+def known_pods_of(body: bytes) -> tuple[KnownPod, ...]:
+    """A PodList's pods that have not ended. Raises ValueError."""
+    try:
+        listed = msgspec.json.decode(body, type=_Pods).items
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its list of pods cannot be read: {error}") from None
+    return tuple(project_pod(each) for each in listed if each.status.phase not in TERMINAL_PHASES)
+
+
+async def ask_bounded(
+    caller: ApiCaller, method: str, path: str, body: object = None, content_type: str = JSON
+) -> Answer:
+    """Raises Unanswered."""
+    return await caller.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
+
+
+def _reviewed(answer: Answer) -> _ReviewStatus:
+    """Empty for an error. Raises ValueError for a body that is no review."""
+    return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else _ReviewStatus()
+
+
+async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
+    """The `RIGHTS` that the server denies. A review that fails counts as no denial."""
+    asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
+    questions = []
+    for right in asked:
+        # As a shutdown uses it: a list with its selector, a Node by its name. Without them the answer is
+        # about all nodes, which a node's identity is refused.
+        spec: JsonObject = {"verb": right.verb, "resource": right.resource, "group": right.group}
+        if right.subresource:
+            spec["subresource"] = right.subresource
+        if right.resource == "nodes":
+            spec["name"] = node
+        if right.verb in ("list", "watch"):
+            only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
+            spec["fieldSelector"] = {"requirements": [only]}
+        review = ACCESS | {"spec": {"resourceAttributes": spec}}
+        questions.append(partial(ask_bounded, caller, "POST", REVIEW_ACCESS, review))
+    answers = await side_by_side(Unanswered, *questions)
+    pairs = zip(asked, answers, strict=True)
+    return tuple(right for right, answer in pairs if _reviewed(answer).allowed is False)
+
+
+async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
+    """The Node, and whether we may taint it."""
+    known = await ask_bounded(caller, "GET", node_path(node))
+    # A dry run goes through admission, where NodeRestriction or our own policy refuses the taint; a review
+    # does not. The patch replaces all taints, so it contains the others too.
+    taints = msgspec.json.decode(known.body, type=ApiNode).spec.taints if known.ok else []
+    ours = [each for each in taints if each.get("key") != TAINT_KEY] + [TAINT]
+    body = {"spec": {"taints": ours}}
+    answer = await ask_bounded(caller, "PATCH", f"{node_path(node)}?dryRun=All", body, MERGE_PATCH)
+    refused = answer.code in (HTTP_FORBIDDEN, HTTP_INVALID)
+    return known, True if answer.ok else False if refused else None
+
+
+# --- all of them -------------------------------------------------------------------------------
 
 
 def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
     """``options.mode`` is one of the node's. Does not raise."""
-    blank = snapshot.NodeSnapshot(options.mode, options.node_name or "")
+    blank = NodeSnapshot(options.mode, options.node_name or "")
     if missing := missing_packages("node"):
         return FoundPods(seen=blank._replace(missing=missing))
     unfit = ""
@@ -113,15 +392,18 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
 
 
 async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> FoundPods:
-    async def cluster() -> tuple[snapshot.ApiServerState, tuple[KnownPod, ...]]:
-        from ebbtide.doctor.api_server import look_at_api_server
-
-        if parts.has_api:
-            return await look_at_api_server(parts.kubeconfig, parts.node)
-        return snapshot.ApiServerState(), ()
+    async def look_at_cluster() -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+        return (
+            await look_at_api_server(parts.kubeconfig, parts.node)
+            if parts.has_api
+            else (ApiServerState(), ())
+        )
 
     kubelet, (runtime, entries), (api, listed) = await side_by_side(
-        Exception, lambda: _kubelet(parts), lambda: look_at_runtime(parts.cri_socket), cluster
+        Exception,
+        lambda: look_at_kubelet(parts.kubelet_unit, parts.node),
+        lambda: look_at_runtime(parts.cri_socket),
+        look_at_cluster,
     )
     # The pods as the daemon has them: running sandboxes with names from the list, the cache or a manifest.
     store = PodStore()
@@ -131,25 +413,15 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
     if api.answers:
         store.replace(listed, resource_version="")
     pods = [pod_view(entry, known_pod_of(entry, store)) for entry in entries]
-    manifests = tuple(
-        Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
-        for pod in pods
-    )
     return FoundPods(
-        manifests,
-        tuple(forecasts_of_containers(entries)),
-        tuple(target for entry in entries for target in targets_of_containers(entry)),
-        snapshot.NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
-        listed,
-        next((each.id for entry in entries for each in entry.containers.values()), ""),
-        parts,
+        manifests=tuple(
+            Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
+            for pod in pods
+        ),
+        forecasts=tuple(forecasts_of_containers(entries)),
+        targets=tuple(target for entry in entries for target in targets_of_containers(entry)),
+        seen=NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
+        known=listed,
+        container=next((each.id for entry in entries for each in entry.containers.values()), ""),
+        parts=parts,
     )
-
-
-async def _kubelet(parts: NodeParts) -> snapshot.KubeletState:
-    """Without a service manager only the kubelet's process is visible."""
-    with contextlib.suppress(BusError), trio.move_on_after(MACHINE_SECONDS_MAX):
-        return await ask_once(
-            system_bus_address(), partial(look_at_kubelet, unit=parts.kubelet_unit, node=parts.node)
-        )
-    return kubelet_process(parts.node)._replace(unit=parts.kubelet_unit)

@@ -1,10 +1,17 @@
-"""A fleet's journals as Arrow batches of tables. An unreadable journal is a row of the table ``journals``."""
+"""A fleet's journals as Arrow batches of tables, as Parquet files, and the plan of Spark's data source.
+
+An unreadable journal is a row of the table ``journals``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 
 from ebbtide.events.reader import History
@@ -12,9 +19,7 @@ from ebbtide.events.record.episodes import EpisodeRecord, records_of
 from ebbtide.events.record.outage_record import OPEN, OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
-from ebbtide.fleet.fleet_plan import Ref
-from ebbtide.fleet.fleet_reading import ELSEWHERE, Opened, open_journals
-from ebbtide.fleet.fleet_stores import OF_THE_READER
+from ebbtide.fleet.fleet_journals import ELSEWHERE, OF_THE_READER, Opened, Ref, bins, journals, open_journals
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
 
 ROWS_MAX = 20_000
@@ -192,3 +197,105 @@ def not_whole_text(row: Mapping[str, Any]) -> str:
 
 def error_text(problem: Exception) -> str:
     return f"{type(problem).__name__}: {problem}"
+
+
+# --- Parquet files --------------------------------------------------------------------------------
+
+#: Rows of a row group, so that the same rows are the same bytes.
+GROUP_ROWS = 20_000
+
+
+class TableFile:
+    """One table's file; an empty table has its columns too."""
+
+    def __init__(self, table: str, folder: Path) -> None:
+        from pyarrow.parquet import ParquetWriter  # late: only tables in files need it
+
+        self.count = 0
+        self._shape = schema(table)
+        self._writer = ParquetWriter(folder / f"{table}.parquet", self._shape, compression="zstd")
+        self._kept: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def __enter__(self) -> TableFile:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        if self._rows or not self.count:
+            self._write(self._rows)
+        self._writer.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Writes each full group."""
+        self._kept.append(batch)
+        self._rows += batch.num_rows
+        while self._rows >= GROUP_ROWS:
+            self._write(GROUP_ROWS)
+
+    def _write(self, rows: int) -> None:
+        whole = pa.Table.from_batches(self._kept, self._shape)
+        self._writer.write_table(whole.slice(0, rows).combine_chunks(), row_group_size=GROUP_ROWS)
+        self._kept, self._rows = whole.slice(rows).to_batches(), self._rows - rows
+        self.count += rows
+
+
+def write_files(
+    found: Iterable[tuple[str, pa.RecordBatch]], tables: Iterable[str], folder: Path
+) -> dict[str, int]:
+    """Writes each table; returns their numbers of rows."""
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(TableFile(name, folder)) for name in tables}
+        for name, batch in found:
+            files[name].add(batch)
+    return {name: file.count for name, file in files.items()}
+
+
+# --- the data source of Spark (`pyspark_ebbtide`): its options and its plan, without Spark --------
+
+
+MIB = 1 << 20
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Options(msgspec.Struct, frozen=True, rename="camel"):
+    """``path`` is the argument of ``load``. ``partition_…``: the limits of a task."""
+
+    path: str = ""
+    table: str = LEDGERS["shutdown"]
+    #: Spark repeats a lost task: a task is a second or two of work.
+    partition_journals: AtLeastOne = 200
+    partition_mib: AtLeastOne = msgspec.field(default=64, name="partitionMiB")
+    pushdown: bool = False
+
+
+def options_of(given: Mapping[str, str]) -> Options:
+    """Raises ValueError. Spark writes the names of options in lower case."""
+    named = {_known("option", name, Options.__struct_encode_fields__): text for name, text in given.items()}
+    if "table" in named:
+        named["table"] = _known("table", named["table"], EVERY_TABLE)
+    return msgspec.convert(named, Options, strict=False)
+
+
+def _known(kind: str, name: str, known: Iterable[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    if name.lower() not in by_lower:
+        (near,) = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)
+        raise ValueError(f"the data source ebbtide has no {kind} {name!r}: did you mean {by_lower[near]}?")
+    return by_lower[name.lower()]
+
+
+def parts(options: Options, nodes: Collection[str] | None = None, since_ns: int = 0) -> list[list[Ref]]:
+    """The journals of each task, planned by names alone. Leaves out other journals than those of ``nodes``,
+    and journals that were last written before ``since_ns``.
+    """
+
+    def may_hold_rows(ref: Ref) -> bool:
+        named = {key.node if (key := ref.key(file)) else "" for file in ref.files}
+        # A folder without a node's name may be any node's, copied at any time.
+        if "" in named:
+            return True
+        since = max(file.modified_ns for file in ref.files) >= since_ns
+        return since and (nodes is None or not named.isdisjoint(nodes))
+
+    refs = [ref for ref in journals(options.path) if may_hold_rows(ref)]
+    return bins(refs, options.partition_mib * MIB, options.partition_journals)

@@ -14,10 +14,8 @@ from ebbtide.events.codec import UnknownType
 from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.values import Settings
-from ebbtide.fleet.fleet_plan import Ref
-from ebbtide.fleet.fleet_reading import Opened, open_journals
+from ebbtide.fleet.fleet_journals import OF_THE_READER, Opened, Ref, StoreFailed, open_journals
 from ebbtide.fleet.fleet_rows import UNREAD, error_text
-from ebbtide.fleet.fleet_stores import OF_THE_READER, StoreFailed
 from ebbtide.replay.advise import Evidence, workload
 from ebbtide.replay.journal_library import Journal
 

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ebbtide.fleet.fleet_plan import ID_BEGIN, Ref
+from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, store_url
 from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS_TABLE, LEDGERS, schema, subject_of
-from ebbtide.fleet.fleet_stores import StoreFailed, in_a_line, store_url
 
 T = TypeVar("T")
 

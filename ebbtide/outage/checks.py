@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import NamedTuple, get_args
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
-from ebbtide.doctor.snapshot import Finding, Level
+from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
 from ebbtide.outage.configuration import OutageConfiguration, Pool
-
-Findings = Iterator[Finding]
-critical, warning, note = (partial(Finding, level) for level in ("critical", "warning", "note"))
 
 #: Server versions in which the feature NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
@@ -302,7 +298,4 @@ RULES: tuple[Callable[[ClusterCheck], Findings], ...] = (
 
 
 def examine(seen: ClusterCheck) -> list[Finding]:
-    """Worst level first."""
-    found = [finding for rule in RULES for finding in rule(seen)]
-    levels = get_args(Level)
-    return sorted(found, key=lambda finding: levels.index(finding.level))
+    return gravest_first(finding for rule in RULES for finding in rule(seen))

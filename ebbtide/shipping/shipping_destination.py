@@ -1,11 +1,21 @@
-"""Where segments go, and their names there. It imports no client of a store."""
+"""Where segments go and their names there; which segments are closed, which of them the store has, and what
+retention keeps. It imports no client of a store.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
+
+from ebbtide.events.catalog import Segment, Source, find_path, find_segments
+from ebbtide.events.files import replace_file
 
 SCHEMES = ("s3", "gs", "az", "file")
 #: A key may have 1 024 bytes (S3), and a node's name takes 253 of them. A folder's name may have 255.
@@ -74,3 +84,93 @@ def object_key(cluster: str, node: str, journal_id: bytes, name: str, sha256: st
     ending = ".redacted.ebj" if redacted else ".ebj"
     stem = name.removesuffix(".ebj")
     return f"{node_prefix(cluster, node)}/journal={journal_id.hex()}/{stem}-{sha256}{ending}"
+
+
+def closed_segments(sources: Sequence[Source]) -> list[Segment]:
+    """The segments before the last one, of every journal in these locations, oldest first. Raises OSError.
+
+    They are durable: the writer begins a segment after a sync of the one before, or carries over what that
+    lacks.
+    """
+    found = find_segments(sources)
+    last = max((segment.number for segment in found if segment.header is not None), default=0)
+    journals = dict.fromkeys(segment.journal for segment in found if segment.header is not None)
+    paths = [find_path(sources, journal) for journal in journals]
+    segments = [segment for path in paths for segment in (*path.older, *path.segments)]
+    return sorted((each for each in segments if each.number < last), key=lambda each: each.number)
+
+
+# --- what is on record -----------------------------------------------------------------------------
+
+FILE_NAME, LOCK_NAME = "shipped.json", "shipped.lock"
+FORMAT = 1
+#: An entry has some 180 bytes; the journal's hard cap allows a few thousand segments.
+CURSOR_BYTES_MAX = 4 * 1024 * 1024
+
+#: ``stored``: the store took the bytes and verified their checksum. ``present``: the name was taken, the
+#: content not verified. ``unfit``: it cannot be redacted, or is too large, and stays here.
+Outcome = Literal["stored", "present", "unfit"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One segment. ``sha256`` of the bytes that were offered; empty: unfit."""
+
+    outcome: Outcome
+    wall_ns: int
+    sha256: str = ""
+    reason: str = ""
+
+
+class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The cursor: it saves requests, and proves nothing. ``reason``: why the store did not take the last
+    segment; empty: it did.
+    """
+
+    store: str
+    format: int = FORMAT
+    segments: dict[str, Entry] = {}
+    stored: int = 0
+    present: int = 0
+    failed: int = 0
+    wall_ns: int = 0
+    reason: str = ""
+
+
+def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
+    """Empty: this store has no cursor here, so everything is offered again. Raises nothing."""
+    with suppress(OSError, ValueError, RecursionError), open(Path(directory) / FILE_NAME, "rb") as file:
+        data = file.read(CURSOR_BYTES_MAX + 1)
+        found = msgspec.json.decode(data, type=Shipped)
+        if len(data) <= CURSOR_BYTES_MAX and (found.format, found.store) == (FORMAT, store.identity):
+            return found
+    return Shipped(store=store.identity)
+
+
+def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
+    """The newest: the journal may have moved and come back."""
+    return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
+
+
+def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
+    """Durable on return. Raises OSError."""
+    data = msgspec.json.format(msgspec.json.encode(shipped), indent=2) + b"\n"
+    replace_file(Path(directory), FILE_NAME, data)
+
+
+class Backlog(NamedTuple):
+    """``names``: closed segments that are not settled. ``keep_from_seq``: the present journal's first record
+    in one of them, else the first of its last segment.
+    """
+
+    names: frozenset[str]
+    keep_from_seq: int
+
+
+def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: bytes, store: Store) -> Backlog:
+    """For retention. Raises OSError."""
+    known = load_shipped_first(locations, store).segments
+    names = frozenset(each.name for each in closed_segments(sources) if each.name not in known)
+    path = find_path(sources, journal_id.hex()).segments
+    first = next((each for each in path if each.name in names), path[-1] if path else None)
+    header = first.header if first is not None else None
+    return Backlog(names, header.link.seq + 1 if header is not None else 1)

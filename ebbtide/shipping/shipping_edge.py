@@ -15,8 +15,7 @@ from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.otel.metric_table import ShippingState
-from ebbtide.shipping.shipping_cursor import Backlog, backlog
-from ebbtide.shipping.shipping_destination import Store
+from ebbtide.shipping.shipping_destination import Backlog, Store, backlog
 from ebbtide.side_process import EXIT_KEPT, Report, SideProcess, StoreJob
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.config.durations import DURATION_NS_MAX, UNITS_NS, format_duration, parse_duration
+from ebbtide.config.fields import DURATION_NS_MAX, UNITS_NS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize("text, duration_ns", [

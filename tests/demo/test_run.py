@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.demo.demo_run import DemoResult
-from ebbtide.demo.demo_view import NEXT_COMMANDS
+from ebbtide.demo.demo_run import NEXT_COMMANDS, DemoResult
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import WaveEnded, WaveStarted
 from ebbtide.events.reader import History

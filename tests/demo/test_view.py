@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ebbtide.cli.common.guard import guarded
 from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
-from ebbtide.demo.demo_view import NEXT_COMMANDS, live_frame
+from ebbtide.demo.demo_run import NEXT_COMMANDS, live_frame
 from ebbtide.events.base import NS_PER_SECOND
 from tests.demo.bed import COMMAND
 from tests.journals import DEMO

@@ -11,7 +11,7 @@ import pytest
 from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, MACHINES
-from ebbtide.outage.program import LEASE
+from ebbtide.outage.controller import LEASE
 from tests.deploy.granted import applied, denied, speaking, token
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed

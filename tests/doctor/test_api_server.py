@@ -11,8 +11,8 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes import api_client as light
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.doctor import api_server as cluster
-from ebbtide.doctor.snapshot import ApiServerState
+from ebbtide.doctor.node_looks import examine_api_server, look_at_api_server
+from ebbtide.doctor.rules import ApiServerState
 from tests.actors.edges.kubernetes.write_fake import Scripted
 from tests.node.client import Object
 
@@ -22,7 +22,7 @@ NODE = "/api/v1/nodes/node-1"
 
 
 def answered(taints: list[Object], patch: Answer) -> Scripted:
-    said: Mapping[str, Any] = {"spec": {"taints": taints}}
+    said: Mapping[str, Any] = {"metadata": {}, "spec": {"taints": taints}}
 
     def behave(asked: Any) -> tuple[float, Answer]:
         if asked.method == "PATCH":
@@ -36,7 +36,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
 async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
     """A refusal by NodeRestriction or by our policy is a no; a failure is no proof."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
-    api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
+    api, _ = await examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may
     patches = {each.path: each.body for each in server.asked if each.method == "PATCH"}
     assert patches[f"{NODE}?dryRun=All"] == {"spec": {"taints": [THEIRS, OURS]}}
@@ -47,7 +47,7 @@ async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
 async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) -> None:
     """A role without the right hides the policy."""
     server = answered([], Answer(code, b"{}"))
-    api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
+    api, _ = await examine_api_server(server, ApiServerState(), "node-1")
     assert api.confined is confined
 
 
@@ -61,5 +61,5 @@ async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
-    api, _ = await cluster.look_at_api_server(path, "node-1")
+    api, _ = await look_at_api_server(path, "node-1")
     assert "[node]'" in api.problem

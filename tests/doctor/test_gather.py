@@ -13,10 +13,9 @@ from ebbtide.actors.edges.cri.orders import node_address
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import gather as pods
-from ebbtide.doctor import machine
-from ebbtide.doctor.api_server import known_pods_of
+from ebbtide.doctor import node_looks
 from ebbtide.doctor.gather import HookTarget, detect_mode, targets_of_containers
-from ebbtide.doctor.machine import command_line_flag, kubelet_settings
+from ebbtide.doctor.node_looks import command_line_flag, known_pods_of, kubelet_settings
 from ebbtide.events.base import NS_PER_SECOND
 
 # --- the kubelet -------------------------------------------------------------------------------
@@ -55,11 +54,11 @@ def test_what_a_kubelet_asks_for(tmp_path: Path) -> None:
 def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet with the configured node name, else one without a name; another node's never."""
     running = [(1, ["/usr/bin/kubelet", "--hostname-override=node-2"]), (2, ["kubelet"]), (3, ["kubeletx"])]
-    monkeypatch.setattr(machine, "commands", lambda: iter(running))
-    assert machine.kubelet_process("node-2").pid == 1
-    assert machine.kubelet_process("node-1").pid == 2
-    monkeypatch.setattr(machine, "commands", lambda: iter(running[:1]))
-    assert machine.kubelet_process("node-1").pid == 0
+    monkeypatch.setattr(node_looks, "commands", lambda: iter(running))
+    assert node_looks.kubelet_process("node-2").pid == 1
+    assert node_looks.kubelet_process("node-1").pid == 2
+    monkeypatch.setattr(node_looks, "commands", lambda: iter(running[:1]))
+    assert node_looks.kubelet_process("node-1").pid == 0
 
 
 # --- hooks ---------------------------------------------------------------------------------------

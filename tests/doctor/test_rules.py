@@ -17,10 +17,6 @@ from ebbtide.doctor.rules import (
     CURES,
     FREE_BYTES_MIN,
     GRANT_WARNINGS,
-    examine,
-    judge_budget,
-)
-from ebbtide.doctor.snapshot import (
     NEEDED_RIGHTS,
     ApiServerState,
     JournalState,
@@ -30,6 +26,8 @@ from ebbtide.doctor.snapshot import (
     NodeSnapshot,
     RuntimeState,
     Snapshot,
+    examine,
+    judge_budget,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from tests.doctor.values import (
@@ -258,7 +256,8 @@ def test_packages_that_are_missing(mode: str, level: str) -> None:
 def test_what_run_would_refuse() -> None:
     """The daemon's own line, with the fix apart."""
     (finding,) = examine(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
-    assert finding[1:4] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
+    assert finding.code == "mode-unfit"
+    assert (finding.message, finding.cure) == ("mode api needs the API server", "name a kubeconfig")
 
 
 # --- identity and rights -----------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.actors.policy.planning import Plan
-from ebbtide.doctor import snapshot
-from ebbtide.doctor.rules import examine
+from ebbtide.doctor import rules
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead
 from ebbtide.events.values import PlannedPod, PlannedWave
 
 STATUS = {"enabled": True, "armed": True, "whyNot": "", "phase": "idle"}
-BUS = snapshot.LogindState(
+BUS = rules.LogindState(
     grant_ns=40 * NS_PER_SECOND,
     preparing=False,
     our_lock=True,
@@ -20,17 +19,17 @@ BUS = snapshot.LogindState(
     power_key="poweroff",
     systemd="255.4",
 )
-API = snapshot.ApiServerState(
+API = rules.ApiServerState(
     source="/etc/ebbtide/kubeconfig",
     user="system:node:node-1",
     known=True,
     taint=True,
 )
-KUBELET = snapshot.KubeletState(
+KUBELET = rules.KubeletState(
     loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0
 )
-RUNTIME = snapshot.RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
-NODE = snapshot.NodeSnapshot("auto", "node-1", kubelet=KUBELET, runtime=RUNTIME, api=API)
+RUNTIME = rules.RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
+NODE = rules.NodeSnapshot("auto", "node-1", kubelet=KUBELET, runtime=RUNTIME, api=API)
 
 
 def plan(*waves: tuple[str, ...], period: int = 15) -> Plan:
@@ -46,7 +45,7 @@ def plan(*waves: tuple[str, ...], period: int = 15) -> Plan:
     return Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5, waves=made)
 
 
-WELL = snapshot.Snapshot(
+WELL = rules.Snapshot(
     config_error="",
     raise_grant=True,
     plan=plan(("u-web", "u-host", "u-disk"), ("u-cni",)),
@@ -55,7 +54,7 @@ WELL = snapshot.Snapshot(
     bus=BUS,
     bus_error="",
     files=DropInsRead(),
-    store=snapshot.JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
+    store=rules.JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
     forecasts=(),
     labels={},
     node=NODE,
@@ -67,11 +66,11 @@ MACHINE = WELL._replace(node=None, plan=plan())
 OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
 
 
-def node(**changes: Any) -> snapshot.Snapshot:
+def node(**changes: Any) -> rules.Snapshot:
     """The healthy one with these node fields changed."""
     assert WELL.node is not None
     return WELL._replace(node=WELL.node._replace(**changes))
 
 
-def grades(sight: snapshot.Snapshot) -> list[tuple[str, str]]:
-    return [(each.level, each.code) for each in examine(sight)]
+def grades(sight: rules.Snapshot) -> list[tuple[str, str]]:
+    return [(each.level, each.code) for each in rules.examine(sight)]

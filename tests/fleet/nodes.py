@@ -14,7 +14,7 @@ from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import parse_header
-from ebbtide.fleet.fleet_plan import Ref, journals
+from ebbtide.fleet.fleet_journals import Ref, journals
 from ebbtide.fleet.fleet_rows import EVERY_TABLE, table_batches
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.tables import TABLES, TABLES_OF, Table

@@ -13,8 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from ebbtide.events.base import Stamp
-from ebbtide.fleet.fleet_plan import bins, journals, plan
-from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed, store, store_url
+from ebbtide.fleet.fleet_journals import BadUrl, StoreFailed, bins, journals, plan, store, store_url
 from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
 from tests.fleet.conftest import ALIKE
 from tests.fleet.nodes import (
@@ -180,8 +179,8 @@ def test_a_store_that_stops_answering_is_no_short_journal(
     """After a partial read the journal is unread, not torn or intact."""
     a_node(tmp_path, 1)
     refs = journals(str(tmp_path))
-    monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
-    monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", 5000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_journals.WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_journals.RANGE_BYTES", 5000)
     get_range = obstore.get_range
 
     def failing(store: Any, path: str, *, start: int, end: int) -> Any:
@@ -215,9 +214,9 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """An object read in ranges gives the same rows."""
     a_node(tmp_path, 1)
     whole = every_row(journals(str(tmp_path)))
-    monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_journals.WHOLE_BYTES_MAX", 1000)
     for length in (4097, 70_001):
-        monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", length)
+        monkeypatch.setattr("ebbtide.fleet.fleet_journals.RANGE_BYTES", length)
         assert every_row(journals(str(tmp_path))) == whole
 
 
@@ -228,8 +227,7 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     memory = MemoryStore()
     for path in (tmp_path / "store").rglob("*.ebj"):
         obstore.put(memory, str(path.relative_to(tmp_path / "store")), path.read_bytes())
-    for module in ("plan", "reading"):
-        monkeypatch.setattr(f"ebbtide.fleet.fleet_{module}.store", lambda url: memory)
+    monkeypatch.setattr("ebbtide.fleet.fleet_journals.store", lambda url: memory)
     there = every_row(journals("s3://bucket"))
     monkeypatch.undo()
     here = every_row(journals(str(tmp_path / "store")))

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from ebbtide.cli.common.guard import CORRUPT, WRONG
 from ebbtide.fleet import lake as lakes
-from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_journals import journals
 from ebbtide.fleet.fleet_rows import schema, table_batches
 from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
 from tests.commands import Run

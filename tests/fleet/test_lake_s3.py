@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 
 from ebbtide.cli.common.guard import DONE, WRONG
 from ebbtide.fleet import lake as lakes
-from ebbtide.fleet.fleet_plan import journals as planned
+from ebbtide.fleet.fleet_journals import StoreFailed, store
+from ebbtide.fleet.fleet_journals import journals as planned
 from ebbtide.fleet.fleet_rows import table_batches
-from ebbtide.fleet.fleet_stores import StoreFailed, store
 from ebbtide.fleet.lake import WRITTEN, Lake
 from tests.beds.rootfs import Unavailable
 from tests.commands import Run

@@ -16,9 +16,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ebbtide.fleet.fleet_plan import File, Ref, bins
-from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
-from ebbtide.fleet.spark_pool import context, java_missing
+from ebbtide.fleet.fleet_journals import File, Ref, bins
+from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, context, java_missing, over_bins
 from tests.waiting import until_sync
 
 

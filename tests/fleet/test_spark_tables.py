@@ -9,10 +9,9 @@ from zipimport import zipimporter
 
 import pytest
 
-from ebbtide.fleet.fleet_plan import journals
-from ebbtide.fleet.fleet_rows import EVERY_TABLE, record_batches
-from ebbtide.fleet.spark_pool import forget_archives
-from ebbtide.fleet.spark_tables import Options, options_of, parts
+from ebbtide.fleet.fleet_journals import journals
+from ebbtide.fleet.fleet_rows import EVERY_TABLE, Options, options_of, parts, record_batches
+from ebbtide.fleet.pool import forget_archives
 from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import a_node, every_row, shipped
 

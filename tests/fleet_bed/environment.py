@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ebbtide.fleet.spark_pool import java_missing
+from ebbtide.fleet.pool import java_missing
 from tests.beds.inside import PROJECT
 from tests.beds.locked import locked_python
 from tests.beds.rootfs import Unavailable, alone, cache_folder, keep

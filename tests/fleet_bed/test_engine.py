@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, WRONG
-from ebbtide.fleet.fleet_plan import journals
+from ebbtide.fleet.fleet_journals import journals
 from ebbtide.fleet.fleet_rows import EVERY_TABLE
 from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide

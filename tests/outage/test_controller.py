@@ -25,10 +25,9 @@ from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.reader import History
-from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, urgency
+from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, LEAVE_SECONDS_MAX, Leader, urgency
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, Shared
-from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps

@@ -21,10 +21,9 @@ from ebbtide.events.base import Fact
 from ebbtide.events.outage_events import EvidenceRead, ReadSources
 from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.controller import BEGUN_MAX, LOOK_SECONDS, Leader
+from ebbtide.outage.controller import BEGUN_MAX, LOOK_SECONDS, Leader, Options, _leader
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower
-from ebbtide.outage.program import Options, _leader
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
 CONFIGURATION = """

@@ -12,8 +12,7 @@ import trio
 import trio.testing
 
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.shipping.shipping_cursor import closed_segments, load_shipped
-from ebbtide.shipping.shipping_destination import Store
+from ebbtide.shipping.shipping_destination import Store, closed_segments, load_shipped
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import BUCKET, TAKEN, FakeStore, faking, reply

@@ -16,9 +16,9 @@ from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
 from ebbtide.otel.delivery.sending import Refused
-from ebbtide.shipping.object_store import Answer, Stored
-from ebbtide.shipping.shipping_cursor import closed_segments
+from ebbtide.shipping.shipping_destination import closed_segments
 from ebbtide.shipping.shipping_edge import ShippingEdge
+from ebbtide.shipping.store_sink import Answer, Stored
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import TAKEN, faking
 from tests.store.segments import JOURNAL_ID, lay_out_segments

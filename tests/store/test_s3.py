@@ -14,9 +14,8 @@ import pytest
 import trio
 
 from ebbtide.otel.delivery.sending import Refused
-from ebbtide.shipping.object_store import ObjectStore
-from ebbtide.shipping.shipping_cursor import load_shipped
-from ebbtide.shipping.shipping_destination import Store, node_prefix
+from ebbtide.shipping.shipping_destination import Store, load_shipped, node_prefix
+from ebbtide.shipping.store_sink import ObjectStore
 from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line
 from tests.beds.rootfs import Unavailable
 from tests.store.gateway import BUCKET, READER, Gateway, gateway

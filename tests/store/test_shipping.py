@@ -18,16 +18,18 @@ from ebbtide.otel.delivery.sending import Again, Refused, Rejected
 from ebbtide.otel.metric_table import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import store_sink as sinks
-from ebbtide.shipping.object_store import Answer, ObjectStore, Present, Stored
-from ebbtide.shipping.shipping_cursor import backlog, closed_segments, load_shipped, save_shipped
 from ebbtide.shipping.shipping_destination import (
     BadStore,
     Store,
+    backlog,
     checked_cluster,
     checked_url,
+    closed_segments,
+    load_shipped,
     object_key,
+    save_shipped,
 )
-from ebbtide.shipping.store_sink import StoreSink
+from ebbtide.shipping.store_sink import Answer, ObjectStore, Present, Stored, StoreSink
 from tests.store.gateway import BUCKET, TAKEN, faking, reply
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
 from tests.waiting import WATCHDOG_SECONDS

@@ -139,7 +139,7 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
 
     if text.isascii() and text.isdecimal():
         return Moment("seq", int(text))
-    from ebbtide.config.durations import parse_duration
+    from ebbtide.config.fields import parse_duration
 
     try:
         duration_ns = parse_duration(text)

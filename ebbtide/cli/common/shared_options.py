@@ -36,7 +36,7 @@ class Duration(Parameter):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from ebbtide.config.durations import parse_duration
+        from ebbtide.config.fields import parse_duration
 
         try:
             duration_ns = parse_duration(str(value))

@@ -108,7 +108,7 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
     refuse_existing(output, "-o")
     # Before reading journals, which may take a minute.
     require("tables", "export parquet")
-    from ebbtide.fleet.parquet import write_files
+    from ebbtide.fleet.fleet_rows import write_files
 
     pool = JournalPool(journals)
     # A journal without shutdowns gives empty tables.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ebbtide.fleet.fleet_plan import HasBytesT, Ref
+    from ebbtide.fleet.fleet_journals import HasBytesT, Ref
 
 Answer = TypeVar("Answer")
 
@@ -107,8 +107,7 @@ def planned_journals(url: str, verb: str, engine: Engine) -> list[Ref]:
     if engine.name == "spark":
         require("spark", f"fleet {verb} --engine spark (on Java 17)")
     require("fleet", f"fleet {verb}")
-    from ebbtide.fleet.fleet_plan import journals
-    from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed
+    from ebbtide.fleet.fleet_journals import BadUrl, StoreFailed, journals
 
     try:
         refs = journals(url)
@@ -135,7 +134,7 @@ def answers(
     with ExitStack() as stack:
         try:
             if engine.name == "spark":
-                from ebbtide.fleet.spark_pool import context, over_spark
+                from ebbtide.fleet.pool import context, over_spark
 
                 found = over_spark(context(), work, refs)
             else:

@@ -61,7 +61,7 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     require("lake", "fleet ingest")
     engine = Engine(jobs=jobs)
     refs = planned_journals(url, "ingest", engine)
-    from ebbtide.fleet.fleet_stores import BadUrl, StoreFailed
+    from ebbtide.fleet.fleet_journals import BadUrl, StoreFailed
     from ebbtide.fleet.lake import WRITTEN, Lake
 
     codes, new = Counter[int](), Counter[str]()

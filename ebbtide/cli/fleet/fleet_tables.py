@@ -65,8 +65,7 @@ def tables_command(url: str, folder: Path, engine: Engine, output: str) -> int:
     """
     refuse_existing(folder, "--to")
     refs = planned_journals(url, "tables", engine)
-    from ebbtide.fleet.fleet_rows import EVERY_TABLE, JOURNALS_TABLE
-    from ebbtide.fleet.parquet import write_files
+    from ebbtide.fleet.fleet_rows import EVERY_TABLE, JOURNALS_TABLE, write_files
 
     codes = Counter[int]()
     with new_folder(folder) as made:

@@ -288,7 +288,7 @@ def ready_text(conditions: list[JsonObject]) -> str:
     return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
 
 
-#: The controller's (`ebbtide.outage.program.LEASE`), without importing it.
+#: The controller's (`ebbtide.outage.controller.LEASE`), without importing it.
 LEADER_LEASE = "ebbtide-outage"
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from msgspec import Struct
@@ -22,6 +22,7 @@ from ebbtide.cli.outage.outage_common import (
     kubeconfig_option,
     namespace_option,
 )
+from ebbtide.doctor.rules import Finding
 
 if TYPE_CHECKING:
     from ebbtide.outage.checks import NodeCheck
@@ -50,7 +51,7 @@ class NodeProof(Struct):
 class OutageDiagnosis(Struct, kw_only=True, tag_field="kind", tag="OutageDiagnosis"):
     version: int = 1
     recoverable: bool
-    findings: list[dict[str, Any]]
+    findings: list[Finding]
     nodes: list[NodeProof]
 
 
@@ -93,7 +94,7 @@ def doctor(
     findings = examine(seen)
     found = OutageDiagnosis(
         recoverable=not any(finding.level == "critical" for finding in findings),
-        findings=[finding.document for finding in findings],
+        findings=findings,
         nodes=list(map(node_proof, seen.nodes)),
     )
     if output == "json":

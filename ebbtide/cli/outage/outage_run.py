@@ -51,7 +51,7 @@ def run(config: Path | None, kubeconfig: str | None, replica: str | None, dry_ru
     from ebbtide.log import LogOutput
     from ebbtide.modes import ModeUnavailable, in_a_pod, require_readable
     from ebbtide.outage.configuration import OutageConfiguration, load_outage
-    from ebbtide.outage.program import Options, run_controller
+    from ebbtide.outage.controller import Options, run_controller
 
     loaded = load_outage(config) if config is not None else OutageConfiguration()
     in_cluster = kubeconfig == IN_CLUSTER or (kubeconfig is None and in_a_pod())

@@ -16,7 +16,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
-from ebbtide.outage.program import LEASE
+from ebbtide.outage.controller import LEASE
 from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked

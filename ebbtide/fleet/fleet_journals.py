@@ -1,21 +1,261 @@
-"""Planned journals, opened: their bytes, their full ids, and objects whose content contradicts their name."""
+"""Which objects of a store are one journal: planned by their names, with one LIST and no GET. Then opened, to
+find full ids, and objects whose content contradicts their name.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from hashlib import sha256
-from typing import NamedTuple, TypeVar
+from os.path import abspath, isdir
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 from msgspec.structs import replace
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
-from ebbtide.fleet.fleet_plan import File, Key, Ref, folder_of, location_of
-from ebbtide.fleet.fleet_stores import OF_THE_READER, StoreFailed, in_a_line, store
 from ebbtide.replay.journal_library import Journal
+
+# --- stores by their URLs; a plain path is a folder --------------------------------------------
+
+_CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credential)[^=&]*=")
+
+
+class BadUrl(ValueError):
+    """The URL names no known store, or holds credentials. The text says what to write instead."""
+
+
+#: Problems of the reading program. They say nothing about a journal.
+OF_THE_READER = (BadUrl, ImportError, MemoryError)
+
+
+class StoreFailed(Exception):
+    """A store did not answer, or did not return a listed object. The store failed, not the journal."""
+
+
+def store_url(place: str) -> str:
+    """The URL of a store, also for a plain path. Raises BadUrl."""
+    if not place:
+        raise BadUrl("an empty name is no place: name a folder, or a URL such as s3://BUCKET/PREFIX")
+    if "://" not in place:
+        return f"file://{quote(abspath(place))}"
+    parts = urlsplit(place)
+    if parts.scheme in ("http", "https"):
+        raise BadUrl(
+            f"{parts.scheme}:// names no bucket: write s3://BUCKET/PREFIX, and the server's address into"
+            " AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true without TLS)"
+        )
+    # Engines log URLs, and every user of the machine can see a command line.
+    if "@" in parts.netloc or _CREDENTIALS.search(parts.query):
+        raise BadUrl(
+            f"the URL of {parts.scheme}://{parts.hostname or ''} holds credentials: leave them out, and give"
+            " them by the environment (AWS_*, GOOGLE_*, AZURE_*) or the machine's role"
+        )
+    return place
+
+
+@cache
+def store(url: str) -> Any:
+    """One client for each process and URL. Raises BadUrl."""
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    try:
+        return from_url(url)
+    except (BaseError, ValueError) as error:
+        raise BadUrl(
+            f"{place_name(url)}: {in_a_line(error)}; name a folder, or a URL such as s3://BUCKET/PREFIX,"
+            " gs:// or az://"
+        ) from None
+
+
+#: Environment variables with a store's credentials and endpoint.
+_VARIABLES = {"s3": "AWS_*", "s3a": "AWS_*", "gs": "GOOGLE_*", "az": "AZURE_*"}
+
+
+def cure_text(url: str) -> str:
+    """The cure where a store refuses a request."""
+    names = _VARIABLES.get(urlsplit(url).scheme)
+    return f" (endpoint, credentials and region come from {names} or the machine's role)" if names else ""
+
+
+def place_name(url: str) -> str:
+    """The URL or path for people."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else url
+
+
+#: A longer error text of the client is a dump of its own values.
+_CLIENT_CHARACTERS_MAX = 300
+
+
+def in_a_line(error: Exception) -> str:
+    """The client's error in one line."""
+    said = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    return said[:_CLIENT_CHARACTERS_MAX]
+
+
+# --- planned -----------------------------------------------------------------------------------
+
+#: Digits of a journal's id that its objects' names have.
+ID_BEGIN = 8
+_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
+#: The path of a shipped object.
+_SHIPPED = re.compile(r"(?:^|/)v1/cluster=([^/]*)/node=([^/]*)/journal=([0-9a-f]{32})$")
+
+
+class File(NamedTuple):
+    """An object. ``name``: for the journal's own reader. ``sha256``, ``redacted``: from the object's name."""
+
+    name: str
+    path: str
+    size: int
+    modified_ns: int
+    sha256: str = ""
+    redacted: bool = False
+
+    @property
+    def id_begin(self) -> str:
+        """The begin of its journal's id, from its name."""
+        return self.name[11:19]
+
+
+class Key(NamedTuple):
+    """The parts of a shipped object's path."""
+
+    cluster: str
+    node: str
+    journal: str
+
+
+class Ref(NamedTuple):
+    """The objects that may be one journal, by their names alone.
+
+    A name in a folder has only the first eight digits of the journal's id. Two journals may share them:
+    `open_journals` separates these by their headers.
+    """
+
+    url: str
+    folder: str
+    files: tuple[File, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.size for each in self.files)
+
+    @property
+    def id_begin(self) -> str:
+        return self.files[0].id_begin
+
+    def key(self, file: File) -> Key | None:
+        """None where the folder's name has no parts."""
+        return _key_of(self.url, folder_of(file.path))
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+#: A folder is used while its own journal is planned or read: more would grow with the fleet.
+FOLDERS_KEPT_MAX = 1024
+
+
+@lru_cache(FOLDERS_KEPT_MAX)
+def _key_of(url: str, folder: str) -> Key | None:
+    # For a part of a store the URL has the begin of the path.
+    match = _SHIPPED.search(f"{unquote(urlsplit(url).path).strip('/')}/{folder}".strip("/"))
+    return Key(unquote(match[1]), unquote(match[2]), match[3]) if match else None
+
+
+def journals(url: str) -> list[Ref]:
+    """Every journal below ``url``, in the order of their folders whatever the order of the listing: one LIST.
+
+    Raises BadUrl, StoreFailed.
+    """
+    import obstore
+
+    url = store_url(url)
+    if url.startswith("file://") and not isdir(place_name(url)):
+        raise BadUrl(
+            f"{place_name(url) or url} is no folder: name one with journals below it, or a URL of a store"
+        )
+    try:
+        return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise StoreFailed(
+            f"{place_name(url)} cannot be listed{cure_text(url)}: {in_a_line(error)}"
+        ) from error
+
+
+def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
+    """The journals of a listing, whose entries have ``path``, ``size`` and ``last_modified``."""
+    found: dict[str, list[File]] = defaultdict(list)
+    for info in listed:
+        last = info["path"].rpartition("/")[2]
+        match = _NAME.fullmatch(last)
+        # An empty file is a segment before its first byte. A name with a hash had bytes.
+        if match and (info["size"] or match[3]):
+            moment = info["last_modified"]
+            modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
+            name = f"{match[1]}-{match[2]}.ebj"
+            file = File(name, info["path"], info["size"], modified_ns, match[3] or "", bool(match[4]))
+            found[match[2]].append(file)
+    refs = []
+    for alike in found.values():
+        for files in _by_journal(url, alike):
+            files.sort(key=lambda file: file.path)
+            refs.append(Ref(url, folder_of(files[0].path), tuple(files)))
+    return sorted(refs, key=lambda ref: ref.files[0].path)
+
+
+def _by_journal(url: str, alike: list[File]) -> list[list[File]]:
+    """Objects with the same eight digits, separated by journal where all paths name one."""
+    if len({folder_of(file.path) for file in alike}) == 1:
+        return [alike]
+    of_journals: dict[str, list[File]] = defaultdict(list)
+    for file in alike:
+        key = _key_of(url, folder_of(file.path))
+        of_journals[key.journal if key is not None else ""].append(file)
+    # An object without a named path may be a copy from any of them.
+    return [alike] if "" in of_journals else list(of_journals.values())
+
+
+class HasBytes(Protocol):
+    """Has a size, like a journal."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
+
+
+def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
+    """Small journals together, in order. A journal is never split."""
+    made: list[list[HasBytesT]] = []
+    room = 0
+    for ref in refs:
+        if not made or room < ref.bytes or len(made[-1]) >= count_max:
+            made.append([])
+            room = bytes_max
+        made[-1].append(ref)
+        room -= ref.bytes
+    return made
+
+
+def location_of(ref: Ref, folder: str | None = None) -> str:
+    """For people, and for ``--journal`` where it is a folder."""
+    return f"{place_name(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
+
+
+# --- opened ------------------------------------------------------------------------------------
+
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
