@@ -1,8 +1,7 @@
-"""Structs from documents, by the declarations of their fields; and back, for ``config show``.
+"""Structs from documents and back, by the declarations of their fields.
 
-`msgspec` checks plain types and their bounds (`msgspec.Meta`). A `Kind` beside the type parses and prints
-other values; a plain text beside it explains the field in the reference. `read` reports all mistakes at once,
-each with its line. A Struct that forbids unknown fields refuses them with the nearest name.
+`msgspec` checks plain types and their bounds. Beside a type, a `Kind` parses and prints other values, and a
+plain text is the field's sentence in the reference. `read` reports all mistakes at once, with their lines.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Kind(NamedTuple):
-    """How a value is written. ``text`` completes "it must be …" in messages and the reference.
+    """How a value is written. ``text`` completes "it must be …".
 
-    ``parse`` takes a text and raises ValueError, with a reason where ``text`` does not say enough. No message
-    repeats a ``secret`` value; as a mapping's key, a secret kind hides the name as well.
+    ``parse`` raises ValueError, with a reason where ``text`` is not enough. No message repeats a ``secret``
+    value, or the name of a secret key.
     """
 
     text: str
@@ -37,7 +36,7 @@ class Kind(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field of a Struct. ``kind``: its type for people."""
+    """``kind``: its type, for people."""
 
     name: str
     attribute: str
@@ -49,7 +48,7 @@ class Field(NamedTuple):
 
 
 class RuleError(ValueError):
-    """A rule over several fields is broken. ``at``: field names and list places, from the Struct on."""
+    """Broken by several fields together. ``at``: names and list places, from the Struct on."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -57,7 +56,7 @@ class RuleError(ValueError):
 
 
 class DocumentErrors(DocumentError):
-    """All mistakes of one document, in its order."""
+    """All mistakes of one document."""
 
     def __init__(self, found: Sequence[DocumentError]) -> None:
         super().__init__("; ".join(error.message for error in found), found[0].line)
@@ -74,7 +73,7 @@ def read(node: Node, kind: type[S], path: str = "") -> S:
 
 
 class _Walker:
-    """Reads nodes by their declarations. After a mistake the returned values are useless."""
+    """After a mistake the returned values are useless."""
 
     def __init__(self) -> None:
         self.mistakes: list[DocumentError] = []
@@ -126,7 +125,6 @@ class _Walker:
         return self._fail(f"{path} is {describe(node)}: {reason or f'it must be {kind.text}'}", node)
 
     def _items(self, hint: Any, node: Node, path: str, most: int | None) -> Any:
-        """A list's or a mapping's."""
         base = _parts(hint)[0]
         inner = get_args(base)
         wanted, text = (list, "a list") if get_origin(base) is tuple else (dict, "a mapping")
@@ -154,7 +152,7 @@ class _Walker:
 
 @cache
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
-    """Every field by its name in a file, in the order of the declarations."""
+    """By its name in a file, in declared order."""
     hints, found = get_type_hints(kind, include_extras=True), {}
     for info in msgspec.structs.fields(kind):
         hint = hints[info.name]
@@ -170,7 +168,7 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
 
 
 def struct_of(hint: Any) -> type[msgspec.Struct] | None:
-    """The Struct of a section, or of each entry of a list of sections."""
+    """The Struct of a section or of a list's entries."""
     base = _parts(hint)[0]
     if get_origin(base) is tuple:
         base = _parts(get_args(base)[0])[0]
@@ -178,7 +176,7 @@ def struct_of(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def show(value: Any, hint: Any) -> Any:
-    """The value as it stands in a file. A part that is None is left out."""
+    """As in a file, without the parts that are None."""
     base, kind, _, _ = _parts(hint)
     if kind is not None and kind.show is not None:
         return kind.show(value)
@@ -202,14 +200,14 @@ def describe(node: Node) -> str:
 
 
 def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentError:
-    """The error for a name that is not among ``known``, with the nearest one."""
+    """Names the nearest known field."""
     where = f" in {path}" if path else ""
-    # Without a cutoff: a bad guess helps more than no name. The comparison takes the square of the length.
+    # A bad guess helps more than none: no cutoff. The comparison takes the square of the length.
     by_lower = {each.lower(): each for each in known}
     wanted = name[:QUOTE_LENGTH_MAX].lower()
     nearest = by_lower[difflib.get_close_matches(wanted, list(by_lower), n=1, cutoff=0.0)[0]]
     cure = f"did you mean {nearest}?"
-    # Other tools take such fields as a place for anchors.
+    # Other tools accept such fields, for anchors.
     if name.startswith("x-"):
         cure = "fields of your own (x-…) are not taken, put the anchor where its value is used first"
     return DocumentError(f"unknown field {quote(name)}{where}: {cure}", line)
@@ -233,7 +231,6 @@ def _parts(hint: Any) -> tuple[Any, Kind | None, msgspec.Meta | None, str]:
 
 
 def _kind_text(base: Any, meta: msgspec.Meta | None) -> str:
-    """A plain type, for people."""
     if get_origin(base) is Literal:
         return " or ".join(map(str, get_args(base)))
     if get_origin(base) is tuple:
@@ -247,7 +244,7 @@ def _kind_text(base: Any, meta: msgspec.Meta | None) -> str:
 
 
 def rule_error(node: Node, path: str, error: ValueError) -> DocumentError:
-    """A broken rule of the Struct at this path, with the line of the field that the rule names."""
+    """With the line of the field that the rule names."""
     for step in error.at if isinstance(error, RuleError) else ():
         found: Any = node.value
         if isinstance(step, int):
@@ -274,7 +271,7 @@ UNITS_NS = {
 #: A duration is an int64 of nanoseconds, about 292 years.
 DURATION_NS_MAX = 2**63 - 1
 
-#: A longer text is a mistake, and int() of it would take long.
+#: int() of a longer text would take long.
 DURATION_LENGTH_MAX = 100
 
 _TERM = re.compile(rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)({'|'.join(UNITS_NS)})")
@@ -282,10 +279,7 @@ EXAMPLES = "write it like 30s, 1m30s or 500ms"
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration. A sign and a bare ``0`` are allowed.
-
-    Raises ValueError with one line: what is wrong, and how to write it.
-    """
+    """Nanoseconds. Raises ValueError with one line and the right form."""
     if len(text) > DURATION_LENGTH_MAX:
         raise ValueError(f"a duration of {len(text)} characters: {EXAMPLES}")
     body = text[1:] if text[:1] in ("-", "+") else text
@@ -297,7 +291,7 @@ def parse_duration(text: str) -> int:
         raise ValueError(f"{text!r}{missing}: {EXAMPLES}")
     total_ns = 0
     for number, unit in terms:
-        # Go cuts the fraction of each term alone.
+        # As Go does, cut each term's fraction.
         whole, _, fraction = number.partition(".")
         scale: int = 10 ** len(fraction)
         total_ns += int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // scale
@@ -310,7 +304,7 @@ def parse_duration(text: str) -> int:
 def format_duration(duration_ns: int) -> str:
     """As Go prints it: ``0s``, ``1ms``, ``2s``, ``1m30s``, ``1h0m0.5s``."""
     sign, size_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
-    # Go prints less than a second in the largest unit with a whole number before the point.
+    # Less than a second: in the largest unit with a whole number before the point.
     for unit, digits in (("ms", 6), ("\u00b5s", 3), ("ns", 0)):
         if UNITS_NS[unit] <= size_ns < UNITS_NS["s"]:
             return sign + _decimal_text(*divmod(size_ns, UNITS_NS[unit]), digits) + unit
@@ -346,8 +340,6 @@ def is_node_name(name: str) -> bool:
 
 
 def matching(pattern: re.Pattern[str], text: str) -> Kind:
-    """A word that the whole pattern matches."""
-
     def parse(value: str) -> str:
         if not pattern.fullmatch(value):
             raise ValueError
@@ -384,7 +376,7 @@ def absolute_path(value: str) -> str:
 
 
 def _drop_in_folder(value: str) -> str:
-    """One spelling for each folder: a trailing slash or ``..`` changes nothing."""
+    """One spelling of each folder."""
     from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS  # late: it imports the whole edge
 
     folder = os.path.normpath(absolute_path(value)).replace("//", "/")
@@ -400,7 +392,7 @@ def node_name(value: str) -> str:
 
 
 def _listen_address(value: str) -> str:
-    """Only addresses, no names: a lookup may need a network that is not there."""
+    """No names: a lookup may need a missing network."""
     import ipaddress  # late: few configurations need it
 
     host, _, port = value.rpartition(":")
@@ -410,7 +402,7 @@ def _listen_address(value: str) -> str:
         version = ipaddress.ip_address(host.strip("[]")).version
     except ValueError:
         raise ValueError from None
-    # Without the brackets the last part of an IPv6 address would look like the port.
+    # Without brackets an IPv6 address ends like a port.
     bracketed = host[:1] + host[-1:] == "[]"
     if (version == 6) != bracketed or not re.fullmatch("[0-9]{1,5}", port) or int(port) > PORT_MAX:
         raise ValueError
@@ -418,7 +410,7 @@ def _listen_address(value: str) -> str:
 
 
 def checked(check: Callable[[str], str], text: str) -> Kind:
-    """A value that may hold a password: no message repeats it."""
+    """May contain a password: no message repeats it."""
     return Kind(text, check, secret=True)
 
 

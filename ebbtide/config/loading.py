@@ -1,7 +1,7 @@
-"""Configuration files to one validated value: documents read in order, later ones winning field by field.
+"""Configuration files to one validated value: later documents win field by field.
 
-A document is Ebbtide's own, where every unknown field is an error, or the kubelet's: the reader takes its
-fields that concern shutdown. The rules over several fields are the kubelet's, in its words.
+A document is Ebbtide's own, where an unknown field is an error, or the kubelet's, whose other fields are
+ignored. The rules over several fields are the kubelet's, in its words.
 """
 
 from __future__ import annotations
@@ -48,22 +48,17 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
 
 DEFAULT_PATH = Path("/etc/ebbtide/config.yaml")
-#: The source of a value that no file sets.
 DEFAULT_SOURCE = "default"
-#: The fields of Ebbtide's own document.
 FIELDS = fields_of(EbbtideConfiguration)
 
-#: A configuration has some dozens of lines; a full KubeletConfiguration some hundreds.
+#: A full KubeletConfiguration has some hundred lines.
 CONFIG_BYTES_MAX = 2**20
-#: A file with more mistakes is probably not a configuration.
+#: With more mistakes it is probably no configuration.
 MISTAKES_MAX = 20
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. One line: where, what, and how to put it right. Nothing changed.
-
-    ``mistakes``: one by one, for a terminal; ``every``: all of them, however many.
-    """
+    """One line with place and cure. ``mistakes``: for a terminal, with a limit; ``every``: without."""
 
     def __init__(self, *mistakes: str) -> None:
         more = len(mistakes) - MISTAKES_MAX
@@ -73,10 +68,10 @@ class ConfigError(Exception):
 
 
 class Loaded(NamedTuple):
-    """A valid configuration: ``settings`` for the core, ``config`` for edges and people.
+    """``settings``: for the core; ``config``: for edges and people.
 
-    ``sources`` has for every field, and every gate as ``featureGates.NAME``, "file:line" or "default".
-    ``kubelet_periods``: the places of periods in the kubelet's documents; the kubelet obeys these as well.
+    ``sources``: "file:line" or "default" by field, also ``featureGates.NAME`` and ``node.NAME``.
+    ``kubelet_periods``: the places of periods that the kubelet obeys too.
     """
 
     settings: Settings
@@ -86,14 +81,14 @@ class Loaded(NamedTuple):
 
 
 def load(paths: Sequence[str | Path]) -> Loaded:
-    """Read these files; without any, the defaults. Raises ConfigError."""
+    """Without files: the defaults. Raises ConfigError."""
     return parse([(str(path), read_configuration(path)) for path in paths])
 
 
 def read_configuration(path: str | Path) -> bytes:
-    """A file's bytes. Raises ConfigError."""
+    """Raises ConfigError."""
     try:
-        # Regular files only: reading a pipe may never end, and a reload must end.
+        # Regular files only: a reload must end, and reading a pipe may not.
         return read_file(path, CONFIG_BYTES_MAX)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -103,24 +98,23 @@ def read_configuration(path: str | Path) -> bytes:
 
 
 def load_named(paths: Sequence[Path]) -> Loaded:
-    """The named files, or the default one if it exists. Raises ConfigError."""
+    """These, or the default file if it exists. Raises ConfigError."""
     return load(paths or default_paths())
 
 
 def default_paths(path: Path = DEFAULT_PATH) -> tuple[Path, ...]:
-    """The files to read when the caller names none."""
     return (path,) if path.exists() else ()
 
 
 def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
-    """The same for (name, content) pairs. Raises ConfigError."""
+    """Takes (name, content) pairs. Raises ConfigError."""
     merged, mistakes = _Merged(), list[str]()
     for name, raw in texts:
         try:
             merged.add(raw, name)
         except ConfigError as error:
             mistakes += error.every
-    # All mistakes of all files at once. The rules over several fields wait for readable files.
+    # All mistakes of all files at once, and rules only over readable files.
     if mistakes:
         raise ConfigError(*mistakes)
     return merged.loaded()
@@ -133,7 +127,7 @@ def documents(raw: bytes) -> list[Node]:
 
 @contextmanager
 def located(name: str) -> Iterator[None]:
-    """A DocumentError within becomes a ConfigError that names the file and the line."""
+    """Turns a DocumentError into a ConfigError with file and line."""
     try:
         yield
     except DocumentError as error:
@@ -144,15 +138,14 @@ def located(name: str) -> Iterator[None]:
 
 
 def configuration_values(loaded: Loaded) -> dict[str, Any]:
-    """Every field as in a file, defaults included, secrets hidden."""
+    """All fields, with defaults, and with secrets hidden."""
     shown: dict[str, Any] = show(loaded.config, EbbtideConfiguration)
     return shown
 
 
 def configuration_from_values(values: Mapping[str, Any], sources: Mapping[str, str], name: str) -> Loaded:
-    """The inverse of `configuration_values`, without ``tracing``: its secrets are hidden.
-
-    ``name``: the author of the values, for messages. Raises ConfigError.
+    """The inverse of `configuration_values`, without ``tracing``, whose secrets are hidden. ``name``: for
+    messages. Raises ConfigError.
     """
     document = {"apiVersion": OWN_VERSION, "kind": OWN_KIND, **values}
     document.pop("tracing", None)
@@ -160,13 +153,10 @@ def configuration_from_values(values: Mapping[str, Any], sources: Mapping[str, s
 
 
 def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -> tuple[str, Node]:
-    """The document's kind and its other fields. ``versions``: of each kind; ``wanted`` names them.
-
-    Raises DocumentError.
-    """
+    """The kind and the other fields. ``versions``: by kind; ``wanted`` names these. Raises DocumentError."""
     if not isinstance(document.value, dict):
         raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
-    # Required, though the reader could guess: a later version may give a field another meaning.
+    # Required: a later version may give a field another meaning.
     nothing = Node(None, document.line)
     kind, version = (document.value.get(each, nothing) for each in ("kind", "apiVersion"))
     if not isinstance(kind.value, str) or kind.value not in versions:
@@ -179,11 +169,9 @@ def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -
 
 
 class _Merged:
-    """The documents read so far, with the source of each value."""
-
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
-        #: The same of the sections of which later files win field by field.
+        #: By section, where later files win field by field.
         self._parts: dict[str, dict[str, Any]] = {"node": {}, "featureGates": {}}
         self._sources: dict[str, str] = {}
         self._kubelet_periods: list[str] = []
@@ -230,7 +218,7 @@ class _Merged:
         self._sources[section] = self._sources[f"{section}.{field.name}"] = source
 
     def loaded(self) -> Loaded:
-        """All files together. Raises ConfigError where they break a rule."""
+        """Raises ConfigError for a broken rule."""
         gates = self._parts["featureGates"]
         all_beta = gates.pop("all_beta", None)
         for gate in _BETA_GATES:
@@ -256,7 +244,7 @@ class _Merged:
 
 
 def _given(document: msgspec.Struct, node: Node) -> Iterator[tuple[Field, Any, Node]]:
-    """The fields that the document sets, with their values and nodes."""
+    """The fields that the document sets."""
     fields, given = fields_of(type(document)), node.value if isinstance(node.value, dict) else {}
     for name, at in given.items():
         # An empty field and the kubelet's empty staticPodPath set nothing.
@@ -274,7 +262,7 @@ def _settings(config: EbbtideConfiguration) -> Settings:
             Period(priority=each.priority, seconds=each.shutdown_grace_period_seconds)
             for each in config.shutdown_grace_period_by_pod_priority
         ),
-        # Only the gates that are off: one meaning has one form in the journal.
+        # Only gates that are off: one form in the journal for one meaning.
         gates={name: False for name, on in show(config.feature_gates, Gates).items() if not on},
         budget=config.budget,
         reserve_seconds=config.reserve // NS_PER_SECOND,
@@ -289,19 +277,17 @@ def _settings(config: EbbtideConfiguration) -> Settings:
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
 GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
-#: The kubelet's switch AllBeta sets these.
+#: Set by the kubelet's AllBeta.
 _BETA_GATES = [fields_of(Gates)[name] for name in (GATE, PRIORITY_GATE)]
 
 
 class Violation(NamedTuple):
-    """A broken rule: its text, and the fields that break it."""
-
     message: str
     fields: tuple[str, ...]
 
 
 def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
-    """Every broken rule, the kubelet's in its order and its words."""
+    """Broken rules in the kubelet's order."""
     total, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
     listed, gates = config.shutdown_grace_period_by_pod_priority, config.feature_gates
     priority_gate_on = gates.graceful_node_shutdown_based_on_pod_priority
@@ -316,14 +302,13 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
     if uses_two_values and not gates.graceful_node_shutdown:
         message = f"specifying {TOTAL_FIELD} or {CRITICAL_FIELD} requires feature gate {GATE}"
         yield Violation(message, (f"featureGates.{GATE}", TOTAL_FIELD, CRITICAL_FIELD))
-    # With its gate off, the next rule refuses a list anyway.
     if listed and uses_two_values and priority_gate_on:
         message = f"Cannot specify both {BY_PRIORITY_FIELD} and {TOTAL_FIELD} at the same time"
         yield Violation(message, (BY_PRIORITY_FIELD, TOTAL_FIELD))
     if listed and not priority_gate_on:
         message = f"Specifying {BY_PRIORITY_FIELD} requires feature gate {PRIORITY_GATE}"
         yield Violation(message, (f"featureGates.{PRIORITY_GATE}", BY_PRIORITY_FIELD))
-    # Ours: the kubelet lets the sum overflow; an event's integer must hold it.
+    # Ours: the kubelet lets the sum overflow, an event's integer must hold it.
     listed_ns = sum(each.shutdown_grace_period_seconds for each in listed) * NS_PER_SECOND
     for name, total_ns in ((BY_PRIORITY_FIELD, listed_ns), (TOTAL_FIELD, total)):
         if total_ns + config.reserve > DURATION_NS_MAX:
@@ -331,5 +316,5 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
 
 
 def _braced(duration_ns: int) -> str:
-    """A duration as in the kubelet's messages."""
+    """As in the kubelet's messages."""
     return "{" + format_duration(duration_ns) + "}"

@@ -1,6 +1,5 @@
-"""The configuration's documents: every field with its type, its default and its meaning.
-
-This is the only list of fields. The reader, ``config show`` and ``docs/configuration.md`` follow from it.
+"""The configuration's fields with type, default and meaning. The reader, ``config show`` and
+``docs/configuration.md`` follow from them.
 """
 
 from __future__ import annotations
@@ -46,41 +45,39 @@ from ebbtide.shipping.shipping_destination import Store, checked_cluster, checke
 OWN_KIND, OWN_VERSION = "EbbtideConfiguration", "ebbtide/v1alpha1"
 KUBELET_KIND, KUBELET_VERSION = "KubeletConfiguration", "kubelet.config.k8s.io/v1beta1"
 
-#: 64 MiB hold years of idle journal (1 MB a day at most) and hundreds of shutdowns.
+#: Years of idle journal (1 MB a day at most) and hundreds of shutdowns.
 JOURNAL_BYTES_MAX = 64 * 2**20
-#: A smaller journal cannot hold one shutdown of a full node together with a checkpoint.
+#: A shutdown of a full node and a checkpoint need the least.
 JOURNAL_BYTES_LIMITS = Meta(ge=2**20, le=2**40)
 
-#: More waves than a cluster has priority classes; keeps the plan's record small.
+#: More than a cluster has priority classes.
 PERIODS_MAX = 256
-#: A period's seconds as nanoseconds must fit an int64, as Go's own durations do.
+#: As nanoseconds they must fit an int64.
 PERIOD_SECONDS_MAX = DURATION_NS_MAX // NS_PER_SECOND
 
 KUBELET_UNIT = "kubelet.service"
 KUBELET_ROOT = "/var/lib/kubelet"
-#: In place of a kubeconfig's path: the service account of the daemon's own pod.
+#: In place of a path: the service account of the daemon's pod.
 IN_CLUSTER = "in-cluster"
 
-#: A reserve or a flush of more than an hour is a slip of the unit.
+#: More than an hour is a wrong unit.
 _SHORT = duration(0, 3600 * NS_PER_SECOND, whole=True)
-#: systemd.unit(5). Templates' instances have an @.
+#: systemd.unit(5).
 _UNIT = matching(re.compile(r"[A-Za-z0-9:_.\\@-]{1,247}\.service"), f"a service unit such as {KUBELET_UNIT}")
 _KUBECONFIG = Kind(
     f"an absolute path, or {IN_CLUSTER}", lambda text: text if text == IN_CLUSTER else absolute_path(text)
 )
-#: The kubelet's and crictl's own settings have the scheme.
+#: The kubelet's and crictl's settings have the scheme.
 _SOCKET = Kind("an absolute path", lambda text: absolute_path(text.removeprefix("unix://")))
 #: A kubelet without static pods writes an empty text.
 _OPTIONAL_PATH = Kind("an absolute path", lambda text: absolute_path(text) if text else None)
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A mapping with fields of its own. An unknown field is an error that names the nearest one."""
+    """A mapping with fields of its own."""
 
 
 class Gates(Section, frozen=True, rename="pascal"):
-    """Kubernetes' gates that concern shutdown."""
-
     graceful_node_shutdown: Annotated[bool, "false: the whole feature is off."] = True
     graceful_node_shutdown_based_on_pod_priority: Annotated[bool, "false: no list by priority."] = True
     pod_lifecycle_sleep_action: Annotated[bool, "false: sleep hooks succeed at once."] = True
@@ -90,14 +87,12 @@ class Gates(Section, frozen=True, rename="pascal"):
 
 
 class KubeletGates(Gates, frozen=True, rename="pascal", forbid_unknown_fields=False):
-    """The kubelet's document has a hundred other gates."""
+    """Ignores the kubelet's other gates."""
 
     all_beta: bool | None = None
 
 
 class WavePeriod(Section, frozen=True):
-    """One wave. Absent values are 0, as in the kubelet."""
-
     priority: Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX), "The least priority of its pods."] = 0
     shutdown_grace_period_seconds: Annotated[
         int, Meta(ge=0, le=PERIOD_SECONDS_MAX), "How long the wave may take."
@@ -147,7 +142,7 @@ class NodeSection(Section, frozen=True):
     ] = None
 
 
-#: Half a second is long for a collector that answers, and short for a machine that goes down.
+#: Long for a collector that answers, short for a machine that goes down.
 TRACE_FLUSH_NS = NS_PER_SECOND // 2
 
 _HEADER = Kind("a header's name", secret=True)
@@ -155,10 +150,7 @@ _HEADER_VALUE = Kind("a word without NUL characters; put it in quotes", show=lam
 
 
 class TraceSection(Section, frozen=True):
-    """Where traces go. Each field wins over the OTEL_* variables (`otel.delivery.destination`).
-
-    Header values are secrets: no message, no ``config show`` and no event repeats one.
-    """
+    """Wins over the OTEL_* variables (`otel.delivery.destination`). No output shows a header's value."""
 
     endpoint: Annotated[
         str | None,
@@ -180,7 +172,7 @@ class TraceSection(Section, frozen=True):
     compression: Annotated[Compression | None, "Default: none."] = None
 
     def __post_init__(self) -> None:
-        # Refused when the file is read, while its author looks on.
+        # At reading, while the author looks on.
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("clientCertificate and clientKey belong together: name both or neither")
         try:
@@ -193,7 +185,6 @@ class TraceSection(Section, frozen=True):
 
     @property
     def given(self) -> Given:
-        """The file's part of the destination."""
         named = self.headers
         return Given(
             endpoint=self.endpoint,
@@ -242,7 +233,7 @@ class Shipping(Section, frozen=True):
 
 
 class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields that both documents have. Durations are nanoseconds here, and Go's (`30s`) in a file."""
+    """The fields of both documents. Durations in nanoseconds; in a file as Go's (`30s`)."""
 
     shutdown_grace_period: Annotated[
         int,
@@ -263,15 +254,13 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeletConfiguration(ShutdownPeriods, frozen=True):
-    """The part of the kubelet's own document that concerns shutdown. Other fields are passed over."""
+    """Ignores the kubelet's other fields."""
 
     feature_gates: KubeletGates = KubeletGates()
     static_pod_path: Annotated[str | None, _OPTIONAL_PATH] = None
 
 
 class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=True):
-    """The effective configuration: all files together, with the defaults."""
-
     feature_gates: Annotated[
         Gates, "Kubernetes' gates that concern shutdown, all on by default. Later files win gate by gate."
     ] = Gates()

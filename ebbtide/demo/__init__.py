@@ -1,7 +1,6 @@
 """The demo: ordinary pod manifests as local processes, a logind of its own, and one whole power-off.
 
-It needs no root, no configuration and no cluster, and ends only its own processes. Each pod under ``pods/``
-shows one thing; a cluster would accept every one.
+Each pod under ``pods/`` shows one thing; a cluster would accept every one.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-#: The port that ``web-0`` serves its hook on, as its manifest has it.
+#: In the manifest of ``web-0``: the port for its hook.
 WEB_PORT = 47311
 
 DEMO_FILES = files("ebbtide.demo")
 
 
 class DemoFolder(NamedTuple):
-    """``root`` goes with the machine's temporary files; ``late`` is brought into ``pods`` in mid-shutdown."""
+    """``root`` is temporary; ``late`` is moved into ``pods`` in mid-shutdown."""
 
     root: Path
     pods: Path
@@ -32,10 +31,7 @@ class DemoFolder(NamedTuple):
 
 
 def make_demo_folder(journal: Path | None) -> DemoFolder:
-    """Write everything into a fresh folder. Raises OSError.
-
-    The pods' ``python3`` is the one that runs the demo.
-    """
+    """A fresh one with everything in it. Raises OSError."""
     root = Path(tempfile.mkdtemp(prefix="ebbtide-demo-"))
     pods, late, config = root / "pods", root / "late-0.yaml", root / "config.yaml"
     folder = DemoFolder(root, pods, late, config, journal or root / "journal", root / "run")
@@ -49,6 +45,7 @@ def make_demo_folder(journal: Path | None) -> DemoFolder:
         (folder.pods / manifest.name).write_text(text, encoding="utf-8")
     for source, target in (("late/late-0.yaml", folder.late), ("config.yaml", folder.config)):
         target.write_text((DEMO_FILES / source).read_text(encoding="utf-8"), encoding="utf-8")
+    # The pods' ``python3`` is the demo's.
     os.environ["PATH"] = os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     )

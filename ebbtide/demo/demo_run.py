@@ -1,8 +1,4 @@
-"""The demo: pods come up, the power goes off, a late pod comes, the lock is released. Then the live view and
-the last page.
-
-The daemon, the process edge and the journal are the real ones; only logind is embedded.
-"""
+"""The demo's run with the real daemon and an embedded logind, its live view and its last page."""
 
 from __future__ import annotations
 
@@ -39,27 +35,26 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, pod_end_ns
+from ebbtide.events.record.shutdown_record import ShutdownRecord, pod_end_ns
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
-#: Time to read, before the power goes off.
+#: Time to read.
 PAUSE_SECONDS = 1.5
 UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05
-#: The late pod comes when this wave begins.
+#: The late pod comes in this wave.
 LATE_WAVE = 1
 
-#: These end a demo early.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LISTEN_SECONDS = 0.001
 
-#: Draws the status at this monotonic time; called some ten times a second.
+#: Draws the status at this monotonic time.
 DrawFunction = Callable[[DaemonStatus, int], None]
 
 
 class DemoResult(NamedTuple):
-    """``whole``: the lock was released. ``ended_by``: a signal. ``shutdown`` None: none began."""
+    """``whole``: the lock was released. ``ended_by``: a signal. ``shutdown``: None if none began."""
 
     shutdown: ShutdownRecord | None
     trace_id: str
@@ -70,7 +65,7 @@ class DemoResult(NamedTuple):
 async def run_demo(
     folder: DemoFolder, say: Callable[[str], None], tell: Tell, draw: DrawFunction
 ) -> DemoResult:
-    """``say`` takes the demo's lines, ``tell`` the daemon's. Raises as `daemon_with_embedded_logind`."""
+    """``say`` gets the demo's lines, ``tell`` the daemon's. Raises as `daemon_with_embedded_logind`."""
     logind = EmbeddedLogindEdge()
     options = RunOptions(
         config=(folder.config,),
@@ -85,7 +80,6 @@ async def run_demo(
     def bring_and_report_late_pod(records: Sequence[Record]) -> None:
         for event in (record.event for record in records):
             if isinstance(event, WaveStarted) and event.wave == LATE_WAVE:
-                # A manifest appears in the watched folder.
                 os.rename(folder.late, folder.pods / folder.late.name)
             elif isinstance(event, PodRejected):
                 say(f"A manifest appeared while the node goes down: {event.label} is turned away.")
@@ -127,14 +121,14 @@ class PodsUp:
 
     @property
     def all_up(self) -> bool:
-        """Every container of every pod that has appeared runs."""
+        """All containers of the known pods run."""
         return bool(self.containers) and len(self._started) >= sum(self.containers.values())
 
 
 async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], Awaitable[None]]) -> None:
-    """Until the script's end or a signal; then stops the daemon in the usual way."""
-    # SIGHUP: the terminal has gone; to a daemon it means a reload. So take the signals over from the daemon
-    # once it has its handlers, and give them back for its stop.
+    """Until the script's end or a signal; then stops the daemon."""
+    # Take the signals over once the daemon has its handlers, and give them back for its stop. SIGHUP means
+    # that the terminal has gone, but to a daemon a reload.
     while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         await trio.sleep(LISTEN_SECONDS)
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
@@ -154,7 +148,7 @@ async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], A
 async def _power_off(
     daemon: Daemon, logind: EmbeddedLogindEdge, pods: PodsUp, say: Callable[[str], None]
 ) -> None:
-    """Switch the power off once everything is up."""
+    """Once everything is up."""
     with trio.move_on_after(UP_SECONDS_MAX):
         while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
             await trio.sleep(LOOK_SECONDS)
@@ -165,19 +159,17 @@ async def _power_off(
 
 
 def kill_remaining(folder: DemoFolder) -> None:
-    """Kill the demo's processes that are left after Ctrl-C or the budget's end."""
+    """Processes are left after Ctrl-C or the budget's end."""
     kill_recorded(folder.runtime / "process" / "pods")
 
 
 # --- the live view of waves and pods: one frame from the daemon's status --------------------------
 
-#: With it a wave's row fits into 80 columns.
+#: A wave's row fits into 80 columns.
 BAR_WIDTH = 14
 
 
 class PhaseLook(NamedTuple):
-    """How a pod's phase is drawn."""
-
     mark: str
     style: str
 
@@ -196,10 +188,10 @@ ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
 
 
 def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
-    """One frame; ``now_ns`` is the monotonic clock. Only the running wave shows its pods: a frame that is
-    longer than its terminal could not be drawn in place.
+    """``now_ns``: monotonic. Only the running wave shows its pods: a frame longer than the terminal could not
+    be drawn in place.
     """
-    # Least widths, or the columns would jump each time that a longer phase comes or goes.
+    # With minimum widths the columns do not jump.
     body = Table.grid(padding=(0, 1), expand=True)
     body.add_column(no_wrap=True, min_width=22)
     body.add_column(no_wrap=True, min_width=19)
@@ -210,14 +202,14 @@ def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
         body.add_row(*_wave_cells(wave, pods, now_ns))
         for pod in pods if wave.phase != "waiting" and not wave.ended_ns else ():
             body.add_row(*_pod_cells(pod, now_ns))
-    # The last line is for what the terminal writes itself: behind one that is full its ^C would begin
-    # another, and the view would be drawn a line too low from then on.
+    # The last line is for the terminal's own ^C: at the end of a full line it would begin another one, and
+    # later frames would be a line too low.
     return Group(_frame_head(status, now_ns), body, Text(" "))
 
 
 def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     budget_ns = max(1, status.deadline_ns - status.began_ns)
-    # The view is drawn for a moment longer than the shutdown: the rest at the release stays.
+    # After the release the rest stays.
     end_ns = status.released_ns or now_ns
     used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
     ended = sum(pod.phase in ENDED_PHASES for pod in status.pods.values())
@@ -251,7 +243,7 @@ def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterato
             f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
         )
     else:
-        # At least 1: a bar of no length divides by it.
+        # At least 1: a bar divides by it.
         total_ns = max(1, wave.deadline_ns - wave.began_ns)
         used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
         cell = Table.grid(padding=(0, 1))
@@ -307,23 +299,20 @@ class DemoPage(msgspec.Struct, rename="camel", tag_field="kind", tag="Demo"):
 
 def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> DemoPage:
     """Pods in the order of the waves, rejected ones last."""
-    by_uid = {pod.uid: pod for pod in shutdown.pods}
-    pods = [_demo_pod(by_uid[uid], shutdown) for wave in shutdown.waves for uid in wave.pods]
+    by_uid, pods = {pod.uid: pod for pod in shutdown.pods}, []
+    for pod in (by_uid[uid] for wave in shutdown.waves for uid in wave.pods):
+        ended = pod.outcome is not None and pod.began_ns is not None
+        took_ns = pod_end_ns(pod, shutdown) - (pod.began_ns or 0) if ended else 0
+        why = "not ended when the machine was released" if pod.outcome is None else pod.reason
+        outcome, took = pod.outcome or "unknown", took_ns / NS_PER_SECOND
+        pods.append(DemoPod(pod.label, pod.wave, pod.grace_seconds, outcome, took, why))
     rejected = (pod for pod in shutdown.pods if pod.outcome == "rejected")
     pods += [DemoPod(pod.label, None, None, "rejected", 0, pod.reason) for pod in rejected]
     seconds = (shutdown.ended_ns or 0) / NS_PER_SECOND
     return DemoPage(DEMO_VERSION, shutdown.kind, seconds, trace_id, str(journal), pods)
 
 
-def _demo_pod(pod: PodRecord, shutdown: ShutdownRecord) -> DemoPod:
-    ended = pod.outcome is not None and pod.began_ns is not None
-    took_ns = pod_end_ns(pod, shutdown) - (pod.began_ns or 0) if ended else 0
-    why = "not ended when the machine was released" if pod.outcome is None else pod.reason
-    seconds = took_ns / NS_PER_SECOND
-    return DemoPod(pod.label, pod.wave, pod.grace_seconds, pod.outcome or "unknown", seconds, why)
-
-
-#: Where to look further, with the option that names the journal added.
+#: Where to look further; each gets the option --journal.
 NEXT_COMMANDS = (
     ("what happened, line by line", "replay timeline"),
     ("where the time went", "replay blame"),
@@ -351,7 +340,7 @@ def last_page(page: DemoPage, shutdown: ShutdownRecord, program: str) -> Rendera
     commands = []
     for meaning, command in NEXT_COMMANDS:
         whole = shlex.join((program, *command.split(), "--journal", page.journal))
-        # A command that is broken into two lines cannot be copied.
+        # A command in two lines cannot be copied.
         commands += [
             Text(f"  {meaning}:"),
             Text(f"    {whole}", style="cyan", no_wrap=True, overflow="ignore"),

@@ -1,6 +1,5 @@
-"""The doctor's look at configuration, daemon, logind, journal and pods. It changes nothing.
-
-The pods are local processes (from the daemon's records) or a Kubernetes node's.
+"""The doctor's look at configuration, daemon, logind, journal and pods: local processes, from the daemon's
+records, or a Kubernetes node's. It changes nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ LOGIND_SECONDS_MAX = 3.0
 
 
 def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
-    """``measure``: time a shutdown's calls as well. Raises PermissionError, where a folder is for root."""
+    """``measure``: time a shutdown's calls too. Raises PermissionError for a folder of root's."""
     loaded, config_error = None, ""
     try:
         loaded = node.configuration
@@ -95,7 +94,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
 
 
 def look_at_logind() -> tuple[LogindState | None, str]:
-    """logind's answers, or why there are none."""
+    """The answers, or why there are none."""
 
     async def look() -> LogindState | None:
         with trio.move_on_after(LOGIND_SECONDS_MAX):
@@ -143,44 +142,36 @@ async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
 
 
 def look_at_journal(path: Path) -> JournalState:
-    """Its health by a whole reading, and the free bytes at its place."""
-    # The directory, or the nearest parent that exists, where it will be made.
+    """By a whole reading."""
+    # The directory, or the nearest parent, where it will be made.
     absolute = path.absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     try:
         room = os.statvfs(existing)
         history = History([DirectorySource(path)])
-        mode = last_mode(history)
+        starts = [raw for raw in history.raw() if raw.tag == DaemonStarted.__name__]
         verdict = history.verdict if history.path.segments or history.path.tail else None
     except OSError as error:
         return JournalState(str(path), error=f"{error.filename or path}: {error.strerror}")
+    started = plain_payload(starts[-1].payload) if starts else None
+    mode = started.get("mode") if isinstance(started, dict) else None
     return JournalState(
         str(path),
         exists=path.is_dir(),
         writable=os.access(existing, os.W_OK),
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
-        mode=mode,
+        # A simulated or a later version's journal may have another mode.
+        mode=str(mode) if mode in MODES else "",
     )
-
-
-def last_mode(history: History) -> str:
-    """The mode of the last daemon; empty where the journal has no start. Reads all records."""
-    last = None
-    for raw in history.raw():
-        last = raw if raw.tag == DaemonStarted.__name__ else last
-    data = plain_payload(last.payload) if last is not None else None
-    mode = data.get("mode") if isinstance(data, dict) else None
-    # A simulated journal, or a later version's, may have another mode.
-    return str(mode) if mode in MODES else ""
 
 
 AUTO_MODE = "auto"
 
 
 class FoundPods(NamedTuple):
-    """``targets``: of httpGet hooks. ``seen``, ``known`` (the API server's list), ``container`` (the id of a
-    running one) and ``parts`` are a Kubernetes node's.
+    """``targets``: of httpGet hooks. Only of a Kubernetes node: ``seen``, ``known`` (the API server's list),
+    ``container`` (a running one's id), ``parts``.
     """
 
     manifests: tuple[Manifest, ...] = ()
@@ -193,7 +184,7 @@ class FoundPods(NamedTuple):
 
 
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:
-    """``running``: the daemon's mode, for when ``options`` names none. Raises PermissionError."""
+    """``running``: the daemon's mode, if ``options`` has none. Raises PermissionError."""
     mode = options.mode or running
     # An option for a part of a node asks about a node.
     names_part = any((options.cri, options.kubeconfig, options.node_name))
@@ -207,14 +198,14 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
             tuple(forecast for each in records for forecast in forecasts_of_processes(each)),
             tuple(target for each in records for target in targets_of_processes(each)),
         )
-    # Late: YAML, and where they are installed gRPC and the client.
+    # Late: YAML, gRPC and the API's client.
     from ebbtide.doctor.node_looks import look_at_node
 
     return look_at_node(options._replace(mode=mode), section)
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:
-    """The mode of this machine by its signs. A runtime's socket alone is no sign: Docker has one."""
+    """By this machine's signs. A runtime's socket alone is none: Docker has one."""
     if running_pods(runtime):
         return PROCESS
     named = section.cri_socket or section.kubeconfig or section.node_name
@@ -223,12 +214,11 @@ def detect_mode(section: NodeSection, runtime: Path) -> str:
     return AUTO_MODE if named or kubelet or first_existing(KUBECONFIGS) else PROCESS
 
 
-#: The address of local processes.
 LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 class HookTarget(NamedTuple):
-    """``name``: pod and container; ``error``: why the hook makes no request."""
+    """``name``: pod and container. ``error``: why the hook makes no request."""
 
     name: str
     host: str = ""
@@ -236,12 +226,12 @@ class HookTarget(NamedTuple):
     error: str = ""
 
 
-def targets_of_processes(pod: PodRecord, pod_ip: str = LOOPBACK_ADDRESS) -> Iterator[HookTarget]:
-    return _targets_of(pod.pod.label, (*pod.spec.init, *pod.spec.containers), pod_ip)
+def targets_of_processes(pod: PodRecord) -> Iterator[HookTarget]:
+    return _targets_of(pod.pod.label, (*pod.spec.init, *pod.spec.containers), LOOPBACK_ADDRESS)
 
 
 def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
-    """A pod in the node's network has the node's address."""
+    """In the node's network a pod has its address."""
     from ebbtide.actors.edges.cri.orders import node_address  # with gRPC: only where pods are containers
 
     specs = [entry.spec for entry in pod.containers.values()]
@@ -265,8 +255,8 @@ _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 
 def running_pods(runtime: Path) -> list[PodRecord]:
-    """The pods of this boot with at least one process alive, oldest first. Raises PermissionError."""
-    # A record may outlive its pod, and process ids are reused: the start time must match.
+    """The pods of this boot with a living process, oldest first. Raises PermissionError."""
+    # A record may outlive its pod, and process ids are used again: the start time must match.
     folder = runtime / "process" / "pods"
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -286,7 +276,7 @@ def running_pods(runtime: Path) -> list[PodRecord]:
 
 
 def forecasts_of_processes(pod: PodRecord) -> list[SignalForecast]:
-    """The effect of the stop signal on the first process of each running container."""
+    """The stop signal's effect on each running container's first process."""
     signals = {container.name: container.stop_signal for container in pod.pod.containers}
     found = [
         forecast_signal(pod.pod.uid, each.name, each.pid, signals.get(each.name, "SIGTERM"))

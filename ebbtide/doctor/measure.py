@@ -1,7 +1,7 @@
 """``doctor --measure``: time the calls of a shutdown, without ending a pod.
 
-No process gets a signal, no hook runs, and writes to the API server are dry runs through admission. Parts
-that the doctor found away are not measured: their finding has the cure.
+No process gets a signal, no hook runs, and writes to the API server are dry runs. Absent parts are not
+measured: they have a finding.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ from ebbtide.events import bounds
 from ebbtide.events.base import BARRIER_NS_MAX
 from ebbtide.modes import NodeParts
 
-#: Enough for a median and a bad case, few enough for a second in all.
+#: Enough for a median and a bad case, in a second.
 SAMPLES = 20
-#: Each sample of a dry run goes through every webhook.
+#: Each dry run goes through every webhook.
 DRY_SAMPLES = 5
-#: An order and its outcome have some hundred bytes, rounded up to a page.
+#: An order and its outcome, rounded up to a page.
 WRITE_BYTES = 4096
-#: A port that takes longer to connect is as good as closed.
+#: A slower port is as good as closed.
 CONNECT_SECONDS_MAX = 1.0
-#: A slower bus makes arming and release slow.
 BUS_NS_MAX = 50_000_000
-#: Starting the smallest process; a slower start takes more from every exec hook's grace.
+#: A slower start takes more from every exec hook's grace.
 EXEC_NS_MAX = 100_000_000
 CONNECT_NS_MAX = 100_000_000
-#: A delete without an answer in 1.5 s hands the shutdown over; this is a third.
+#: A third of the time after which a silent delete hands the shutdown over.
 API_NS_MAX = 500_000_000
-#: A runtime answers in some milliseconds; an inventory makes such a call for each container.
+#: An inventory makes such a call for each container.
 CRI_NS_MAX = 100_000_000
 NO_OP = ("true",)
 
@@ -59,7 +58,7 @@ Once = Callable[[], Awaitable[object]]
 
 
 async def measure_calls(snapshot: Snapshot, pods: FoundPods) -> tuple[Measured, ...]:
-    """One after another, so that no call is slow because of another."""
+    """One after another: no call slows another."""
     found = [await _sync(Path(snapshot.store.path)), await _exec()]
     if snapshot.bus is not None:
         found += [await _on_bus(LOGIND_CALL, system_bus_address(), read_preparing)]
@@ -71,7 +70,7 @@ async def measure_calls(snapshot: Snapshot, pods: FoundPods) -> tuple[Measured, 
         if not node.runtime.problem:
             found += await _runtime(parts.cri_socket, pods.container)
         if node.api.answers:
-            # A server that knows our name (1.26) knows dry runs (1.13). An older one would delete the pod.
+            # A server with our name (1.26) has dry runs (1.13). An older one would delete the pod.
             found += await _api(parts, pods if node.api.user else pods._replace(known=()))
     return (*found, *[await measure_connection(target) for target in pods.targets])
 
@@ -96,8 +95,8 @@ async def _now(call: Callable[[], object]) -> None:
 
 
 async def _sync(journal: Path) -> Measured:
-    """A page appended and synced, as orders that outlive the boot wait for it."""
-    # A missing journal will be made below this folder, most likely on the same disk.
+    """Append and sync a page, as for an order that outlives the boot."""
+    # A missing journal will be made below this folder.
     place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
     made = Measured(SYNC, str(place), BARRIER_NS_MAX)
     try:
@@ -113,7 +112,7 @@ async def _sync(journal: Path) -> Measured:
 
 
 async def _exec() -> Measured:
-    """An empty hook, started as hooks are."""
+    """Start an empty hook."""
     with open(os.devnull, "wb") as output:
 
         def run_no_op() -> None:
@@ -125,7 +124,7 @@ async def _exec() -> Measured:
 
 
 async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object]]) -> Measured:
-    """One call on the system bus, over one connection."""
+    """Over one connection."""
     made = Measured(what, target, BUS_NS_MAX)
     try:
         return await ask_once(system_bus_address(), lambda bus: _timed(made, (BusError,), partial(call, bus)))
@@ -134,25 +133,24 @@ async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object
 
 
 async def measure_connection(target: HookTarget) -> Measured:
-    """Only a connection, no request: a request would begin to drain the pod."""
+    """No request: it would begin to drain the pod."""
     made = Measured("httpGet target", target.name, CONNECT_NS_MAX, error=target.error)
 
     def connect() -> None:
         socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
 
-    # Once: twenty connections in a row may look like an attack.
+    # Once: more may look like an attack.
     return made if target.error else await _timed(made, (OSError,), partial(_now, connect), samples=1)
 
 
 async def _runtime(socket_path: Path, container: str) -> list[Measured]:
-    """A list, and the status of one container, as an inventory asks for each."""
+    """A list, and the status of a container."""
     from ebbtide.actors.edges.cri import api_pb2 as cri
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient
 
     link = CriClient(f"unix://{socket_path}")
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
-        # Bounded as the daemon's own looks.
         call = partial(link.call, seconds=bounds.now.runtime_look_seconds)
         sandboxes = partial(call, cri.ListPodSandboxRequest())
         made = Measured("CRI list of sandboxes", str(socket_path), CRI_NS_MAX)
@@ -171,7 +169,7 @@ class Refused(Exception):
 
 
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
-    """The Node, and dry runs of a shutdown's delete of one pod."""
+    """Read the Node, and try a shutdown's delete of one pod as a dry run."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
 
@@ -187,7 +185,7 @@ async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
         await nursery.start(link.run)
         read = partial(ask, "GET", node_path(parts.node))
         found = [await _timed(Measured("API node", parts.node, API_NS_MAX), failures, read)]
-        # A static pod's mirror is not deleted in a shutdown.
+        # A shutdown does not delete a static pod's mirror.
         pod = next((pod for pod in pods.known if not pod.static and not pod.deleting), None)
         if pod is not None:
             path, label = pod_path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"

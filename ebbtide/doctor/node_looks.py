@@ -1,7 +1,7 @@
 """The look at a Kubernetes node for the doctor and the plan: kubelet, runtime and API server side by side.
 
-Each look only reads, is bounded, and reports a part that does not answer as a problem. gRPC and the API's
-client are imported late: they may not be installed.
+Each look only reads, has a bound, and reports a silent part as a problem. gRPC and the API's client may not
+be installed: they are imported late.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 UNIT_NOT_FOUND = "not-found"
 ACTIVE_STATES = ("active", "activating", "reloading")
-#: systemd answers in milliseconds; without it the process table has the kubelet.
+#: systemd answers in milliseconds.
 UNITS_SECONDS_MAX = 3.0
 
-#: The kubelet's settings, where its command line has no ``--config``.
+#: Without ``--config``.
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 COMMAND_BYTES_MAX = 64 * 1024
 KUBELET = "kubelet"
 
 
 async def look_at_kubelet(unit: str, node: str) -> KubeletState:
-    """Its unit, its process, and the graceful shutdown in its settings."""
+    """Without a service manager only its process."""
     seen = kubelet_process(node)._replace(unit=unit)
 
     async def look_at_units(bus: Bus) -> KubeletState:
@@ -106,8 +106,8 @@ async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
         with suppress(BusRefused):
             return await bus.get(DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE), name)
 
-    # LoadUnit, since GetUnit misses an installed unit that was never started. A unit that is not installed
-    # can be loaded too; its LoadState tells.
+    # GetUnit misses an installed unit that was never started. LoadUnit also loads a unit that is not
+    # installed: its LoadState says so.
     try:
         (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit, answer="o")
     except BusRefused as error:
@@ -119,15 +119,15 @@ async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:
-    """Each process's number and command line, without kernel threads."""
+    """Number and command line of each process, without kernel threads."""
     for pid in proc.all_pids():
         if data := proc.read_bytes(f"/proc/{pid}/cmdline", COMMAND_BYTES_MAX):
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
 
 
 def kubelet_process(node: str) -> KubeletState:
-    """The kubelet with this node's name, else the first without a name on its command line."""
-    # A machine with clusters in containers shows the kubelets of all of them.
+    """With this node's name on its command line, else the first without a name."""
+    # A machine with clusters in containers shows all their kubelets.
     found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
     for name in (node, ""):
         for pid, argv in found:
@@ -138,7 +138,7 @@ def kubelet_process(node: str) -> KubeletState:
 
 
 def command_line_flag(argv: list[str], name: str) -> str:
-    """``--name=value`` or ``--name value``; the last one counts, as with Go's flags."""
+    """``--name=value`` or ``--name value``; of Go's flags the last one counts."""
     value = ""
     for at, word in enumerate(argv):
         if word.startswith(f"--{name}="):
@@ -149,7 +149,7 @@ def command_line_flag(argv: list[str], name: str) -> str:
 
 
 def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
-    """Its configuration file, and the whole graceful shutdown in it; None: the file cannot be read."""
+    """Its file, and the graceful shutdown in it; None: it cannot be read."""
     name = command_line_flag(argv, "config") or str(KUBELET_CONFIG)
     folder = command_line_flag(argv, "config-dir")
     # In the process's own mount namespace.
@@ -171,7 +171,7 @@ RUNTIME_SECONDS_MAX = 10.0
 
 
 async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodEntry, ...]]:
-    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed."""
+    """And the running sandboxes without our own, oldest first; their descriptors are closed."""
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
@@ -195,16 +195,16 @@ async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodE
     try:
         with trio.fail_after(RUNTIME_SECONDS_MAX):
             link, table = CriClient(endpoint), PodTable()
-            # One turn of the runtime's edge, which keeps this table warm.
+            # As the runtime's edge does.
             async with trio.open_nursery() as nursery:
                 await nursery.start(link.run)
-                # The table holds a descriptor of each first process, which a look does not need.
+                # The table holds a descriptor of each first process.
                 try:
                     await Listing(link, table, lambda _: None, lambda _: None).refresh()
                 finally:
                     table.close()
                     nursery.cancel_scope.cancel()
-            # The daemon's own pod, or the doctor's, is in no wave.
+            # The daemon's own pod is in no wave.
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
@@ -213,7 +213,7 @@ async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodE
 
 
 def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
-    """The effect of the stop signal on each container's first process, where it is visible here."""
+    """The stop signal's effect on each container's first process, where visible."""
     for pod in pods:
         for name, entry in pod.containers.items():
             found = forecast_signal(pod.uid, name, entry.pid, entry.spec.stop_signal) if entry.pid else None
@@ -223,10 +223,9 @@ def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForeca
 
 # --- the API server ----------------------------------------------------------------------------
 #
-# Each call is a read, a review or a dry run, and changes no object. The calls run side by side, since a
-# distant server makes each of them slow.
+# Each call is a read, a review or a dry run. They run side by side: a distant server makes each slow.
 
-#: For a shutdown, a server that needs longer is away.
+#: For a shutdown a slower server is away.
 API_SECONDS_MAX = 5.0
 #: A label that we never set.
 FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
@@ -237,7 +236,7 @@ REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ACCESS = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
 TERMINAL_PHASES = ("Succeeded", "Failed")
-#: A node has at most some hundred pods: one list is enough.
+#: More than a node has.
 PODS_MAX = 1000
 
 
@@ -287,7 +286,7 @@ async def look_at_api_server(
 async def examine_api_server(
     caller: ApiCaller, found: ApiServerState, node: str
 ) -> tuple[ApiServerState, tuple[KnownPod, ...]]:
-    """The same through an open connection."""
+    """Through an open connection."""
     try:
         who = await ask_bounded(caller, "POST", REVIEW_SELF, SELF)
         if who.code == HTTP_UNAUTHORIZED:
@@ -331,17 +330,17 @@ async def ask_bounded(
 
 
 def _reviewed(answer: Answer) -> _ReviewStatus:
-    """Empty for an error. Raises ValueError for a body that is no review."""
+    """Empty for an error. Raises ValueError for a wrong body."""
     return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else _ReviewStatus()
 
 
 async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
-    """The `RIGHTS` that the server denies. A review that fails counts as no denial."""
+    """Of `RIGHTS`. A failed review counts as no denial."""
     asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
     questions = []
     for right in asked:
-        # As a shutdown uses it: a list with its selector, a Node by its name. Without them the answer is
-        # about all nodes, which a node's identity is refused.
+        # As a shutdown asks: a list with its selector, a Node by its name. Otherwise it is about all nodes,
+        # which a node's identity is refused.
         spec: JsonObject = {"verb": right.verb, "resource": right.resource, "group": right.group}
         if right.subresource:
             spec["subresource"] = right.subresource
@@ -360,8 +359,8 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right
 async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
     """The Node, and whether we may taint it."""
     known = await ask_bounded(caller, "GET", node_path(node))
-    # A dry run goes through admission, where NodeRestriction or our own policy refuses the taint; a review
-    # does not. The patch replaces all taints, so it contains the others too.
+    # Only a dry run goes through admission, where NodeRestriction or our policy refuses the taint. The patch
+    # replaces all taints, so it contains the others too.
     taints = msgspec.json.decode(known.body, type=ApiNode).spec.taints if known.ok else []
     ours = [each for each in taints if each.get("key") != TAINT_KEY] + [TAINT]
     body = {"spec": {"taints": ours}}
@@ -384,7 +383,7 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
     except ModeUnavailable as error:
         unfit = str(error)
     try:
-        # The look goes on with the parts that mode auto would take.
+        # Go on with mode auto's parts.
         parts = parts if not unfit else find_node_parts(options._replace(mode="auto"), section)
     except ModeUnavailable:
         return FoundPods(seen=blank._replace(unfit=unfit))
@@ -405,7 +404,7 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
         lambda: look_at_runtime(parts.cri_socket),
         look_at_cluster,
     )
-    # The pods as the daemon has them: running sandboxes with names from the list, the cache or a manifest.
+    # As the daemon has them: running sandboxes with names from the list, the cache or a manifest.
     store = PodStore()
     store.restore(PodCache(lasting_folder(options), parts.node, lambda level, line: None).load())
     store.set_manifests(read_manifests(parts.static_pods, parts.node))

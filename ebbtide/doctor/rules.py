@@ -44,9 +44,8 @@ class Right(NamedTuple):
 
 
 class KubeletState(NamedTuple):
-    """``loaded`` and ``active``: the unit's state, None if unknown. ``pid`` 0: no such process.
-    ``grace_ns``: the whole graceful shutdown of its configuration, None if unknown. ``beside``: the active
-    units of `SINGLE_UNIT_DISTRIBUTIONS`.
+    """``loaded``, ``active`` (the unit) and ``grace_ns`` (the graceful shutdown in its configuration) are
+    None if unknown; ``pid`` 0: no process. ``beside``: active units of `SINGLE_UNIT_DISTRIBUTIONS`.
     """
 
     unit: str = "kubelet.service"
@@ -59,7 +58,7 @@ class KubeletState(NamedTuple):
 
 
 class RuntimeState(NamedTuple):
-    """``problem``: why pods cannot be ended through this socket; empty: they can."""
+    """``problem``: why no pod can be ended through this socket, or empty."""
 
     socket: str = ""
     name: str = ""
@@ -68,9 +67,8 @@ class RuntimeState(NamedTuple):
 
 
 class ApiServerState(NamedTuple):
-    """``source``: the kubeconfig; empty: none. ``problem``: why the API server cannot be asked. ``known``:
-    there is a Node of our name. ``taint``: we may taint it. ``confined``: a policy keeps us to our node. The
-    last three are None where not asked.
+    """``source``: the kubeconfig, or empty. ``problem``: why it cannot be asked. None if not asked: ``known``
+    (there is a Node of our name), ``taint`` (we may taint it), ``confined`` (a policy keeps us to our node).
     """
 
     source: str = ""
@@ -93,7 +91,7 @@ class NodeSnapshot(NamedTuple):
     kubelet: KubeletState = KubeletState()
     runtime: RuntimeState = RuntimeState()
     api: ApiServerState = ApiServerState()
-    #: Why this mode, or these places, cannot be used; it names its cure.
+    #: Why this mode or these places cannot be used, with the cure.
     unfit: str = ""
 
 
@@ -125,7 +123,7 @@ class LogindState(NamedTuple):
 
 
 class JournalState(NamedTuple):
-    """``error``: why it cannot be read; ``free_bytes`` None: unknown. ``mode``: the last daemon's."""
+    """``error``: why it cannot be read. ``mode``: the last daemon's."""
 
     path: str
     exists: bool = False
@@ -136,15 +134,12 @@ class JournalState(NamedTuple):
     mode: str = ""
 
 
-#: Names of measurements that the rules look for.
 SYNC, LOGIND_CALL = "journal sync", "logind call"
 DRY_PATCH, DRY_DELETE = "API dry-run patch", "API dry-run delete"
 
 
 class Measured(NamedTuple):
-    """Samples of one call, sorted; none where it failed, with the ``error``. A median over ``limit_ns`` makes
-    a shutdown slow.
-    """
+    """One call's samples, sorted, or its ``error``. A median over ``limit_ns`` makes a shutdown slow."""
 
     what: str
     target: str
@@ -166,9 +161,8 @@ class Measured(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """``status``: the daemon's answer, or None and ``status_error``; likewise ``bus``. ``plan``: under the
-    expected grant; None for a configuration with an error. ``labels``: names by UID for ``forecasts``.
-    ``node`` None: the pods are local processes.
+    """``status`` (the daemon's answer), ``bus``, ``plan`` (under the expected grant): None with an error.
+    ``labels``: by UID, for ``forecasts``. ``node`` None: the pods are local processes.
     """
 
     config_error: str
@@ -187,7 +181,7 @@ class Snapshot(NamedTuple):
 
 
 class NeededRight(NamedTuple):
-    """``levels``: the level of its lack by mode; a mode that is missing does without it."""
+    """``levels``: of its lack, by mode; other modes do without it."""
 
     right: Right
     lack: str
@@ -219,7 +213,7 @@ NEEDED_RIGHTS = tuple(
     )
 )
 RIGHTS = tuple(need.right for need in NEEDED_RIGHTS)
-#: A review of it names no pod, so it is refused to a node's identity, which may get its own pods.
+#: Its review names no pod, so a node's identity is refused, though it may get its own pods.
 RIGHT_NOT_OF_NODES = Right("get", "pods")
 
 
@@ -228,7 +222,7 @@ critical, warning, note = (partial(Finding, level) for level in ("critical", "wa
 
 # --- configuration, daemon and logind ----------------------------------------------------------
 
-#: From this version on ``shutdown -h now`` goes through logind (systemd#22058, kubernetes#124039).
+#: Since then ``shutdown -h now`` goes through logind (systemd#22058, kubernetes#124039).
 SYSTEMD_MIN = 251
 
 
@@ -262,7 +256,6 @@ def daemon_and_lock(snapshot: Snapshot) -> Findings:
 
 
 def grant_too_small(snapshot: Snapshot) -> Findings:
-    """What the plan needs against what logind grants, and which file stands in the way."""
     bus, plan, overrider = snapshot.bus, snapshot.plan, snapshot.files.overridden_by
     if bus is None or plan is None or not plan.enabled:
         return
@@ -284,13 +277,13 @@ def grant_too_small(snapshot: Snapshot) -> Findings:
         cure = f"set raiseGrant: true, or InhibitDelayMaxSec={seconds} in a drop-in of logind.conf.d"
     else:
         cure = "see the daemon's log for why logind did not take its drop-in"
-    # Without the reserve the last wave gives up some seconds; below the periods whole waves are cut short.
+    # Without the reserve the last wave loses seconds; below the periods whole waves are cut short.
     cut_short = bus.grant_ns < plan.requested_seconds * NS_PER_SECOND
     yield Finding("critical" if cut_short else "warning", "grant-too-small", message, cure)
 
 
 def _will_be_raised(snapshot: Snapshot) -> bool:
-    """A daemon that runs has tried already."""
+    """A running daemon has tried already."""
     return snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by
 
 
@@ -314,7 +307,7 @@ def ways_around_logind(snapshot: Snapshot) -> Findings:
 
 # --- the journal --------------------------------------------------------------------------------
 
-#: A shutdown of a thousand pods writes some 8 MB; the daemon keeps as much in reserve.
+#: A shutdown of a thousand pods writes 8 MB; the daemon reserves as much.
 FREE_BYTES_MIN = 32 * 1024 * 1024
 
 JOURNAL_CURES: dict[str, tuple[Level, str]] = {
@@ -342,12 +335,12 @@ def journal(snapshot: Snapshot) -> Findings:
 
 # --- measurements ------------------------------------------------------------------------------
 
-#: Synced records on the way of a shutdown: the announcement, each wave's statuses, and the release.
+#: Synced records of a shutdown: announcement, each wave's statuses, release.
 SYNCS_PER_WAVE = 2
 SYNCS_BESIDE = 2
-#: The release's calls to logind and its proof.
+#: For the release and its proof.
 LOGIND_CALLS = 3
-#: Once a wave, before its first signal or delete: the calls for a wave's pods run side by side.
+#: Before a wave's first signal or delete: the calls for its pods run side by side.
 MEASURED_ONCE_A_WAVE = ("exec", "CRI container status", DRY_PATCH, DRY_DELETE)
 MEASURED_ONCE = ("CRI list of sandboxes", "kubelet unit")
 
@@ -361,7 +354,7 @@ MEASURE_CURES = {
 
 
 class Budget(NamedTuple):
-    """``overhead_ns``: syncs, calls and process starts beside the waves, each as slow as its worst sample.
+    """``overhead_ns``: syncs, calls and process starts beside the waves, by their worst samples.
     ``slack_ns``: the grant beside the waves; None where graceful shutdown is off.
     """
 
@@ -374,7 +367,7 @@ class Budget(NamedTuple):
 
 
 def judge_budget(snapshot: Snapshot) -> Budget:
-    """A call that failed or was not measured counts 0: `measurements` reports it."""
+    """A failed call counts 0: `measurements` reports it."""
     plan, bus = snapshot.plan or Plan(enabled=False), snapshot.bus
     waves, worst = len(plan.waves), {each.what: each.worst_ns for each in snapshot.measured}
     overhead_ns = (
@@ -402,7 +395,7 @@ def measurements(snapshot: Snapshot) -> Findings:
     mode = snapshot.node.mode if snapshot.node is not None else ""
     for each in snapshot.measured:
         if each.error:
-            # In mode api deletes are all that ends a pod.
+            # Mode api ends pods only by deletes.
             level: Level = "critical" if each.what == DRY_DELETE and mode == "api" else "warning"
             cure = MEASURE_CURES.get(each.what, "see its log, and measure again")
             yield Finding(level, "call-failed", f"{each.what} {each.target}: {each.error}", cure)
@@ -412,9 +405,8 @@ def measurements(snapshot: Snapshot) -> Findings:
 #
 # The level depends on the mode.
 
-#: The modes that may end a wave through the API server; their other way is the runtime.
+#: End a wave through the API server, else through the runtime.
 API_MODES = ("api", "auto")
-#: The modes that end pods. Mode observe looks on.
 ENDING_MODES = ("api", "auto", "cri")
 #: The unit of a socket below this folder is one of `SINGLE_UNIT_DISTRIBUTIONS`.
 K3S_FOLDER = "/run/k3s/"
@@ -429,7 +421,7 @@ def packages_and_mode(snapshot: Snapshot) -> Findings:
         level: Level = "warning" if node.mode == "auto" else "critical"
         yield Finding(level, "packages-missing", message, install_command("node"))
     if node is not None and node.unfit:
-        # The line with which ``ebbtide run`` refuses; it names the cure.
+        # As ``ebbtide run`` refuses, with the cure.
         message, _, cure = node.unfit.partition(": ")
         yield critical("mode-unfit", message, cure or "see 'ebbtide run --help'")
 
@@ -444,7 +436,7 @@ _KUBELET_TOO: dict[str, tuple[Level, str, str]] = {
 
 
 def kubelet_graceful_shutdown(snapshot: Snapshot) -> Findings:
-    """The kubelet's own graceful shutdown: in the way, or missing, by mode."""
+    """It is in the way, or missing, by mode."""
     node, bus = snapshot.node, snapshot.bus
     mode = node.mode if node is not None else "process"
     if bus is None:
@@ -475,7 +467,7 @@ def kubelet_graceful_shutdown(snapshot: Snapshot) -> Findings:
 
 
 def kubelet_unit(snapshot: Snapshot) -> Findings:
-    """Whether the kubelet can be stopped, and whether it runs to carry out deletes."""
+    """Can it be stopped, and does it carry out deletes?"""
     node = snapshot.node
     if node is None or node.mode not in ENDING_MODES:
         return
@@ -526,7 +518,7 @@ _WITHOUT_API = {
 
 
 def api_server_away(snapshot: Snapshot) -> Findings:
-    """Where the runtime cannot be used either, `runtime_away` has the critical finding."""
+    """Without a runtime too, `runtime_away` is critical."""
     node = snapshot.node
     if node is None or node.missing:
         return
@@ -554,8 +546,8 @@ def api_server_away(snapshot: Snapshot) -> Findings:
 
 # --- identity and rights at the API server -----------------------------------------------------
 #
-# Two forms (docs/deployment.md): NodeRestriction keeps the node's own identity to this node and away from
-# taints; a service account may taint, and only a policy keeps it to this node.
+# NodeRestriction keeps the node's own identity to this node and away from taints. A service account may
+# taint, and only a policy keeps it to this node (docs/deployment.md).
 
 ACCOUNT_USER = "system:serviceaccount:"
 
@@ -599,7 +591,7 @@ def unconfined_identity(snapshot: Snapshot) -> Findings:
 
 _WRITE_PRIORITY = "write spec.priority as a number into the manifest (kubectl get pod -o yaml shows it)"
 
-#: A cure for each warning of a plan that concerns single pods.
+#: By a plan's warning.
 CURES = {
     "grace-cut": "give its wave a longer period, or the pod a shorter terminationGracePeriodSeconds",
     "grace-unset": "set terminationGracePeriodSeconds to what the program needs",
@@ -613,16 +605,15 @@ CURES = {
     "sleep-cut": "shorten the sleep, or give the pod and its wave more time",
     "sleep-fills-grace": "shorten the sleep, or lengthen terminationGracePeriodSeconds beyond it",
 }
-#: On a node the runtime knows no priorities: the manifest may be right.
+#: The runtime knows no priorities: the manifest may be right.
 NODE_CURES = CURES | {
     "priority-unset": "name a kubeconfig, or annotate the pods with ebbtide/priority: a number"
 }
-#: Warnings of a plan that are about the grant: `grant_too_small` has these.
+#: `grant_too_small` has these.
 GRANT_WARNINGS = frozenset({"grant-too-small", "reserve-not-granted", "wave-cut", "disabled"})
 
 
 def plan_warnings(snapshot: Snapshot) -> Findings:
-    """The plan's warnings about single pods."""
     plan = snapshot.plan or Plan(enabled=False)
     cures = CURES if snapshot.node is None else NODE_CURES
     for (code, message), label in zip(plan.warnings, chain(plan.warned_pods, repeat("")), strict=False):
@@ -661,7 +652,7 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
 
 
 def examine(snapshot: Snapshot) -> list[Finding]:
-    """Every finding, the gravest first; findings of one level in the order of `RULES`."""
+    """The gravest first, those of one level in the order of `RULES`."""
     return gravest_first(finding for rule in RULES for finding in rule(snapshot))
 
 

@@ -28,19 +28,19 @@ _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credent
 
 
 class BadUrl(ValueError):
-    """The URL names no known store, or holds credentials. The text says what to write instead."""
+    """The URL names no known store, or holds credentials. With the cure."""
 
 
-#: Problems of the reading program. They say nothing about a journal.
+#: Problems of the reading program, not of a journal.
 OF_THE_READER = (BadUrl, ImportError, MemoryError)
 
 
 class StoreFailed(Exception):
-    """A store did not answer, or did not return a listed object. The store failed, not the journal."""
+    """The store failed, not the journal."""
 
 
 def store_url(place: str) -> str:
-    """The URL of a store, also for a plain path. Raises BadUrl."""
+    """Also for a plain path. Raises BadUrl."""
     if not place:
         raise BadUrl("an empty name is no place: name a folder, or a URL such as s3://BUCKET/PREFIX")
     if "://" not in place:
@@ -51,7 +51,7 @@ def store_url(place: str) -> str:
             f"{parts.scheme}:// names no bucket: write s3://BUCKET/PREFIX, and the server's address into"
             " AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true without TLS)"
         )
-    # Engines log URLs, and every user of the machine can see a command line.
+    # Engines log URLs, and all users of the machine see a command line.
     if "@" in parts.netloc or _CREDENTIALS.search(parts.query):
         raise BadUrl(
             f"the URL of {parts.scheme}://{parts.hostname or ''} holds credentials: leave them out, and give"
@@ -62,7 +62,7 @@ def store_url(place: str) -> str:
 
 @cache
 def store(url: str) -> Any:
-    """One client for each process and URL. Raises BadUrl."""
+    """One client for a process and URL. Raises BadUrl."""
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -75,35 +75,34 @@ def store(url: str) -> Any:
         ) from None
 
 
-#: Environment variables with a store's credentials and endpoint.
+#: With a store's credentials and endpoint.
 _VARIABLES = {"s3": "AWS_*", "s3a": "AWS_*", "gs": "GOOGLE_*", "az": "AZURE_*"}
 
 
 def cure_text(url: str) -> str:
-    """The cure where a store refuses a request."""
+    """Where a store refuses a request."""
     names = _VARIABLES.get(urlsplit(url).scheme)
     return f" (endpoint, credentials and region come from {names} or the machine's role)" if names else ""
 
 
 def place_name(url: str) -> str:
-    """The URL or path for people."""
+    """For people."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == "file" else url
 
 
-#: A longer error text of the client is a dump of its own values.
+#: A longer text is a dump of the client's values.
 _CLIENT_CHARACTERS_MAX = 300
 
 
 def in_a_line(error: Exception) -> str:
-    """The client's error in one line."""
     said = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return said[:_CLIENT_CHARACTERS_MAX]
 
 
 # --- planned -----------------------------------------------------------------------------------
 
-#: Digits of a journal's id that its objects' names have.
+#: Digits of a journal's id in its objects' names.
 ID_BEGIN = 8
 _NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
 #: The path of a shipped object.
@@ -111,7 +110,7 @@ _SHIPPED = re.compile(r"(?:^|/)v1/cluster=([^/]*)/node=([^/]*)/journal=([0-9a-f]
 
 
 class File(NamedTuple):
-    """An object. ``name``: for the journal's own reader. ``sha256``, ``redacted``: from the object's name."""
+    """An object. ``name``: for the journal's reader. ``sha256``, ``redacted``: from the object's name."""
 
     name: str
     path: str
@@ -122,12 +121,11 @@ class File(NamedTuple):
 
     @property
     def id_begin(self) -> str:
-        """The begin of its journal's id, from its name."""
         return self.name[11:19]
 
 
 class Key(NamedTuple):
-    """The parts of a shipped object's path."""
+    """Of a shipped object's path."""
 
     cluster: str
     node: str
@@ -137,8 +135,8 @@ class Key(NamedTuple):
 class Ref(NamedTuple):
     """The objects that may be one journal, by their names alone.
 
-    A name in a folder has only the first eight digits of the journal's id. Two journals may share them:
-    `open_journals` separates these by their headers.
+    In a folder two journals may share the first eight digits of their ids: `open_journals` separates these by
+    their headers.
     """
 
     url: str
@@ -154,7 +152,7 @@ class Ref(NamedTuple):
         return self.files[0].id_begin
 
     def key(self, file: File) -> Key | None:
-        """None where the folder's name has no parts."""
+        """None for a plain folder."""
         return _key_of(self.url, folder_of(file.path))
 
 
@@ -162,22 +160,19 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-#: A folder is used while its own journal is planned or read: more would grow with the fleet.
+#: A folder is used while its journal is planned or read: more would grow with the fleet.
 FOLDERS_KEPT_MAX = 1024
 
 
 @lru_cache(FOLDERS_KEPT_MAX)
 def _key_of(url: str, folder: str) -> Key | None:
-    # For a part of a store the URL has the begin of the path.
+    # The URL of a part of a store has the begin of the path.
     match = _SHIPPED.search(f"{unquote(urlsplit(url).path).strip('/')}/{folder}".strip("/"))
     return Key(unquote(match[1]), unquote(match[2]), match[3]) if match else None
 
 
 def journals(url: str) -> list[Ref]:
-    """Every journal below ``url``, in the order of their folders whatever the order of the listing: one LIST.
-
-    Raises BadUrl, StoreFailed.
-    """
+    """All below ``url`` by one LIST, in the order of their folders. Raises BadUrl, StoreFailed."""
     import obstore
 
     url = store_url(url)
@@ -194,12 +189,12 @@ def journals(url: str) -> list[Ref]:
 
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
-    """The journals of a listing, whose entries have ``path``, ``size`` and ``last_modified``."""
+    """From a listing with ``path``, ``size`` and ``last_modified``."""
     found: dict[str, list[File]] = defaultdict(list)
     for info in listed:
         last = info["path"].rpartition("/")[2]
         match = _NAME.fullmatch(last)
-        # An empty file is a segment before its first byte. A name with a hash had bytes.
+        # An empty file is a segment before its first byte, but a name with a hash had bytes.
         if match and (info["size"] or match[3]):
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
@@ -208,27 +203,18 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
             found[match[2]].append(file)
     refs = []
     for alike in found.values():
-        for files in _by_journal(url, alike):
+        by_journal: dict[str, list[File]] = defaultdict(list)
+        for file in alike:
+            key = _key_of(url, folder_of(file.path))
+            by_journal[key.journal if key is not None else ""].append(file)
+        # In a plain folder it may be a copy from any of them.
+        for files in [alike] if "" in by_journal else by_journal.values():
             files.sort(key=lambda file: file.path)
             refs.append(Ref(url, folder_of(files[0].path), tuple(files)))
     return sorted(refs, key=lambda ref: ref.files[0].path)
 
 
-def _by_journal(url: str, alike: list[File]) -> list[list[File]]:
-    """Objects with the same eight digits, separated by journal where all paths name one."""
-    if len({folder_of(file.path) for file in alike}) == 1:
-        return [alike]
-    of_journals: dict[str, list[File]] = defaultdict(list)
-    for file in alike:
-        key = _key_of(url, folder_of(file.path))
-        of_journals[key.journal if key is not None else ""].append(file)
-    # An object without a named path may be a copy from any of them.
-    return [alike] if "" in of_journals else list(of_journals.values())
-
-
 class HasBytes(Protocol):
-    """Has a size, like a journal."""
-
     @property
     def bytes(self) -> int: ...
 
@@ -237,7 +223,7 @@ HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
 
 
 def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
-    """Small journals together, in order. A journal is never split."""
+    """Small journals together, in order, and each whole."""
     made: list[list[HasBytesT]] = []
     room = 0
     for ref in refs:
@@ -250,7 +236,7 @@ def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 
 
 
 def location_of(ref: Ref, folder: str | None = None) -> str:
-    """For people, and for ``--journal`` where it is a folder."""
+    """For people, and a folder's for ``--journal``."""
     return f"{place_name(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
 
 
@@ -259,18 +245,16 @@ def location_of(ref: Ref, folder: str | None = None) -> str:
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
-#: A daemon begins a new segment at 1 MiB: above this it is read by ranges, and never kept whole.
+#: A segment has some MiB: a larger object is read by ranges.
 WHOLE_BYTES_MAX = 16 << 20
-#: Cached bytes of one journal. The oldest blocks go first and are read again on need.
+#: Cached of one journal: the oldest blocks go first.
 KEPT_BYTES_MAX = 64 << 20
 RANGE_BYTES = 4 << 20
-#: No boot of the reading machine: rows do not depend on it.
+#: For rows that do not depend on the reading machine.
 ELSEWHERE = "another machine"
 
 
 class _Reader:
-    """The bytes of a `Ref`'s objects. A small object is one GET, a large one is read by ranges."""
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._kept: dict[tuple[str, int], bytes] = {}
@@ -306,7 +290,7 @@ class _Reader:
 
 
 class StoreSource:
-    """`events.catalog.Source` over some of a `Ref`'s objects, no two of them of one name."""
+    """`events.catalog.Source` over objects of different names."""
 
     def __init__(self, location: str, files: Iterable[File], reader: _Reader) -> None:
         self.location = location
@@ -320,10 +304,9 @@ class StoreSource:
 
 
 class Opened(NamedTuple):
-    """One journal. ``id``: 32 digits, or the eight from its names without a header and a path.
-
-    ``files``: all of its objects. ``node``: from its header, or from the path of a redacted one. ``lies``:
-    objects whose content contradicts their name; these are not used. ``error``: why nothing could be read.
+    """``id``: 32 digits, or eight without a header and a path. ``node``: from the header, or from the path of
+    a redacted one. ``lies``: objects whose content contradicts their name; they are not used. ``error``: why
+    it could not be read.
     """
 
     id: str
@@ -336,24 +319,22 @@ class Opened(NamedTuple):
     error: str = ""
 
     def journal(self) -> Journal:
-        """Raises NoJournal where no object can be used."""
+        """Raises NoJournal."""
         if self.redacted:
             return _RedactedJournal(self)
         return Journal(self.sources, boot_id=ELSEWHERE)
 
     @property
     def redacted(self) -> bool:
-        """A segment that was shipped redacted is a journal of its own."""
+        """A redacted segment is a journal of its own."""
         return any(file.redacted for file in self.files)
 
     def named(self, record: EpisodeRecordT) -> EpisodeRecordT:
-        """With the node's name: every redacted segment has the same pseudonym for its node."""
+        """All redacted segments have the same pseudonym for their node."""
         return replace(record, node=self.node) if self.redacted else record
 
 
 class _RedactedJournal(Journal):
-    """Its shutdowns have the names from `Opened.named`."""
-
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.sources, boot_id=ELSEWHERE)
         self._opened = opened
@@ -363,7 +344,7 @@ class _RedactedJournal(Journal):
 
 
 def open_journals(ref: Ref) -> list[Opened]:
-    """The journals of a `Ref`, nearly always one; one with an ``error`` if the store fails."""
+    """Nearly always one; with an ``error`` if the store fails."""
     try:
         return list(_open(ref))
     except OF_THE_READER:
@@ -375,7 +356,6 @@ def open_journals(ref: Ref) -> list[Opened]:
 
 
 def _open(ref: Ref) -> Iterator[Opened]:
-    """By their full ids. Raises StoreFailed."""
     reader = _Reader(ref.url)
     ours: dict[str, list[File]] = defaultdict(list)
     lies: dict[str, list[str]] = defaultdict(list)
@@ -396,7 +376,7 @@ def _open(ref: Ref) -> Iterator[Opened]:
             nodes[journal_id] = node or nodes.get(journal_id, "")
         else:
             nameless.append(file)
-    # A file with a lost header belongs to the journal in its folder, else to the first journal.
+    # Without a header it belongs to the journal in its folder, else to the first one.
     for file in nameless:
         beside = [
             each for each in ours if any(folder_of(of.path) == folder_of(file.path) for of in ours[each])
@@ -418,9 +398,9 @@ def _open(ref: Ref) -> Iterator[Opened]:
 
 
 def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
-    """The id and the node from its header, empty where the header is lost; and a contradiction, or empty.
+    """Id and node from its header, empty without one; and a contradiction, or empty.
 
-    A redacted object's node comes from its path: the store grants the right to write there by that name.
+    A redacted object's node comes from its path: the store grants the right to write there by it.
     """
     if file.sha256:
         digest = sha256()
@@ -443,12 +423,12 @@ def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, 
         node = key.node
     if key is not None and (key.journal, key.node) != (journal_id, node):
         return journal_id, node, f"{file.path}: its header is of journal {journal_id} of node {node}"
-    # In a folder the reader itself reports a file under another journal's name.
+    # In a folder the reader itself reports a wrong name.
     return (journal_id, node, "") if journal_id.startswith(file.id_begin) else ("", "", "")
 
 
 def _sources(ref: Ref, files: Sequence[File], reader: _Reader) -> Iterator[StoreSource]:
-    """One for each folder, and one more where a folder has two objects of one name."""
+    """One a folder, and one more for a second object of one name."""
     groups: dict[tuple[str, int], list[File]] = defaultdict(list)
     seen: dict[tuple[str, str], int] = defaultdict(int)
     for file in files:

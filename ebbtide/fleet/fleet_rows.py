@@ -32,10 +32,10 @@ TYPES = {
 }
 _NS_PER_US = 1000
 ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
-#: The subjects of rows, each with the table that has one row for each subject.
+#: By a row's subject: the table with one row a subject.
 LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
 
-#: The table ``journals``: name, type, meaning. It has a row for every journal, read or not.
+#: Name, type and meaning. The table has a row for every journal, read or not.
 JOURNAL_COLUMNS = (
     ("node", "text", "the node, from its header or a redacted journal's path; empty: not known"),
     ("journal_id", "text", "all 32 digits; eight where no header and no path has the others"),
@@ -57,9 +57,9 @@ JOURNALS = pa.schema(
 )
 JOURNALS_TABLE = "journals"
 EVERY_TABLE = (*ALL_TABLES, JOURNALS_TABLE)
-#: The store did not return it: the exit code of an unreadable input.
+#: As for an unreadable input.
 UNREAD, UNREAD_CODE = "unread", 2
-#: An unexpected error: rows are missing.
+#: Rows are missing.
 UNFORESEEN_CODE = 1
 
 Row = tuple[Any, ...]
@@ -76,19 +76,18 @@ def schema(table: str) -> pa.Schema:
 
 
 def subject_of(shape: pa.Schema) -> str:
-    """The subject of a table's rows, of `LEDGERS`: the column with its id."""
+    """Of `LEDGERS`: the column with its id."""
     return "outage" if "outage" in shape.names else "shutdown"
 
 
 def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[str, pa.RecordBatch]]:
-    """The rows of all tables in one pass over the journals. ``settled``: only finished shutdowns, whose rows
-    never change; if one table's rows fail, the shutdown is in no table.
+    """All tables in one pass. ``settled``: only finished shutdowns, whose rows never change; if one table's
+    rows fail, the shutdown is in no table.
     """
     return list(batched(_rows_of_all(refs, settled)))
 
 
 def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one table."""
     rows = (found for found in _rows_of_all(refs, settled=False) if found[0] == table)
     return (batch for _, batch in batched(rows))
 
@@ -98,7 +97,7 @@ def _rows_of_all(refs: Iterable[Ref], settled: bool) -> Iterator[tuple[str, list
 
 
 def batched(found: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows by the name of their table, collected; each table in their order, some thousands at a time."""
+    """Rows by their table's name, in order, some thousands at a time."""
     kept: dict[str, list[Row]] = {name: [] for name in EVERY_TABLE}
     for name, rows in found:
         kept[name] += rows
@@ -119,13 +118,13 @@ def _batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
 
 
-#: Outcomes of a shutdown with an end on record.
+#: With an end on record.
 ENDED = ("complete", "cancelled", "never-begun")
 
 
 def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[EpisodeRecord]:
-    """Records that never change: with an end on record, or with later records behind them. The journal's
-    next object may still complete the last one.
+    """Records that never change: with an end, or with later records behind them. The journal's next object
+    may complete the last one.
     """
     last: ShutdownRecord | None = None
     for record in records:
@@ -160,7 +159,7 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
                         made[table.name] = list(table.rows(record))
                     except Exception as problem:
                         errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
-                # A settled shutdown is written once: missing rows would never follow.
+                # It is written once: missing rows would never follow.
                 if len(made) == len(tables) or not settled:
                     yield from made.items()
         except OF_THE_READER:
@@ -189,7 +188,7 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
 
 
 def not_whole_text(row: Mapping[str, Any]) -> str:
-    """Why a journal is not complete in the tables, from its row; empty: it is."""
+    """Why a journal is incomplete in the tables, or empty."""
     said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
     said += [f"left out, without their begin on record: {row['left_out']}"] if row["left_out"] else []
     return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
@@ -201,12 +200,12 @@ def error_text(problem: Exception) -> str:
 
 # --- Parquet files --------------------------------------------------------------------------------
 
-#: Rows of a row group, so that the same rows are the same bytes.
+#: Fixed: the same rows are the same bytes.
 GROUP_ROWS = 20_000
 
 
 class TableFile:
-    """One table's file; an empty table has its columns too."""
+    """An empty table has its columns too."""
 
     def __init__(self, table: str, folder: Path) -> None:
         from pyarrow.parquet import ParquetWriter  # late: only tables in files need it
@@ -226,7 +225,6 @@ class TableFile:
         self._writer.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Writes each full group."""
         self._kept.append(batch)
         self._rows += batch.num_rows
         while self._rows >= GROUP_ROWS:
@@ -242,7 +240,7 @@ class TableFile:
 def write_files(
     found: Iterable[tuple[str, pa.RecordBatch]], tables: Iterable[str], folder: Path
 ) -> dict[str, int]:
-    """Writes each table; returns their numbers of rows."""
+    """Returns the numbers of rows."""
     with ExitStack() as stack:
         files = {name: stack.enter_context(TableFile(name, folder)) for name in tables}
         for name, batch in found:
@@ -258,18 +256,18 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Options(msgspec.Struct, frozen=True, rename="camel"):
-    """``path`` is the argument of ``load``. ``partition_…``: the limits of a task."""
+    """``path``: the argument of ``load``. ``partition_…``: a task's limits."""
 
     path: str = ""
     table: str = LEDGERS["shutdown"]
-    #: Spark repeats a lost task: a task is a second or two of work.
+    #: A second or two of work: Spark repeats a lost task.
     partition_journals: AtLeastOne = 200
     partition_mib: AtLeastOne = msgspec.field(default=64, name="partitionMiB")
     pushdown: bool = False
 
 
 def options_of(given: Mapping[str, str]) -> Options:
-    """Raises ValueError. Spark writes the names of options in lower case."""
+    """Spark writes names in lower case. Raises ValueError."""
     named = {_known("option", name, Options.__struct_encode_fields__): text for name, text in given.items()}
     if "table" in named:
         named["table"] = _known("table", named["table"], EVERY_TABLE)
@@ -285,13 +283,11 @@ def _known(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def parts(options: Options, nodes: Collection[str] | None = None, since_ns: int = 0) -> list[list[Ref]]:
-    """The journals of each task, planned by names alone. Leaves out other journals than those of ``nodes``,
-    and journals that were last written before ``since_ns``.
-    """
+    """The journals of each task, by names alone: of ``nodes``, and written since ``since_ns``."""
 
     def may_hold_rows(ref: Ref) -> bool:
         named = {key.node if (key := ref.key(file)) else "" for file in ref.files}
-        # A folder without a node's name may be any node's, copied at any time.
+        # A plain folder may be any node's, copied at any time.
         if "" in named:
             return True
         since = max(file.modified_ns for file in ref.files) >= since_ns

@@ -19,13 +19,13 @@ from ebbtide.fleet.fleet_rows import UNREAD, error_text
 from ebbtide.replay.advise import Evidence, workload
 from ebbtide.replay.journal_library import Journal
 
-#: States of a shutdown that could not be decided again.
+#: Of a shutdown that could not be decided again.
 DIVERGED, NOT_ASKED = "diverged", "not-asked"
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     """``state``: empty for a shutdown that was decided again. ``error``: why it, or the journal, was not used
-    or is not complete.
+    or is incomplete.
     """
 
     cluster: str = ""
@@ -40,14 +40,14 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class Verb(NamedTuple, Generic[AnswerT]):
-    """``ask`` yields a journal's answers, the last one about the journal; all of type ``answer``."""
+    """``ask`` yields answers of type ``answer``, the last one about the journal."""
 
     answer: type[AnswerT]
     ask: Callable[[Journal], Iterator[AnswerT]]
 
 
 def ask_journals(verb: Verb[AnswerT], refs: Iterable[Ref]) -> list[AnswerT]:
-    """``verb`` on every journal, in order. An unreadable journal is an answer with an ``error``."""
+    """In order. An unreadable journal is an answer with an ``error``."""
     return [answer for ref in refs for opened in open_journals(ref) for answer in _ask(opened, verb)]
 
 
@@ -57,7 +57,7 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
         found.append(verb.answer(state=UNREAD, error=opened.error))
     if opened.sources:
         try:
-            # One by one: answers before an error stay.
+            # Keeps the answers before an error.
             found.extend(verb.ask(opened.journal()))
         except OF_THE_READER:
             raise
@@ -84,14 +84,14 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
 
 
 class Verified(Answer, frozen=True, kw_only=True):
-    """``headless``: the shutdown whose begin is in a removed segment."""
+    """``headless``: a shutdown with its begin in a removed segment."""
 
     events: int = 0
     headless: str = ""
 
 
 def _verify(journal: Journal) -> Iterator[Verified]:
-    # `replay.library` would load reports and the simulator into each process of a pool.
+    # Late: for each process of a pool only what its verb needs.
     from ebbtide.replay.verify import verify
 
     found = verify(journal.history(logics=LOGICS))
@@ -117,7 +117,7 @@ VERIFY = Verb(Verified, _verify)
 
 
 class PodDecided(NamedTuple):
-    """A pod with another outcome. ``change``: saved, lost, perhaps-saved, perhaps-lost."""
+    """``change``: saved, lost, perhaps-saved, perhaps-lost."""
 
     workload: str
     pod: str
@@ -187,9 +187,7 @@ class Used(Answer, frozen=True, kw_only=True):
 
 
 def evidence_of(refs: Iterable[Ref], *, by_node: bool = False) -> tuple[dict[str, Evidence], list[Used]]:
-    """The evidence for an advice (`replay.advise.conclude`) by node, or of all as ""; and an answer a
-    journal.
-    """
+    """For `replay.advise.conclude`: the evidence by node, or all as ""; and an answer a journal."""
     evidence: dict[str, Evidence] = {}
 
     def add_up(journal: Journal) -> Iterator[Used]:

@@ -1,9 +1,9 @@
 """A fleet's tables as a lake: Delta tables (delta-rs), by many writers, each row once.
 
 A finished shutdown's rows never change. They are merged by journal, shutdown and place in the table, so a
-second writer or a killed ingest adds no row twice. ``shutdowns`` and ``outages`` are written after the tables
-about them: they are the ledger of what is completely there. The table ``journals`` is written last: it has
-the journals that need not be read again.
+second writer or a killed ingest adds no row twice. ``shutdowns`` and ``outages`` are the ledgers of complete
+subjects: they are written after the other tables. ``journals`` is last: it has the journals that need not be
+read again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 #: In this order: ledgers after their tables.
 WRITTEN = (*(name for name in ALL_TABLES if name not in LEDGERS.values()), *LEDGERS.values(), JOURNALS_TABLE)
-#: A row's place among the rows of its shutdown: two of them may be alike.
+#: Its place among the rows of its shutdown, which may be alike.
 ROW = "row"
-#: Rows in one merge, of some hundred bytes each: a merge reads a whole table.
+#: In one merge, which reads a whole table.
 ROWS_MAX = 200_000
 
-#: Of two writers of one table the later one reads again and tries again, for a few seconds in all.
+#: Of two writers the later one tries again, for a few seconds in all.
 TRIES_MAX = 12
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
-#: On S3 a commit is a put with If-None-Match. Without it, the later of two writers would replace the other's
-#: commit, and its rows would be lost.
+#: On S3 a commit is a put with If-None-Match. Without it the later of two writers would replace the other's
+#: commit.
 CONDITIONAL_PUT = "aws_conditional_put"
-#: The client's own patience is three minutes a request.
+#: Its own is three minutes a request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
-#: At a checkpoint delta-rs would delete old logs: an ingest needs no right to delete.
+#: An ingest needs no right to delete, but delta-rs deletes old logs at a checkpoint.
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -58,8 +58,8 @@ class Lake:
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Journals with another number or length of objects than at their last reading, and damaged ones: a
-        repaired one may be as long as before.
+        """Journals with other numbers or lengths of objects than at their last reading, and damaged ones,
+        which may be repaired with the same length.
         """
         columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
@@ -71,15 +71,12 @@ class Lake:
                 there.add((begin, count, length))
                 counts[begin] += count
                 lengths[begin] += length
-        # Where two ids begin alike, a `Ref` may have both.
+        # A `Ref` may have two journals with the same begin.
         there |= {(begin, counts[begin], lengths[begin]) for begin in counts}
         return [ref for ref in refs if (ref.id_begin, len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
-        """The number of new rows of each table, some bins at a time. A bin has whole journals.
-
-        Raises StoreFailed.
-        """
+        """The new rows of each table, counted, some bins of whole journals at a time. Raises StoreFailed."""
         for name in WRITTEN:
             self._tried(name, partial(self._table, name))
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -100,7 +97,7 @@ class Lake:
         known: dict[str, set[tuple[str, ...]]] = {name: set() for name in LEDGERS.values()}
         for subject, name in LEDGERS.items():
             if name in kept:
-                # Of these journals only: a ledger grows for ever.
+                # A ledger grows for ever: only of these journals.
                 ids = pc.unique(pa.Table.from_batches(kept[name])["journal_id"])
                 known[name].update(self._read(name, ("journal_id", subject), ids))
         for name in WRITTEN:
@@ -119,10 +116,9 @@ class Lake:
         return wrote
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Removes rows with eight digits of an id, where these journals have the whole id now. Raises
-        StoreFailed.
+        """Removes rows with eight digits of these ids. Raises StoreFailed.
 
-        Before the new rows: an ingest that is killed between reads these journals again.
+        Before the new rows: after a kill in between, the next ingest reads these journals again.
         """
         begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
         rows = self._read(JOURNALS_TABLE, ("journal_id",), pa.array(sorted(begun), pa.string()))
@@ -135,7 +131,7 @@ class Lake:
             self._tried(JOURNALS_TABLE, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
-        """The number of new rows; with ``changes`` it also updates others. Raises StoreFailed."""
+        """The number of new rows; ``changes``: also updates others. Raises StoreFailed."""
         same = " and ".join(f"t.{key} = s.{key}" for key in keys)
 
         def merged() -> int:
@@ -160,7 +156,7 @@ class Lake:
         return self._tried(name, merged)
 
     def _table(self, name: str) -> DeltaTable:
-        """Made if it is absent, so that each table exists with its columns, also an empty one."""
+        """Makes an absent one: each table exists with its columns, also an empty one."""
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name)
@@ -176,7 +172,7 @@ class Lake:
         return DeltaTable(place, storage_options=self._options)
 
     def _tried(self, name: str, work: Callable[[], T]) -> T:
-        """``work`` on a table, again where another writer was faster. Raises StoreFailed."""
+        """Again where another writer was faster. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         again = AGAIN_SECONDS
         for tries in range(1, TRIES_MAX + 1):
@@ -186,18 +182,18 @@ class Lake:
                 if tries == TRIES_MAX:
                     said = f"could not be written in {TRIES_MAX} tries: {in_a_line(error)}"
                     raise StoreFailed(f"{place} {said}") from error
-                # Random, so that two writers do not collide again.
+                # Random: two writers do not collide again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
             except (DeltaError, OSError) as error:
-                # Waiting repairs none of these, and the commit itself may have succeeded.
+                # Waiting repairs none, and the commit may have succeeded.
                 raise StoreFailed(f"{place} could not be written: {in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
     def _read(
         self, name: str, columns: Sequence[str], ids: pa.Array | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Only of these journals, if ``ids`` are given; none of an absent table. Raises StoreFailed."""
+        """Of these journals, or of all; none of an absent table. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         try:
             table = DeltaTable(place, storage_options=self._options)
@@ -212,7 +208,7 @@ class Lake:
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
-    """The rows of shutdowns that the ledger lacks, with their places."""
+    """Rows that the ledger lacks, with their places."""
     places, counts, wanted = list[int](), Counter[tuple[str, ...]](), list[bool]()
     for key in zip(data["journal_id"].to_pylist(), data[subject].to_pylist(), strict=True):
         wanted.append(key not in known)

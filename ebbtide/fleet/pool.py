@@ -1,7 +1,7 @@
 """A fleet's journals, bin by bin, by a pool of processes on one machine or by the executors of Apache Spark.
 
-Bins begin and answers arrive in order, so the result is the same for any number of processes. Only a few bins
-are under way at a time: only the plan grows with the fleet.
+Answers arrive in order, so the result is the same for any number of processes. A few bins are under way at a
+time: only the plan grows with the fleet.
 """
 
 from __future__ import annotations
@@ -29,39 +29,38 @@ from ebbtide.fleet.fleet_journals import HasBytesT, bins
 
 Answer = TypeVar("Answer")
 
-#: A bin is some seconds of work for the slowest verb: short enough that no process is idle for long at the
-#: end of a run, and a few hundred times the cost of sending it.
+#: Some seconds of the slowest verb: no process is idle for long at the end, and sending it costs little.
 BIN_JOURNALS_MAX = 100
 BIN_BYTES_MAX = 32 << 20
-#: Bins a process: in a small fleet each has fewer journals.
+#: In a small fleet a bin has fewer journals.
 BINS_A_PROCESS_MIN = 4
-#: For each process: one at work, and the next one.
+#: For each process.
 BINS_UNDER_WAY = 2
 
 
 class WorkerLost(Exception):
-    """A worker gave no answer. The text is one line with its cure."""
+    """One line with its cure."""
 
 
 def processors() -> int:
-    """The number that this process may use."""
+    """Usable by this process."""
     return len(os.sched_getaffinity(0))
 
 
 def over_bins(
     work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int
 ) -> Iterator[tuple[int, Answer]]:
-    """The number of refs of each bin and the answer of ``work``, in order. ``work`` and answers are pickled.
+    """The number of refs of each bin and the answer of ``work``, in order. Both are pickled.
 
-    One job begins no other process. Closing the iterator, or Ctrl-C, ends the workers at once: they only
-    read. Raises WorkerLost, and what ``work`` raises.
+    One job begins no process. Closing the iterator, or Ctrl-C, ends the workers at once: they only read.
+    Raises WorkerLost, and the errors of ``work``.
     """
     parts = parts_for(refs, jobs)
     if jobs == 1:
         for each in parts:
             yield len(each), work(each)
         return
-    # No fork: it would copy the locks of pyarrow's and the client's threads.
+    # A fork would copy the locks of pyarrow's and the client's threads.
     others = set(active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
     whole = False
@@ -80,7 +79,6 @@ def over_bins(
 
 
 def parts_for(refs: Sequence[HasBytesT], jobs: int) -> list[list[HasBytesT]]:
-    """The bins for so many processes."""
     count = max(1, min(BIN_JOURNALS_MAX, len(refs) // (jobs * BINS_A_PROCESS_MIN)))
     return bins(refs, BIN_BYTES_MAX, count)
 
@@ -90,9 +88,7 @@ def in_order(
     parts: Iterable[Sequence[HasBytesT]],
     jobs: Callable[[], int],
 ) -> Iterator[tuple[int, Answer]]:
-    """The number of refs of each part and its answer; a few are under way for each of ``jobs``, which may
-    grow. Raises what a part raises.
-    """
+    """The number of refs of each part and its answer. ``jobs`` may grow. Raises a part's error."""
     waiting = iter(parts)
     under_way: deque[tuple[int, Future[Answer]]] = deque()
 
@@ -111,18 +107,16 @@ def in_order(
 def _begin_worker() -> None:
     # Ctrl-C reaches every process of the terminal: the command itself ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-    # Imported modules stay: the collector need not look at them.
+
+    def end_with_parent() -> None:
+        # A worker holds its end of the pipe open: without this it would wait for a killed parent for ever.
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=end_with_parent, daemon=True).start()
+    # The collector need not look at imported modules.
     gc.freeze()
-
-
-def _end_with_parent() -> None:
-    # A worker holds its own end of the pipe to its parent open: after a kill of the parent it would wait for
-    # ever.
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 # --- on the executors of Apache Spark -------------------------------------------------------------
@@ -130,13 +124,12 @@ def _end_with_parent() -> None:
 #: The oldest one for Spark 4.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
-#: A thread waits for each bin under way: two for each of 512 cores. With more cores the driver's own work is
-#: the limit.
+#: One waits for each bin under way: two for each of 512 cores. With more cores the driver is the limit.
 THREADS_MAX = 1024
 
 
 def java_missing() -> str:
-    """Why Spark would not find its Java; empty: it does."""
+    """Why Spark would not find its Java, or empty."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
@@ -152,10 +145,10 @@ def java_missing() -> str:
 
 @cache
 def context() -> Any:
-    """A SparkContext, by the configuration that Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
-    SPARK_CONF_DIR). Raises WorkerLost.
+    """A SparkContext by Spark's own configuration (spark-submit's, PYSPARK_SUBMIT_ARGS, SPARK_CONF_DIR).
+    Raises WorkerLost.
 
-    One for the command, stopped with it: a driver in the cluster cannot begin a second one.
+    One for the whole command: a driver in the cluster cannot begin a second one.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -182,7 +175,9 @@ def context() -> Any:
 def over_spark(
     spark: Any, work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT]
 ) -> Iterator[tuple[int, Answer]]:
-    """As `over_bins`, on a SparkContext. Raises WorkerLost."""
+    """As `over_bins`. A bin is a job of one task: Spark chooses its place, and runs it again if an executor
+    is lost. Raises WorkerLost.
+    """
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[HasBytesT]) -> Answer:
@@ -191,7 +186,7 @@ def over_spark(
 
     pool = ThreadPoolExecutor(THREADS_MAX)
     try:
-        # Executors may come and go: ask for the present number of cores.
+        # Executors come and go: ask for the present cores.
         yield from in_order(
             lambda part: pool.submit(ask, part),
             parts_for(refs, spark.defaultParallelism),
@@ -209,11 +204,9 @@ def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytes
 
 
 def forget_archives() -> None:
-    """For a worker's next task, which Spark before 4.2 begins with `importlib.invalidate_caches` (its
-    SPARK-54744).
-
-    Python 3.11 then reads the whole directory of each archive on its path again (CPython's gh-103200):
-    ``pyspark.zip`` takes a fifth of a second. The next import makes a forgotten finder again.
+    """Spark before 4.2 begins a task with `importlib.invalidate_caches` (SPARK-54744). Python 3.11 then reads
+    the directory of each archive again (gh-103200): for ``pyspark.zip`` a fifth of a second. The next import
+    makes a forgotten finder again.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -1,4 +1,6 @@
-"""Would the cluster recover from an outage of each node? Rules over what `ebbtide outage doctor` has read."""
+"""Would the cluster recover from an outage of each node? Rules of `ebbtide outage doctor`; `RULES` has their
+order.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 
-#: Server versions in which the feature NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
+#: Versions in which NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
-#: A finding names so many objects and counts the rest.
+#: Objects that a finding names; it counts the rest.
 NAMED_MAX = 3
-#: Volumes without an attachment: they stay on their node.
+#: Stay on their node.
 LOCAL_KINDS = ("local", "hostPath")
 #: API group of its Machines.
 CLUSTER_API = "cluster.x-k8s.io"
 
 
 class SourceCheck(NamedTuple):
-    """The answer of one management controller or cloud. ``error``: why there was none."""
+    """``error``: why a management controller or a cloud did not answer."""
 
     source: str
     name: str
@@ -30,7 +32,7 @@ class SourceCheck(NamedTuple):
     error: str = ""
 
 
-#: Statements on a Node (`believe` in the configuration), named by their author.
+#: By `believe` in the configuration: a statement's author.
 STATEMENT_WORDS = {
     "certificate": "a certificate of its daemon",
     "declared": "a person",
@@ -40,8 +42,8 @@ STATEMENT_WORDS = {
 
 
 class NodeCheck(NamedTuple):
-    """``drivers``: of its CSINode; None: it has none. ``sources``: of its ``pool``. ``alive``: the person who
-    declared that this boot runs.
+    """``drivers``: of its CSINode, or None. ``sources``: of its ``pool``. ``alive``: the person who declared
+    that this boot runs.
     """
 
     view: NodeView
@@ -60,7 +62,7 @@ class NodeCheck(NamedTuple):
 
 
 class VolumeCheck(NamedTuple):
-    """A bound PersistentVolume. ``kind``: local, hostPath, csi, or another plugin's."""
+    """A bound one. ``kind``: local, hostPath, csi, or another plugin's."""
 
     name: str
     claim: str
@@ -69,10 +71,10 @@ class VolumeCheck(NamedTuple):
 
 
 class ClusterCheck(NamedTuple):
-    """``version`` (0, 0): unknown. ``leader``: the Lease's holder; empty: none, None: not readable.
-    ``denied``: rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other
-    remediators. ``policy``: whether it exists. ``tolerating``: pods that tolerate the taint's effect without
-    limit. ``attached``: drivers whose CSIDriver requires attachments.
+    """``version`` (0, 0): unknown. ``leader``: the Lease's holder, or empty; None: not readable. ``denied``:
+    rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other remediators.
+    ``policy``: does it exist? ``tolerating``: pods that tolerate the taint without limit. ``attached``: by
+    driver, does its CSIDriver require attachments?
     """
 
     version: tuple[int, int]
@@ -101,7 +103,7 @@ def named(words: Iterable[str]) -> str:
 # --- Kubernetes and the controller -------------------------------------------------------------
 
 
-def _server(seen: ClusterCheck) -> Findings:
+def server(seen: ClusterCheck) -> Findings:
     text = f"the API server is {'.'.join(map(str, seen.version))}"
     if seen.version == (0, 0):
         text, cure = "the API server does not report its version", "ask it: kubectl version"
@@ -128,7 +130,7 @@ def _server(seen: ClusterCheck) -> Findings:
         yield note("force-detach-timer", text, cure)
 
 
-def _controller(seen: ClusterCheck) -> Findings:
+def controller(seen: ClusterCheck) -> Findings:
     if seen.leader == "":
         cure = "kubectl apply -k deploy/kubernetes/outage, then look at the pods' logs; or name --namespace"
         yield critical("no-leader", "no outage controller leads: its Lease is not renewed", cure)
@@ -161,7 +163,7 @@ def _controller(seen: ClusterCheck) -> Findings:
         yield warning("power-off-held", text, cure)
 
 
-def _other_controllers(seen: ClusterCheck) -> Findings:
+def other_controllers(seen: ClusterCheck) -> Findings:
     if foreign := named(node.name for node in seen.nodes if node.view.taint == "other"):
         text = f"{foreign} has another controller's out-of-service taint: ours stands aside there"
         cure = "find out who sets it, and let one controller do it; remove it when the node is back"
@@ -185,7 +187,7 @@ def _other_controllers(seen: ClusterCheck) -> Findings:
 # --- nodes and their sources of proof ----------------------------------------------------------
 
 
-def _machine_ids(seen: ClusterCheck) -> Findings:
+def machine_ids(seen: ClusterCheck) -> Findings:
     if missing := named(node.name for node in seen.nodes if not node.view.system_uuid):
         text = f"no systemUUID in the status of {missing}: a management controller proves nothing about it"
         cure = "look at the machine's firmware (dmidecode -s system-uuid)"
@@ -200,8 +202,8 @@ def _machine_ids(seen: ClusterCheck) -> Findings:
             yield critical("same-uuid", text, "give each machine a UUID of its own: clones share one")
 
 
-def _no_sources(seen: ClusterCheck) -> Findings:
-    """By pool, where several nodes have the same finding."""
+def no_sources(seen: ClusterCheck) -> Findings:
+    """By pool: its nodes have the same finding."""
     bare: dict[str, list[NodeCheck]] = {}
     for node in seen.nodes:
         if not node.sources:
@@ -219,7 +221,7 @@ def _no_sources(seen: ClusterCheck) -> Findings:
         )
 
 
-def _sources(seen: ClusterCheck) -> Findings:
+def sources(seen: ClusterCheck) -> Findings:
     for node in seen.nodes:
         answered = any(not each.error for each in node.sources)
         for each in node.sources:
@@ -251,7 +253,7 @@ def _sources(seen: ClusterCheck) -> Findings:
 # --- volumes and pods -----------------------------------------------------------------------------------
 
 
-def _volumes(seen: ClusterCheck) -> Findings:
+def volumes(seen: ClusterCheck) -> Findings:
     if seen.tolerating:
         text = f"{named(seen.tolerating)} tolerate the out-of-service taint: they stay, with their volumes"
         cure = "have them tolerate keys by name, and not every key (operator: Exists without a key)"
@@ -286,13 +288,13 @@ def _volumes(seen: ClusterCheck) -> Findings:
 
 
 RULES: tuple[Callable[[ClusterCheck], Findings], ...] = (
-    _server,
-    _controller,
-    _machine_ids,
-    _no_sources,
-    _sources,
-    _other_controllers,
-    _volumes,
+    server,
+    controller,
+    machine_ids,
+    no_sources,
+    sources,
+    other_controllers,
+    volumes,
     lambda seen: (note("unseen", f"not checked: {each}", "ask with more rights") for each in seen.unseen),
 )
 

@@ -1,8 +1,8 @@
-"""The outage controller's configuration: every field with its type, default and meaning. The reader and
-``docs/outage-configuration.md`` follow from it.
+"""The outage controller's configuration: fields with type, default and meaning. The reader and
+``docs/outage-configuration.md`` follow from them.
 
-The address of a management controller is in this file and never on the Node: a kubelet can annotate its own
-Node, and the controller sends credentials to this address.
+Only this file has the addresses of management controllers. They get credentials, and a kubelet can annotate
+its own Node.
 """
 
 from __future__ import annotations
@@ -40,37 +40,35 @@ from ebbtide.events.outage_events import Effect, OutageSettings
 
 OUTAGE_KIND, OUTAGE_VERSION = "OutageConfiguration", OWN_VERSION
 
-#: Statements on the Node itself, which a pool may believe.
+#: On the Node itself.
 Statement = Literal["certificate", "declared", "cloud-taint", "remediator"]
 STATEMENTS: tuple[Statement, ...] = get_args(Statement)
-#: By default no remediator: they differ in their setup.
+#: No remediator: they differ in their setup.
 BELIEVED: tuple[Statement, ...] = ("certificate", "declared", "cloud-taint")
 
-#: Stands for the Node's name in an address or a system's id.
+#: For the Node's name in an address or a system's id.
 NODE_PLACE = "{node}"
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 
-#: A proof that waits for the storm brake is renewed after half of this time, and a reading may take 10 s. A
-#: longer one would outlive a contradiction.
+#: A waiting proof is renewed after half of this time, and a reading may take 10 s. A longer one would outlive
+#: a contradiction.
 _PROOF = duration(30 * NS_PER_SECOND, 600 * NS_PER_SECOND, whole=True)
-#: A reminder is a record, and an outage may last for weeks.
+#: A reminder is a record; an outage may last for weeks.
 _REMINDER = duration(60 * NS_PER_SECOND, 7 * 86400 * NS_PER_SECOND, whole=True)
-#: After a short network fault a node needs some seconds to be Ready again.
+#: After a network fault a node needs some seconds.
 _POWER_OFF = duration(10 * NS_PER_SECOND, 86400 * NS_PER_SECOND, whole=True)
-#: The largest cluster that Kubernetes supports.
+#: Kubernetes supports no larger cluster.
 NODES_MAX = 5000
-#: One pool is one kind of machine.
 POOLS_MAX = 64
 SELECTOR_MAX = 16
 ADDRESS_LENGTH_MAX = 2048
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9.])?")
-#: Kubernetes' rules for a label's value, and for its name behind a prefix.
+#: A label's value, or its name behind a prefix.
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = matching(DNS_LABEL, "a namespace's name: small letters, digits and '-'")
 _POOL_NAME = matching(_LABEL_WORD, "up to 63 letters, digits, '-', '_' and '.'")
 _LABEL_VALUE = matching(re.compile(f"({_LABEL_WORD.pattern})?"), "a label's value; put it in quotes")
-#: AWS' form: eu-west-1, us-gov-east-1.
 _REGION = matching(re.compile(r"[a-z]{2,}(-[a-z0-9]+){1,4}"), "a region such as eu-west-1")
 _FINGERPRINT = matching(
     re.compile(r"[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}"),
@@ -129,7 +127,6 @@ def _host(text: str) -> str:
 
 
 def _percent(text: str) -> int:
-    """Kubernetes' form of a share."""
     if not re.fullmatch(r"[0-9]{1,3}%", text) or not 1 <= int(text[:-1]) <= 100:
         raise ValueError
     return int(text[:-1])
@@ -383,7 +380,6 @@ class OutageConfiguration(Section, frozen=True):
 
     @property
     def settings(self) -> OutageSettings:
-        """The core's part."""
         return OutageSettings(
             effect=self.effect,
             dry_run=self.dry_run,
@@ -392,7 +388,6 @@ class OutageConfiguration(Section, frozen=True):
         )
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool:
-        """The pool of a node with these labels."""
         return next((pool for pool in self.pools if pool.takes(labels)), DEFAULT_POOL)
 
 
@@ -402,8 +397,8 @@ def load_outage(path: str | Path) -> OutageConfiguration:
 
 
 def parse_outage(name: str, raw: bytes) -> OutageConfiguration:
-    """The one document of a file. Raises ConfigError, also for an empty file: the defaults write to Nodes,
-    and a ConfigMap may be emptied by accident.
+    """Raises ConfigError, also for an empty file: the defaults write to Nodes, and a ConfigMap may be emptied
+    by accident.
     """
     with located(name):
         found = documents(raw)

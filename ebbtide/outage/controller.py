@@ -1,6 +1,5 @@
-"""A leader watches Nodes, leases, pods and attachments. It runs a `Follower` for each node in trouble and for
-each journal that an earlier leader left open. No state survives a lead: the next leader reads it from the API
-server.
+"""The controller: its leader runs a `Follower` for each node in trouble and each open journal of an earlier
+leader; then the process. No state survives a lead: the next leader reads it from the API server.
 """
 
 from __future__ import annotations
@@ -38,18 +37,17 @@ from ebbtide.tracing import usable_destination, usable_resource
 
 #: A look at a thousand nodes takes 3 ms.
 LOOK_SECONDS = 0.5
-#: Followers begun at each look: each costs ten requests of twenty a second, and a slow API server makes all
-#: leases late.
+#: At each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
 BEGUN_MAX = 5
-#: The next leader waits until all followers have left.
+#: Between two looks whether all followers have left.
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
 
 
 def urgency(node: NodeView | None) -> int:
-    """The lower begins first: a node that our taint alone makes unusable, then nodes that others report down
-    too. ``node`` None: deleted, only its journal is to be closed.
+    """The lower begins first: a node that only our taint makes unusable, then nodes that are down. ``node``
+    None: deleted, only its journal is to be closed.
     """
     if node is not None and node.taint == "ours" and node.ready == "True":
         return 0
@@ -65,14 +63,14 @@ class Leader:
         self._shared, self._link, self._tasks = shared, link, tasks
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: Open journals without a follower, by Node UID: the Node's name, and when the next one may begin.
+        #: Open journals without a follower, by Node UID: the name, and when to begin.
         self._left: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
 
     async def run(self) -> None:
-        """Until cancelled, or until a journal has another leader."""
+        """Until a journal has another leader."""
         shared = self._shared
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -92,7 +90,7 @@ class Leader:
             shared.tell(WARNING, f"{self._fenced}: not leading any more")
 
     async def leave(self) -> None:
-        """Begin no follower any more, and return once all have stored their records."""
+        """Returns once all followers have stored their records."""
         self._leaving = True
         for follower in self.followers.values():
             follower.leave()
@@ -100,7 +98,7 @@ class Leader:
             await trio.sleep(LEFT_SECONDS)
 
     def _due(self) -> list[tuple[str, str]]:
-        """UID and name of the nodes to follow now, the most urgent first."""
+        """UID and name, the most urgent first."""
         now, there = trio.current_time(), {node.uid: node for node in self._shared.view.there()}
         # A healthy node too: its outage may be open.
         due = {node_uid: node for node_uid, (node, at) in self._left.items() if at <= now}
@@ -138,7 +136,7 @@ class Leader:
             else:
                 self._failed(follower, f"the journal: {lost}")
         except BaseExceptionGroup as group:
-            # If the lead ends at the same time, the group contains its Cancelled, which must go on.
+            # If the lead ends too, its Cancelled must go on.
             failures, ends = group.split(Exception)
             if failures is not None:
                 self._broke(follower, failures)
@@ -162,11 +160,10 @@ class Leader:
 
 # --- the process: assembly, leadership, end -------------------------------------------------------
 
-#: In our namespace; its holder leads.
 LEASE = "ebbtide-outage"
-#: For storing the last records. Another replica takes over after the same time.
+#: To store the last records. Another replica takes over after the same time.
 LEAVE_SECONDS_MAX = 3.0
-#: In a writer's name: distinguishes this process from an earlier one in the same pod.
+#: In a writer's name, which differs from an earlier process of the same pod.
 NONCE_BYTES = 4
 
 
@@ -193,7 +190,7 @@ async def run_controller(options: Options, log: LogOutput) -> None:
             manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
             await nursery.start(manager.run)
         leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
-        #: This process's leader, while it leads.
+        #: At most one.
         leads: list[Leader] = []
 
         async def act_as_leader() -> None:
@@ -201,7 +198,6 @@ async def run_controller(options: Options, log: LogOutput) -> None:
             try:
                 await leads[0].run()
             finally:
-                # Another replica continues what this one leaves open.
                 leads.clear()
                 metrics.followers = None
 
@@ -241,9 +237,7 @@ def _leader(
     log: LogOutput,
     metrics: OutageMetrics,
 ) -> Leader:
-    """``manager``: the management cluster's API server, if it is another one. Nothing is kept from an earlier
-    lead.
-    """
+    """``manager``: the management cluster's API server, if it is another one."""
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
     permits = Permits(configuration.brake, view)
@@ -299,7 +293,7 @@ def _leader(
 
 
 def lost_in(system: System) -> list[PodLost]:
-    """The followed pods that are not over, as they were found."""
+    """Followed pods that are not over, as they were found."""
     states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
     pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
     return [PodLost(pod=each.pod, elsewhere=each.elsewhere) for each in pods if each.pod is not None]

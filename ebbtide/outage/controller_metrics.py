@@ -1,8 +1,7 @@
 """The controller's Prometheus metrics: counters of records since the start, and the open outages.
 
-Counters come from the records of each step, so they agree with the journals, except failed followers, which
-may store nothing. Open outages are read from the followers' states, so a new leader shows them at once. A
-replica that does not lead has none.
+Counters come from records, except failed followers, which may store none. Open outages come from the
+followers' states: a new leader shows them at once, and another replica none.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
 
-#: The states that an operator needs; the actor has more phases.
+#: For an operator; the actor has more phases.
 PLACES: Mapping[OutagePhase, Where] = {
     "suspected": "suspected",
     "asking": "suspected",
@@ -37,12 +36,12 @@ PLACES: Mapping[OutagePhase, Where] = {
     "aside": "aside",
 }
 
-#: Writes on the Node, by the word in their orders' keys.
+#: On the Node, as in their orders' keys.
 WRITES = ("taint", "untaint", "quarantine")
 
 
 class Followed(Protocol):
-    """A follower (`ebbtide.outage.outage_follower`)."""
+    """A `Follower`."""
 
     @property
     def node(self) -> str: ...
@@ -51,8 +50,6 @@ class Followed(Protocol):
 
 
 class Open(NamedTuple):
-    """One open outage."""
-
     node: str
     where: Where
     pods: int
@@ -60,20 +57,19 @@ class Open(NamedTuple):
 
 
 class OutageMetrics:
-    """``counts``: by the counter's name and its label's value. ``followers``: this leader's, or None."""
+    """``counts``: by name and label. ``followers``: this leader's, or None."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.followers: Mapping[str, Followed] | None = None
 
     def observe(self, follower: object, records: Sequence[Record]) -> None:
-        """A step of any follower."""
         for record in records:
             for name, value in counted(record.event):
                 self.counts[name, value] += 1
 
     def follower_failed(self) -> None:
-        """Not from a record: the failure may be the journal's."""
+        """The failure may be the journal's: no record has it."""
         self.counts["ebbtide_outage_follower_failures_total", ""] += 1
 
     def open(self) -> Iterator[Open]:
@@ -84,12 +80,11 @@ class OutageMetrics:
                 yield Open(follower.node, where, len(state.pods), len(state.attachments))
 
     def text(self) -> str:
-        """The answer to a scrape."""
         return exposition_of(CATALOG, self, ReadContext(0))
 
 
 def counted(event: object) -> Iterator[tuple[str, str]]:
-    """The counters that an event increments, each with its label's value."""
+    """The counters to increment, with their labels."""
     match event:
         case outage_events.OutageClosed():
             yield "ebbtide_outages_total", event.outcome

@@ -1,7 +1,7 @@
 """One node's outage in the controller: its system, its journal and its edges.
 
-A `Follower` opens or begins the Node's journal and records its start; the actors decide the rest. At rest it
-closes the journal with a mark, so that the next leader need not open it.
+A `Follower` opens or begins the Node's journal and records its start; the actors decide the rest. It closes a
+journal at rest with a mark: the next leader need not open it.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: How long a node is followed after its trouble. A flapping node gets one journal instead of ten, and a node
-#: that is back has stated how its last boot ended: that takes up to 40 s, and 30 s after a failed write.
+#: After its trouble. A flapping node gets one journal instead of ten, and a node that is back states how its
+#: last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 
 
 @runtime_checkable
 class Observing(Protocol):
-    """An edge that receives each recorded step."""
-
     def observe(self, records: Sequence[Record]) -> None: ...
 
 
 class JournalLost(Exception):
-    """This follower cannot continue its journal. ``fenced``: another leader writes it."""
+    """``fenced``: another leader writes the journal."""
 
     def __init__(self, text: str, *, fenced: bool) -> None:
         super().__init__(text)
@@ -61,7 +59,7 @@ class JournalLost(Exception):
 
 class Shared(NamedTuple):
     """``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
-    Node's own, made once the state is recovered. ``observers`` get each step and its follower.
+    Node's, made after the recovery. ``observers`` get each step and its follower.
     """
 
     caller: ApiCaller
@@ -81,7 +79,7 @@ class Shared(NamedTuple):
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
     """Unknown or silent, with our taint, or with a person's statement. A kubelet that reports not Ready and
-    renews its lease is alive: a joining node does so for a minute.
+    renews its lease is alive, as a joining node's.
     """
     found = view.of(node).node
     if found is None or found.uid != uid:
@@ -101,13 +99,6 @@ class Recovered(NamedTuple):
 
 def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
     """The state at the journal's end. Raises Unreadable, OSError."""
-    try:
-        return _recover(sources, node_uid, fresh_id)
-    except (UnknownType, BadPayload, ForeignJournal) as error:
-        raise Unreadable(f"the journal cannot be read by this version: {error}") from error
-
-
-def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
     history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
     replayer, hashes = Replayer(goes_on=True), dict[int, bytes]()
 
@@ -116,29 +107,26 @@ def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recov
             hashes[raw.seq] = raw.hash
         return raw
 
-    replayer.feed(see(raw) for raw in history.raw())
-    # An empty journal names no set of actors.
-    verdict, system = history.verdict, replayer.system if replayer.events else System(logic=OUTAGE_LOGIC)
-    refuse_foreign(verdict.header, node_uid)
-    if verdict.state == "incompatible":
-        raise Unreadable(verdict.banner)
-    if system.logic != OUTAGE_LOGIC:
-        raise BadPayload("its checkpoint is no outage's")
-    system.next_seq = verdict.start(fresh_id).after.seq + 1
-    if system.episode and system.episode not in hashes:
-        hashes |= {raw.seq: raw.hash for raw in History(sources).raw() if raw.seq == system.episode}
-    first = hashes.get(system.episode)
-    return Recovered(
-        system,
-        verdict,
-        shutdown_trace_id(first) if first is not None else "",
-        replayer.finish() is not None,
-    )
+    try:
+        replayer.feed(see(raw) for raw in history.raw())
+        # An empty journal names no set of actors.
+        verdict, system = history.verdict, replayer.system if replayer.events else System(logic=OUTAGE_LOGIC)
+        refuse_foreign(verdict.header, node_uid)
+        if verdict.state == "incompatible":
+            raise Unreadable(verdict.banner)
+        if system.logic != OUTAGE_LOGIC:
+            raise BadPayload("its checkpoint is no outage's")
+        system.next_seq = verdict.start(fresh_id).after.seq + 1
+        if system.episode and system.episode not in hashes:
+            hashes |= {raw.seq: raw.hash for raw in History(sources).raw() if raw.seq == system.episode}
+        first = hashes.get(system.episode)
+        trace_id = shutdown_trace_id(first) if first is not None else ""
+        return Recovered(system, verdict, trace_id, diverged=replayer.finish() is not None)
+    except (UnknownType, BadPayload, ForeignJournal) as error:
+        raise Unreadable(f"the journal cannot be read by this version: {error}") from error
 
 
 class Follower:
-    """Follows the Node with that name and UID."""
-
     def __init__(self, shared: Shared, node: str, node_uid: str) -> None:
         self._shared, self.node, self.node_uid = shared, node, node_uid
         self._storage = ConfigMapStorage(
@@ -149,7 +137,7 @@ class Follower:
         self._lost = ""
         self._leaving = False
         self._ended = trio.Event()
-        #: Set by the first fact about the Node.
+        #: By the first fact about the Node.
         self._begun = trio.Event()
         self.system = System(logic=OUTAGE_LOGIC)
         self._traces = TraceIds()
@@ -160,7 +148,7 @@ class Follower:
         self._shared.tell(level, f"{self.node}: {line}")
 
     def _heeds_renewals(self) -> bool:
-        """Whether a decision depends on each renewal."""
+        """Does a decision depend on each renewal?"""
         state = self.system.slots[OUTAGE.name, ""].state
         return not (isinstance(state, OutageState) and state.phase in WELL)
 
@@ -205,7 +193,7 @@ class Follower:
                 )
                 working.start_soon(sequencer.run)
                 working.start_soon(self.node_edge.run, inbox)
-                # The Node first: adopted orders, what hangs, and all statements are about its present state.
+                # The Node first: adopted orders, leftovers and statements are about its present state.
                 await self._begun.wait()
                 working.start_soon(effects.run)
                 working.start_soon(partial(effects.adopt, open_orders, same_userspace=True))
@@ -222,13 +210,13 @@ class Follower:
             raise JournalLost(self._lost, fenced=self._storage.fenced)
 
     async def _recover(self) -> Recovered:
-        """Also makes the writer that continues the journal."""
+        """Also opens the writer."""
         shared, source = self._shared, self._storage.source
         fresh_id = os.urandom(JOURNAL_ID_BYTES)
         try:
             recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
         except Unreadable as error:
-            # Begin beside it: this leader learns the taint from the Node.
+            # Begin beside it: the Node has the taint.
             self._tell(WARNING, f"{error}: going on without its history")
             recovered = recover_outages((), self.node_uid, fresh_id)
             recovered = recovered._replace(verdict=beside(recovered.verdict, shared.clock.wall_ns()))
@@ -250,7 +238,7 @@ class Follower:
         return recovered
 
     def leave(self) -> None:
-        """Decide no more; ``run`` returns once all records are stored, for the next leader."""
+        """``run`` returns once all records are stored."""
         self._leaving = True
         self._ended.set()
 
@@ -294,7 +282,7 @@ class Follower:
     # --- the end ---------------------------------------------------------------------------------
 
     async def _await_end(self, scope: trio.CancelScope) -> None:
-        """The journal is lost, the lead ends, or neither an outage nor trouble is left."""
+        """A lost journal, the lead's end, or rest without an outage and trouble."""
         calm_since = math.inf
         while True:
             now = trio.current_time()

@@ -1,6 +1,4 @@
-"""Permits to be out of service: counts the nodes for `actors.brake`, and keeps the places in the order of the
-requests.
-"""
+"""Permits to be out of service: counts nodes for `actors.brake`, and queues requests in their order."""
 
 from __future__ import annotations
 
@@ -16,45 +14,42 @@ from ebbtide.events.base import Order
 from ebbtide.events.outage_events import NodesCounted, RequestPermit, ReturnPermit
 from ebbtide.outage.configuration import Brake
 
-#: A refused node asks again after 15 s. A node that does not is back or has lost its proof.
+#: A refused node asks again after 15 s, unless it is back or has lost its proof.
 WAITS_SECONDS_MAX = 20.0
-#: After its actor ended without returning it: its taint may still be on its way, for up to 10 s.
+#: After its actor ended without returning it: its taint may still come, within 10 s.
 LEFT_SECONDS = 30.0
-#: A new watch sees leases after some milliseconds; a refused node would wait for 15 s.
+#: A new watch sees leases within milliseconds; a refused node would wait for 15 s.
 SEES_SECONDS_MAX = 2.0
 
 
 class Permits:
-    """One per process."""
-
     def __init__(self, settings: Brake, view: ClusterView) -> None:
         self._settings, self._view = settings, view
-        #: By node: until when the permit counts; infinite while its actor has it.
+        #: By node, the permit's end: infinite while its actor has it.
         self._permits: dict[str, float] = {}
-        #: By node, in the order of the first requests: the time of the last one.
+        #: By node, in the order of first requests: the last one's time.
         self._waiting: dict[str, float] = {}
-        #: By node: the edge that asked last. A recreated Node has the name of one whose actor may still run.
+        #: By node: the last requester. The actor of a recreated Node's predecessor may still run.
         self.asked: dict[str, object] = {}
 
     def edge(self, node: str) -> Edge:
         return _PermitEdge(self, node)
 
     async def wait_seen(self, node: str) -> None:
-        """Until the view sees renewals, for `SEES_SECONDS_MAX` at most."""
+        """Until the view sees renewals, or `SEES_SECONDS_MAX`."""
         with trio.move_on_after(SEES_SECONDS_MAX):
             while self._view.sees_since == math.inf:
                 await self._view.of(node).news.wait()
 
     def request(self, node: str, key: str = "") -> tuple[NodesCounted, str]:
-        """Count, then take a place, or queue for one: the count, and the reason of a refusal.
-
-        A refused node keeps a permit that it has until `give_back`.
+        """Take a place, or queue for one: the count, and the reason of a refusal. A refused node keeps its
+        permit until `give_back`.
         """
         now = trio.current_time()
         self._permits = {each: until for each, until in self._permits.items() if until > now}
         self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
         ahead = list(self._waiting).index(node) if node in self._waiting else len(self._waiting)
-        # A node that has a permit is counted again, but queues behind no other node.
+        # A node with a permit is counted again, but queues behind no other.
         counted = self.count(node, key, 0 if node in self._permits else ahead)
         refused = refusal(counted)
         if refused and node not in self._permits:
@@ -65,12 +60,12 @@ class Permits:
         return counted, refused
 
     def give_back(self, node: str) -> None:
-        """The permit, or the place in the queue. A no-op without either."""
+        """The permit or the place in the queue, if any."""
         self._permits.pop(node, None)
         self._waiting.pop(node, None)
 
     def leave(self, node: str) -> None:
-        """The node's actor has ended, and cannot report its taint any more."""
+        """The node's actor has ended and reports no taint any more."""
         if node in self._permits:
             self._permits[node] = min(self._permits[node], trio.current_time() + LEFT_SECONDS)
         self._waiting.pop(node, None)
@@ -78,7 +73,7 @@ class Permits:
     def count(self, asks: str, key: str = "", ahead: int = 0) -> NodesCounted:
         now = trio.current_time()
         others = [each for each in self._view.there() if each.name != asks]
-        # A permit also counts where the view has no Node: the view may be broken.
+        # A permit counts without a Node too: the view may be broken.
         out = {each.name for each in others if each.taint != "none"} | (self._permits.keys() - {asks})
         stay = [each for each in others if each.name not in out]
         healthy = sum(each.ready == "True" and self._view.silent_at(each.name) > now for each in stay)
@@ -105,7 +100,7 @@ class _PermitEdge(Edge):
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """Cancelled when the node's actor ends."""
+        """Until the node's actor ends."""
         try:
             await trio.sleep_forever()
         finally:

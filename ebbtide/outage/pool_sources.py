@@ -1,7 +1,7 @@
-"""The sources of proof for each node, by its pool. `MACHINE_SOURCES` lists the kinds that ask a machine's
-power.
+"""The sources of proof for each node, by its pool.
 
-A row there makes, once a pool, the function that gives each node its source (docs/extending.md).
+A row of `MACHINE_SOURCES` makes, once a pool, the function from a node to the source that reads its machine's
+power (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ebbtide.actors.edges.proof_sources.remediators import (
 from ebbtide.actors.interfaces import Clock, Edge
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 
-#: From a node's name to its source; None: the pool has no such source for it.
+#: From a node's name to its source, or None.
 SourceOf = Callable[[str], ProofSource | None]
 
 
@@ -79,7 +79,7 @@ def _ec2(pool: Pool) -> SourceOf:
         return lambda node: None
     file = Path(said.credentials_file) if said.credentials_file is not None else None
     credentials = Credentials(said.region, file, said.profile)
-    # One for all nodes of the pool: they share requests.
+    # The pool's nodes share requests.
     source = Ec2Source(Ec2(said.region, credentials, said.endpoint, said.certificate))
     return lambda node: source
 
@@ -89,13 +89,13 @@ MACHINE_SOURCES: tuple[Callable[[Pool], SourceOf], ...] = (_redfish, _ipmi, _ec2
 
 
 def machine_sources(pool: Pool) -> Callable[[str], list[ProofSource]]:
-    """By node: the sources that report its machine's power."""
+    """By node: the sources of its machine's power."""
     made = [make(pool) for make in MACHINE_SOURCES]
     return lambda node: [source for of in made if (source := of(node)) is not None]
 
 
 def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
-    """As last read; None: no such Node."""
+    """As last read; None without this Node."""
     found = view.of(node).node
     if found is None or found.uid != node_uid:
         return None
@@ -103,7 +103,7 @@ def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
 
 
 def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) -> Pool:
-    """By the Node's present labels; a deleted Node has none."""
+    """By its present labels; a deleted Node has none."""
     found = view.of(node).node
     return configuration.pool_of(found.labels if found is not None else {})
 
@@ -115,8 +115,8 @@ def proof_edges(
     caller: ApiCaller,
     manager: ApiCaller | None = None,
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
-    """For a node by name and UID, with the check before its machine is switched off. The pool is chosen when
-    the node is suspected. ``manager``: calls the cluster with Cluster API's Machines; None: this cluster.
+    """For a node by name and UID, with the check before a power-off. The pool is chosen when the node is
+    suspected. ``manager``: the cluster with Cluster API's Machines; None: this one.
     """
     remediators: list[Remediator] = [Remediations(caller, name) for name in KINDS]
     remediators.append(Machines(caller if manager is None else manager, view))

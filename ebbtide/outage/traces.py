@@ -1,8 +1,7 @@
-"""Sends the outages' traces: after each part that has ended, and at the end.
+"""Sends the outages' traces: after each ended part, and at the end.
 
-Each sending reads the short journal again, without a cursor: an ended span never changes. A node that never
-returns has a trace without its root. The next leader does not send what this one could not: ``ebbtide export
-otlp`` does.
+Each sending reads the short journal again: an ended span never changes. A node that never returns has a trace
+without its root. A trace that this leader could not send needs ``ebbtide export otlp``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 
-#: These end spans that an operator may look for.
+#: The ends of spans.
 TOLD_AFTER = (
     outage_events.OutOfService,
     outage_events.WorkRecovered,
@@ -34,18 +33,18 @@ TOLD_AFTER = (
 )
 
 READ_SECONDS_MAX = 30.0
-#: A back end that answers later delays the traces of other nodes.
+#: A slower back end delays other nodes' traces.
 GIVE_UP_SECONDS = 60.0
-#: Before the next try: a restarting back end is back by then.
+#: Long enough for a back end's restart.
 AGAIN_SECONDS = 60.0
-#: Before looking again for a record that is not stored yet: a create takes some milliseconds.
+#: For a record that is not stored yet: a create takes milliseconds.
 SOON_SECONDS = 1.0
-#: After that give up on the back end, or on a record whose leader was fenced.
+#: For a back end, or for the record of a fenced leader.
 WAITING_SECONDS_MAX = 12 * 3600.0
 
 
 class _Wanted(NamedTuple):
-    """A trace to send, and the record up to which its journal must be stored."""
+    """A trace, and the record up to which its journal must be stored."""
 
     node_uid: str
     episode: int
@@ -54,7 +53,7 @@ class _Wanted(NamedTuple):
 
 
 class OfNode(Protocol):
-    """A follower (`ebbtide.outage.outage_follower`)."""
+    """A `Follower`."""
 
     @property
     def node_uid(self) -> str: ...
@@ -68,13 +67,12 @@ class OutageTraces:
         self._destination = destination
         #: By outage, the oldest first.
         self._waiting: dict[tuple[str, int], _Wanted] = {}
-        #: By Node, the last outage that has ended here: the end of its boot may be stated later.
+        #: By Node, the last ended outage: its boot's end may be stated later.
         self._ended: dict[str, int] = {}
         self._more = trio.Event()
         self._told = ""
 
     def observe(self, follower: OfNode, records: Sequence[Record]) -> None:
-        """A step of this follower's journal."""
         for record in records:
             if isinstance(record.event, outage_events.OutageClosed):
                 self._ended[follower.node_uid] = record.episode
@@ -83,12 +81,12 @@ class OutageTraces:
                 self.want(follower.node_uid, episode, record.seq)
 
     def want(self, node_uid: str, episode: int, seq: int) -> None:
-        """Send what has ended of this outage up to that record."""
+        """Send the ended spans of this outage up to that record."""
         self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq, trio.current_time())
         self._more.set()
 
     async def run(self, link: object = None) -> None:
-        """Until cancelled, one after the other. ``link``: for watchers."""
+        """One after the other. ``link``: for watchers."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
@@ -121,7 +119,7 @@ class OutageTraces:
         return self._finish(wanted)
 
     def _finish(self, wanted: _Wanted, problem: str = "") -> float:
-        # More of it may be wanted by now.
+        # By now more of it may be wanted.
         if self._waiting.get((wanted.node_uid, wanted.episode)) is wanted:
             del self._waiting[wanted.node_uid, wanted.episode]
         if problem:

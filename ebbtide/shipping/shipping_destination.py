@@ -1,5 +1,5 @@
-"""Where segments go and their names there; which segments are closed, which of them the store has, and what
-retention keeps. It imports no client of a store.
+"""Where segments go and their names there; which are closed, which the store has, and what retention keeps.
+Without a client of a store.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ebbtide.events.catalog import Segment, Source, find_path, find_segments
 from ebbtide.events.files import replace_file
 
 SCHEMES = ("s3", "gs", "az", "file")
-#: A key may have 1 024 bytes (S3), and a node's name takes 253 of them. A folder's name may have 255.
+#: A key may have 1 024 bytes (S3), a folder's name 255; a node's name has up to 253.
 URL_BYTES_MAX, CLUSTER_BYTES_MAX = 256, 200
-#: The layout of the names after it.
+#: Of the names after it.
 LAYOUT = "v1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
 class BadStore(ValueError):
-    """Segments cannot be shipped there. One line, without anything that may be a password."""
+    """One line, without a possible password."""
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``url``: ``s3://bucket/prefix``, gs, az, or ``file:///folder``. ``cluster`` is part of each name."""
+    """``cluster`` is part of each name."""
 
     url: str = ""
     cluster: str = ""
@@ -38,12 +38,12 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """A cursor is valid for one store and one form."""
+        """A cursor is valid for one."""
         return f"{self.url.rstrip('/')} {self.cluster}{' redacted' if self.redact else ''}"
 
 
 def checked_url(text: str) -> str:
-    """The URL without a slash at its end. Raises BadStore."""
+    """Without a slash at its end. Raises BadStore."""
     try:
         parts = urlsplit(text)
         signed = parts.username is not None or parts.password is not None or parts.query or parts.fragment
@@ -75,22 +75,21 @@ def checked_cluster(text: str) -> str:
 
 
 def node_prefix(cluster: str, node: str) -> str:
-    """A node's rights may be limited to it."""
+    """A node's rights may end here."""
     return f"{LAYOUT}/cluster={quote(cluster, safe='')}/node={quote(node, safe='')}"
 
 
 def object_key(cluster: str, node: str, journal_id: bytes, name: str, sha256: str, redacted: bool) -> str:
-    """The segment ``name`` (``NNNNNNNNNN-JJJJJJJJ.ebj``) with these bytes, below the store's prefix."""
+    """Below the store's prefix, of the segment ``name`` (``NNNNNNNNNN-JJJJJJJJ.ebj``) with this hash."""
     ending = ".redacted.ebj" if redacted else ".ebj"
     stem = name.removesuffix(".ebj")
     return f"{node_prefix(cluster, node)}/journal={journal_id.hex()}/{stem}-{sha256}{ending}"
 
 
 def closed_segments(sources: Sequence[Source]) -> list[Segment]:
-    """The segments before the last one, of every journal in these locations, oldest first. Raises OSError.
+    """All before the last one, of every journal in these locations, oldest first. Raises OSError.
 
-    They are durable: the writer begins a segment after a sync of the one before, or carries over what that
-    lacks.
+    They are durable: the writer syncs one before it begins the next, or carries over the missing records.
     """
     found = find_segments(sources)
     last = max((segment.number for segment in found if segment.header is not None), default=0)
@@ -100,20 +99,20 @@ def closed_segments(sources: Sequence[Source]) -> list[Segment]:
     return sorted((each for each in segments if each.number < last), key=lambda each: each.number)
 
 
-# --- what is on record -----------------------------------------------------------------------------
+# --- the cursor --------------------------------------------------------------------------------
 
 FILE_NAME, LOCK_NAME = "shipped.json", "shipped.lock"
 FORMAT = 1
-#: An entry has some 180 bytes; the journal's hard cap allows a few thousand segments.
+#: An entry has 180 bytes; the journal's hard cap allows a few thousand segments.
 CURSOR_BYTES_MAX = 4 * 1024 * 1024
 
-#: ``stored``: the store took the bytes and verified their checksum. ``present``: the name was taken, the
-#: content not verified. ``unfit``: it cannot be redacted, or is too large, and stays here.
+#: ``stored``: the store verified the checksum. ``present``: the name was taken, the content not verified.
+#: ``unfit``: too large, or it cannot be redacted; it stays here.
 Outcome = Literal["stored", "present", "unfit"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One segment. ``sha256`` of the bytes that were offered; empty: unfit."""
+    """``sha256``: of the offered bytes; empty if unfit."""
 
     outcome: Outcome
     wall_ns: int
@@ -122,8 +121,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor: it saves requests, and proves nothing. ``reason``: why the store did not take the last
-    segment; empty: it did.
+    """The cursor saves requests, and proves nothing. ``reason``: why the store did not take the last segment,
+    or empty.
     """
 
     store: str
@@ -137,7 +136,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
-    """Empty: this store has no cursor here, so everything is offered again. Raises nothing."""
+    """Without a cursor for this store every segment is offered again. Raises nothing."""
     with suppress(OSError, ValueError, RecursionError), open(Path(directory) / FILE_NAME, "rb") as file:
         data = file.read(CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)
@@ -147,7 +146,7 @@ def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
 
 
 def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
-    """The newest: the journal may have moved and come back."""
+    """The newest: the journal may have moved and returned."""
     return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
 
 
@@ -158,8 +157,8 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 
 
 class Backlog(NamedTuple):
-    """``names``: closed segments that are not settled. ``keep_from_seq``: the present journal's first record
-    in one of them, else the first of its last segment.
+    """``names``: closed segments without an entry. ``keep_from_seq``: the present journal's first record in
+    one of them, else in its last segment.
     """
 
     names: frozenset[str]

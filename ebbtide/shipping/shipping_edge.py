@@ -1,7 +1,7 @@
-"""Shipping in the daemon: a follower that is started when a segment may have been closed.
+"""Shipping in the daemon: starts a follower when a segment may have been closed.
 
-A shutdown kills the follower, and none is started before it is over. That is safe: half a request is no
-object, and the cursor only saves requests.
+A shutdown kills it, and none starts before its end. That is safe: half a request is no object, and the cursor
+only saves requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ebbtide.side_process import EXIT_KEPT, Report, SideProcess, StoreJob
 
 
 class ShippingEdge(SideProcess):
-    """``locations``: where the journal may be, the first one first."""
+    """``locations``: of the journal, in their order."""
 
     def __init__(
         self,
@@ -34,18 +34,18 @@ class ShippingEdge(SideProcess):
         self._store, self._locations = store, tuple(locations)
         self._sources = [DirectorySource(path) for path in locations]
         self._journal_id, self._in_shutdown = journal_id, in_shutdown
-        #: Set: no shutdown is open. Unset at the start.
+        #: No shutdown is open. Unset at the start.
         self._free = trio.Event()
         self._said = ""
-        #: Not known to be in the store at retention's last look; those of them that it has removed.
+        #: At retention's last look not known to be in the store; the number that it has removed.
         self._unshipped: frozenset[str] = frozenset()
         self._lost = 0
         self._state: ShippingState | None = None
 
     def see(self, records: Sequence[Record]) -> None:
-        """After each step. The records do not say it: a shutdown may be found at a start."""
+        """After each step, without its records: a start may find a shutdown."""
         if self._in_shutdown():
-            # Asking it to stop would let a request in a thread go on.
+            # A stop would let a request in a thread go on.
             self._kill()
             if self._free.is_set():
                 self._free = trio.Event()
@@ -54,11 +54,11 @@ class ShippingEdge(SideProcess):
             self.want()
 
     def last_state(self) -> ShippingState | None:
-        """By the last report; None: there was none yet."""
+        """By the last report, or None."""
         return None if self._state is None else replace(self._state, lost=self._lost)
 
     def backlog(self) -> Backlog:
-        """What retention keeps up to its hard cap. Raises OSError."""
+        """For retention, up to its hard cap. Raises OSError."""
         return backlog(self._locations, self._sources, self._journal_id(), self._store)
 
     def looked(self, found: Backlog) -> None:
@@ -66,7 +66,7 @@ class ShippingEdge(SideProcess):
         self._unshipped = found.names
 
     def removed(self, name: str) -> None:
-        """By retention. Log and count an unshipped segment."""
+        """By retention: log and count an unshipped segment."""
         if name in self._unshipped:
             self._lost += 1
             self._tell(4, f"shipping: {name} was removed before the store confirmed it")
@@ -76,7 +76,7 @@ class ShippingEdge(SideProcess):
 
     async def _live(self) -> int:
         code = await super()._live()
-        # Killed by us; the rest is sent after the shutdown.
+        # Killed by us; the rest follows after the shutdown.
         return EXIT_KEPT if self._in_shutdown() else code
 
     async def _send(self) -> None:
@@ -88,7 +88,7 @@ class ShippingEdge(SideProcess):
 
     def _reported(self, report: Report) -> None:
         self._state = report.shipping or self._state
-        # Every process finds the same again (no client, an unreadable journal): logged once.
+        # Every process finds the same problem again: log it once.
         if report.text and report.text != self._said:
             self._said = report.text
             self._tell(report.level, report.text)

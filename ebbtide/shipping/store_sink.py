@@ -1,4 +1,4 @@
-"""Closed segments to an object store, oldest first: each is offered until the store has one under its name.
+"""Closed segments to an object store (`obstore`), oldest first: each is offered until its name is taken.
 
 The process may be killed at any moment: half a request is no object, and the cursor only saves requests.
 """
@@ -36,7 +36,7 @@ from ebbtide.shipping.shipping_destination import (
 
 # --- the client -----------------------------------------------------------------------------------
 
-#: The largest segment, of 64 MiB, needs half a mebibyte a second.
+#: The largest segment then needs half a mebibyte a second.
 PUT_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 REASON_CHARACTERS_MAX = 300
@@ -46,11 +46,11 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class Stored(NamedTuple):
-    """Taken. A store that can has verified the checksum (S3: SHA-256)."""
+    """On S3 with a verified SHA-256."""
 
 
 class Present(NamedTuple):
-    """The name is taken. The content was not verified."""
+    """The name was taken. The content was not verified."""
 
 
 Answer = Stored | Present | Again | Rejected | Refused
@@ -72,18 +72,20 @@ CURES = {
     403: RIGHTS_CURE,
     404: "make the bucket, or name another in shipping.url",
 }
-#: The fault is in this object, or in its transport: other segments may be taken.
+#: The fault is this object's, or its transport's.
 ALONE = ("EntityTooLarge", "KeyTooLongError", "BadDigest", 413, 414)
 OTHER_CURE = "see the store's log, and shipping.url"
 
 
 def answer_of_error(text: str, *, exists: bool) -> Answer:
-    """``text``: a client's error. ``exists``: the client took it for "already there"."""
+    """``text``: the client's error, the only place of a status code. ``exists``: the client took it for
+    "already there".
+    """
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     reason = _reason(text, status, code)
     if not status:
-        # A folder has no status codes. A server that gave none may have taken it or not.
+        # A folder has none. A server without one may have taken it.
         return Present() if exists else Again(reason)
     if status == PRESENT or (status == CONFLICT and "BlobAlreadyExists" in text):
         return Present()
@@ -101,13 +103,13 @@ def _reason(text: str, status: int, code: str) -> str:
     if "ETag" in text:
         return "the answer is not an object store's: is this the right endpoint?"
     line = " ".join(text.partition("Debug source")[0].split())
-    # The system's reason is last; the URL before it is ours.
+    # The system's reason is behind our URL.
     line = re.sub(r"Error performing PUT \S+ in \S+ - ", "", line)
     return "".join(each if each.isprintable() else "\ufffd" for each in line)[:REASON_CHARACTERS_MAX]
 
 
 class ObjectStore:
-    """Raises BadStore: the client is not installed, or does not take the URL. For any thread."""
+    """For any thread. Raises BadStore: no client, or a wrong URL."""
 
     def __init__(self, store: Store, put_seconds: float = PUT_SECONDS_MAX) -> None:
         try:
@@ -129,7 +131,7 @@ class ObjectStore:
                 "timeout": timedelta(seconds=put_seconds),
                 "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS_MAX, put_seconds)),
                 "user_agent": "ebbtide-ship/1",
-                # Given options hide the environment's.
+                # These options hide the environment's.
                 "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",
             }
             given["retry_config"] = {"max_retries": 0, "retry_timeout": timedelta(seconds=put_seconds)}
@@ -140,23 +142,23 @@ class ObjectStore:
         self._put, self._exists = obstore.put, exceptions.AlreadyExistsError
 
     def put(self, key: str, data: bytes) -> Answer:
-        """One request; blocks until the answer or the deadline. Raises nothing."""
+        """Blocks until the answer or the deadline. Raises nothing."""
         try:
-            # One request of any size: no part of it can be left behind.
+            # One request: no part can be left behind.
             self._put(self._store, key, data, mode="create", use_multipart=False)
         except Exception as error:
             return answer_of_error(str(error), exists=isinstance(error, self._exists))
         return Stored()
 
 
-#: Once the daemon has gone, only a smaller segment is begun. A shutdown of a hundred pods has a tenth of it.
+#: After the daemon's end only a smaller segment is begun. A shutdown of a hundred pods has a tenth.
 LAST_BYTES_MAX = 1024 * 1024
-#: A quarter of the journal's hard cap. The process has a memory limit.
+#: The process has a memory limit.
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Putter(Protocol):
-    """`object_store.ObjectStore`."""
+    """`ObjectStore`."""
 
     def put(self, key: str, data: bytes) -> Answer: ...
 
@@ -185,11 +187,11 @@ class OneSegment:
 
 
 class Unfit(Exception):
-    """This segment is never sent: it cannot be redacted, or is too large."""
+    """Never sent: too large, or it cannot be redacted."""
 
 
 class Cargo(NamedTuple):
-    """The bytes of a segment, and their name in the store."""
+    """A segment's name in the store, and its bytes."""
 
     key: str
     data: bytes
@@ -213,8 +215,8 @@ def cargo_of(segment: Segment, store: Store) -> Cargo:
 
 
 def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
-    """Alone, with pseudonyms of its own, and so the same bytes each time."""
-    # Late: the whole core comes with it.
+    """With pseudonyms of its own: the same bytes each time."""
+    # Late: they import the whole core.
     from ebbtide.events.reader import History
     from ebbtide.events.segment import parse_header
     from ebbtide.replay.redact import Pseudonyms, redact
@@ -224,10 +226,10 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
         pieces = list(redact(history, Pseudonyms()))
     except OSError:
         raise
-    # Any error, MemoryError too: one segment must not keep all later ones from the store.
+    # Any error, MemoryError too: one segment must not stop all later ones.
     except Exception as error:
         raise Unfit(str(error) or type(error).__name__) from error
-    # The copy of a damaged segment would be shorter, and pass for whole.
+    # A damaged segment's copy would end at the damage and look whole.
     if history.verdict.state not in ("intact", "torn"):
         raise Unfit(history.verdict.banner)
     if not pieces:
@@ -237,8 +239,8 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
 
 
 def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
-    """The cursor without the segments that retention took, and the closed segments that are not settled,
-    oldest first. Raises OSError.
+    """The cursor without removed segments, and the closed segments without an entry, oldest first. Raises
+    OSError.
     """
     segments = closed_segments(sources)
     names = {segment.name for segment in segments}
@@ -259,9 +261,9 @@ def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> Shipping
 
 
 class StoreSink(Sink):
-    """``keep`` writes the cursor; it may raise OSError."""
+    """``keep`` writes the cursor, and may raise OSError."""
 
-    #: After each segment: a killed process would offer the last ones again.
+    #: After each segment: a killed process offers none again.
     save_seconds = 0.0
     idle_seconds = 0.0
 
@@ -278,7 +280,7 @@ class StoreSink(Sink):
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
         self.shipped = found
-        #: Not settled, oldest first; of them those that this process does not offer again, with the reason.
+        #: Without an entry, oldest first; those that this process does not offer again, with the reason.
         self._open: list[Segment] = []
         self._passed_over: dict[str, str] = {}
 
@@ -287,7 +289,7 @@ class StoreSink(Sink):
         return next(iter(self._passed_over.values()), "")
 
     def read(self) -> list[Segment]:
-        """The oldest one, so that each is saved before the next is begun."""
+        """The oldest one: each is saved before the next begins."""
         self.shipped, self._open = look(self.sources, self.shipped)
         self._report()
         return [each for each in self._open if each.name not in self._passed_over][:1]
