@@ -28,7 +28,7 @@ from ebbtide.events.facts import (
     SettingsLoaded,
 )
 from ebbtide.events.retention import SEGMENT_BYTES_MAX
-from ebbtide.events.segment import Link, WriterStart
+from ebbtide.events.segment import SHUTDOWN_LOGIC, Link, WriterStart
 from ebbtide.events.values import Period, Settings
 from ebbtide.events.writer import Writer
 from ebbtide.host import host_name, journal_identity
@@ -72,7 +72,7 @@ class Month:
         start = WriterStart(JOURNAL_ID, Link(), 1)
         self.writer = Writer(
             storages,
-            journal_identity(host_name()),
+            journal_identity(host_name())._replace(logic=SHUTDOWN_LOGIC),
             start,
             on_failed=_fail,
             on_moved=_fail,

@@ -22,7 +22,7 @@ from tests.node.bringing_up import node_bed
 from tests.node.contenders import ALL, Contender
 from tests.node.shutdowns import make_priorities, waves
 
-PICTURE = Path(__file__).parents[2] / "docs" / "performance-node.svg"
+PICTURE = Path(__file__).parents[1] / "docs" / "performance-node.svg"
 #: Where a picture has no room for the whole label.
 SHORT = {"kubelet": "the kubelet"}
 COMPARED = ("kubelet", "cri", "api", "bare", "told")

@@ -20,8 +20,25 @@ from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus
 from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
-from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
-from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
+from ebbtide.events.decisions import (
+    Armed,
+    ConfigAdopted,
+    Disarmed,
+    EpisodeClosed,
+    GrantAssessed,
+    RunHook,
+    ShutdownBegan,
+)
+from ebbtide.events.facts import (
+    ApiRead,
+    DaemonStarted,
+    KubeletRead,
+    LogindRead,
+    OrderEnded,
+    RuntimeRead,
+    ScheduleRead,
+    SettingsLoaded,
+)
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
@@ -72,6 +89,15 @@ class FailedStarts:
 
 #: Earlier hooks belong to another shutdown: a restarted pod keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
+
+#: Outside of a shutdown each sets the same fields anew and counts nothing: only the last one is decoded.
+LATEST = frozenset(
+    kind.__name__
+    for kind in (
+        *(Armed, ConfigAdopted, Disarmed, GrantAssessed),
+        *(ApiRead, KubeletRead, LogindRead, RuntimeRead, ScheduleRead),
+    )
+)
 
 #: Records from before the last checkpoint: a shutdown of a thousand pods fits; reading takes 0.2 s.
 EARLIER_BYTES_MAX = 8 * 1024 * 1024
@@ -133,6 +159,7 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
     replayer.feed(past.see(raw) for raw in history.raw())
+    past.fold_latest()
     verdict, system = history.verdict, replayer.system
     # A disk from another machine: its open orders would end our pods.
     refuse_foreign(verdict.header, machine_id)
@@ -173,6 +200,7 @@ class _Past:
         #: The chain hash of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
         self.hooks: dict[str, RunHook] = {}
+        self._latest: dict[str, RawRecord] = {}
 
     def see(self, raw: RawRecord) -> RawRecord:
         # A shutdown's number is its first record's.
@@ -190,11 +218,25 @@ class _Past:
             elif raw.tag in OF_ANOTHER_SHUTDOWN:
                 self.hooks.clear()
             # Most records are neither shown nor counted, and decoding is the slow part of a start.
-            if raw.tag in FOLDED_TAGS or raw.tag in METERED:
-                records = (decode_record(raw),)
-                self.status.fold(records)
-                fold(self.meters, records)
+            if raw.tag in LATEST and not raw.episode:
+                self._latest.pop(raw.tag, None)
+                self._latest[raw.tag] = raw
+            elif raw.tag in METERED or (raw.episode and raw.tag in FOLDED_TAGS):
+                self.fold_latest()
+                self._fold(raw)
         return raw
+
+    def fold_latest(self) -> None:
+        latest, self._latest = self._latest, {}
+        for raw in latest.values():
+            with suppress(UnknownType, BadPayload):
+                self._fold(raw)
+
+    def _fold(self, raw: RawRecord) -> None:
+        records = (decode_record(raw),)
+        self.status.fold(records)
+        if self.meters_whole:
+            fold(self.meters, records)
 
 
 def _knows_hook(system: System, order: RunHook) -> bool:
