@@ -28,20 +28,26 @@ LIMIT_MIB, LIMIT_WAKE_UPS, LIMIT_CPU_SECONDS = 40, 1.0, 0.5
 
 
 class Look(NamedTuple):
-    """Totals of a process since it began; ``rss_mib`` is now."""
+    """``wake_ups`` and ``cpu_ns`` by thread, since each began; ``rss_mib`` is now."""
 
     rss_mib: float
-    wake_ups: int
-    cpu_seconds: float
+    wake_ups: dict[str, int]
+    cpu_ns: dict[str, int]
 
 
 def look(pid: int) -> Look:
     status = Path(f"/proc/{pid}/status").read_text()
-    wake_ups, cpu_ns = 0, 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        wake_ups += field((task / "status").read_text(), "voluntary_ctxt_switches")
-        cpu_ns += int((task / "schedstat").read_text().split()[0])
-    return Look(field(status, "VmRSS") / KIB_PER_MIB, wake_ups, cpu_ns / NS_PER_SECOND)
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    return Look(
+        field(status, "VmRSS") / KIB_PER_MIB,
+        {task.name: field((task / "status").read_text(), "voluntary_ctxt_switches") for task in tasks},
+        {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks},
+    )
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> int:
+    """A thread that ended takes its figures with it: they are lost."""
+    return sum(figure - before.get(task, 0) for task, figure in after.items())
 
 
 def field(status: str, name: str) -> int:
@@ -74,8 +80,8 @@ async def measure(seconds: float) -> Idle:
     return Idle(
         empty.rss_mib,
         after.rss_mib,
-        (after.wake_ups - before.wake_ups) / lasted,
-        (after.cpu_seconds - before.cpu_seconds) / lasted * TEN_MINUTES,
+        grown(before.wake_ups, after.wake_ups) / lasted,
+        grown(before.cpu_ns, after.cpu_ns) / NS_PER_SECOND / lasted * TEN_MINUTES,
     )
 
 
