@@ -20,18 +20,28 @@ BEGIN, END = "<!-- results: made by benchmarks/page.py -->", "<!-- end of result
 #: Figures without a limit that the page needs: the ratios are to them.
 BASELINE = re.compile(r"one process|105 pods, the kubelet's graceful")
 
-#: The page names the kubelet, our modes and the pods more briefly than the results do.
+#: A row does not repeat its section's title.
 SHORTER = (
     (r"the kubelet's graceful node shutdown", "the kubelet"),
     (r"ebbtide, mode ", "mode "),
     (r"^(.+ pods), one stubborn in each 10 s wave\b[,:]? ?", ""),
     (r"^of them rejected there", "pods of DaemonSets rejected on the node"),
     (r"bare calls with the final statuses beside them", "bare calls with statuses"),
-    (r"^killed in mid-shutdown: |^growth over 200 shutdowns: |^the same: |^in the report: ", ""),
+    (r"of what that loop does", "against the bare loop"),
+    (r"^signal on the bus to first SIGTERM, |^first line of the demo, |^start to armed with ", ""),
+    (r"^verified replay of |^growth over 200 shutdowns: |^in the report: |^report, ", ""),
+    (r"^the same, (?:exported|shipped) ", ""),
 )
 
+#: These share a row where they share a limit.
+ALIKE = (
+    (r"mode (cri|api)", "cri; api"),
+    (r"\b(dead|slow|nonsense|good)\b", "dead; slow; nonsense; good"),
+)
+
+NODE_FIGURES = "A real node: requests, DaemonSets, a small grant, a kill, the start"
 TITLES = {
-    "first_signal": "From the signal to the first SIGTERM",
+    "first_signal": "From the signal on the bus to the first SIGTERM",
     "first_line": "The first line of the demo",
     "start": "From the start of the process to armed",
     "idle": "While nothing happens",
@@ -54,37 +64,36 @@ TITLES = {
     "node_obedient": "A real node beside the kubelet: pods that end at once",
     "node_crowd": "A real node: 500 pods against 105",
     "node_stubborn": "A real node beside the kubelet: one pod in each 10 s wave ignores SIGTERM",
-    "node_requests": "A real node beside the kubelet: requests through a Service",
-    "node_daemonset": "A real node beside the kubelet: what DaemonSets make on it",
-    "node_grant": "A real node beside the kubelet: 10 s granted of 30 s",
-    "node_killed": "A real node beside the kubelet: killed in mid-shutdown",
-    "node_runtime_killed": "A real node beside the kubelet: the container runtime is killed three times",
-    "node_runtime_hung": "A real node beside the kubelet: the container runtime hangs",
-    "node_start": "A real node: from the start of the process to armed",
+    "node_requests": NODE_FIGURES,
+    "node_daemonset": NODE_FIGURES,
+    "node_grant": NODE_FIGURES,
+    "node_killed": NODE_FIGURES,
+    "node_runtime_killed": NODE_FIGURES,
+    "node_runtime_hung": NODE_FIGURES,
+    "node_start": NODE_FIGURES,
     "node_week": "A real node: growth of one daemon over 200 cancelled shutdowns",
 }
 
 
 def tables() -> str:
-    """One section for each result that is there, in the order of `TITLES`."""
-    paths = [(title, RESULTS / f"{name}.json") for name, title in TITLES.items()]
-    return "\n".join(
-        line
-        for title, path in paths
-        if path.exists()
-        for line in _section(title, json.loads(path.read_text()))
-    )
+    """The results that are there, in the order of `TITLES`. A title has one section."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, title in TITLES.items():
+        if (path := RESULTS / f"{name}.json").exists():
+            found.setdefault(title, []).append(json.loads(path.read_text()))
+    return "\n".join(line for title, documents in found.items() for line in _section(title, documents))
 
 
-def _section(title: str, document: dict[str, Any]) -> list[str]:
-    where = document["machine"]
-    command = document.get("command", f"benchmarks.{document['name']}")
+def _section(title: str, documents: list[dict[str, Any]]) -> list[str]:
+    commands = [each.get("command", f"benchmarks.{each['name']}") for each in documents]
+    command = commands[0] if len(documents) == 1 else commands[0].split()[0]
+    days = sorted({each["machine"]["day"] for each in documents})
     shown = set(Figure._fields) - {"basis"}
-    figures = [Figure(**{key: row[key] for key in shown}) for row in document["figures"]]
+    figures = [Figure(**{key: row[key] for key in shown}) for each in documents for row in each["figures"]]
     return [
         f"### {title}",
         "",
-        f"| `python -m {command}`, {where['day']} | measured | limit |",
+        f"| `{command}`, {' and '.join(days)} | measured | limit |",
         "|---|---|---|",
         *_rows(filter(_shown, figures)),
         "",
@@ -92,15 +101,16 @@ def _section(title: str, document: dict[str, Any]) -> list[str]:
 
 
 def _rows(figures: Iterable[Figure]) -> Iterator[str]:
-    """Both modes share a row where they share a limit."""
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for what, limit, measured, verdict in map(cells, figures):
         name = _short(what)
         cell = f"{measured}{', **missed**' if verdict == 'missed' else ''}"
-        both = re.sub(r"mode (cri|api)", "cri; api", name)
-        rows.setdefault((both, limit), []).append((name, cell))
-    for (both, limit), found in rows.items():
-        name = both if len(found) > 1 else found[0][0]
+        joined = name
+        for pattern, names in ALIKE:
+            joined = re.sub(pattern, names, joined)
+        rows.setdefault((joined, limit), []).append((name, cell))
+    for (joined, limit), found in rows.items():
+        name = joined if len(found) > 1 else found[0][0]
         yield f"| {name} | {'; '.join(cell for _, cell in found)} | {limit} |"
 
 

@@ -26,7 +26,11 @@ MS = 1_000_000
 TYPES = {"string": str, "int": int, "int, ms": int, "bool": bool, "string[]": tuple}
 PAGE = (Path(__file__).parents[2] / "docs" / "attributes.md").read_text()
 #: Attribute name to type, from the page.
-DOCUMENTED = {name: TYPES[kind] for name, kind in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE, re.M)}
+DOCUMENTED = {
+    name: TYPES[kind]
+    for names, kind in re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", PAGE, re.M)
+    for name in re.findall("`([^`]+)`", names)
+}
 
 
 def documented(spans: list[Span]) -> list[Span]:

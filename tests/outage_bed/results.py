@@ -26,23 +26,20 @@ KEPT_FIELDS = (
     *("seconds", "collector", "decided_ms", "broken"),
 )
 COLUMNS = ("NotReady", "tainted", "pods gone", "detached", "ready elsewhere", "untainted")
-HEADS = ("scenario", "by", *COLUMNS, "taint after proof and NotReady, ms")
+HEADS = ("scenario", *COLUMNS, "taint after proof and NotReady, ms")
 PAIR_HEADS = ("scenario", "pairs", "by", "tainted", "collector's wait", "ready elsewhere: median", "all")
 
 HEADING = """# Outages, measured
 
 *Written by `python -m tests.outage_bed --page`; do not edit by hand.*
 
-Kubernetes {version}, two nodes on one machine with two processors that had other work to do; a strict CSI
-driver with Kubernetes' own attacher and provisioner; each node's power is wired to an emulated management
-controller (sushy-tools). Figures are seconds after the cut, of each scenario's last run. `hand`: the
-taint set at NotReady; `none`: no action at first. The controller-manager has a monitor grace of 15 s;
-`defaults` has 50 s.
+Kubernetes {version}, two nodes on one machine with two processors and other load; a strict CSI driver with
+Kubernetes' own attacher and provisioner; an emulated management controller (sushy-tools) switches each node.
+The controller-manager has a monitor grace of 15 s; `defaults` has 50 s.
 
 Each run checks: no node wrote after it had lost the volume, and no call broke CSI's order (unless the
 scenario is about that); the journal was read back from the API server and replays to the byte; every pod's
-and volume's end is on record. The page names runs that broke one. In `api-away` both nodes look dead, so
-the storm brake delays the controller's taint.
+and volume's end is on record. The page names runs that broke one.
 
 ```
 sudo python -m tests.outage_bed --list                # the scenarios, explained
@@ -53,14 +50,17 @@ sudo python -m tests.outage_bed --page                # this page: the kept resu
 
 ## Each course
 
+Seconds after the cut, of each scenario's last run: the taint by hand at NotReady; by the controller. `none`:
+no action at first. In `api-away` both nodes look dead, so the storm brake delays the controller's taint.
+
 """
 PAIRS = """
 ## By hand and by the controller in turn
 
-The collector removes pods every 20 s, so a recovery depends on when in its round the taint comes. Both
-runs of a pair are cut at the same moment of that round and of the lease's renewals; the moments of the
-pairs are spread evenly. The other node's kubelet reports its status every second: it mounts a volume once
-its status names it, and with the default of 10 s a run may miss such a round by a tenth of a second.
+The collector removes pods every 20 s, so a recovery depends on the taint's moment in this round. Both runs of
+a pair are cut at the same moment of the round and of the lease's renewals; the pairs' moments are spread
+evenly. The other node's kubelet reports its status every second instead of every 10 s, because it mounts a
+volume only once its status names it.
 
 """
 
@@ -130,15 +130,17 @@ class Results:
 
 
 def table(results: Results) -> str:
-    """In the order of the scenarios."""
+    """In the order of the scenarios, a row each."""
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
     for name, scenario in SCENARIOS.items():
-        for actor in scenario.actors:
-            if row := results.rows.get((name, actor)):
-                by = "none" if actor == NOBODY else actor
-                cells = [f"`{name}`", by, *(row["seconds"].get(mark, "–") for mark in COLUMNS)]
-                cells.append(row.get("decided_ms", "–"))
-                lines.append(f"| {' | '.join(map(str, cells))} |")
+        if rows := {actor: row for actor in scenario.actors if (row := results.rows.get((name, actor)))}:
+            by = ", ".join("none" if actor == NOBODY else actor for actor in rows)
+            label = f"`{name}`" if by == f"{HAND}, {CONTROLLER}" else f"`{name}` ({by})"
+            seconds = (
+                "; ".join(str(row["seconds"].get(mark, "–")) for row in rows.values()) for mark in COLUMNS
+            )
+            decided = (str(row["decided_ms"]) for row in rows.values() if "decided_ms" in row)
+            lines.append(f"| {' | '.join([label, *seconds, '; '.join(decided) or '–'])} |")
     return "\n".join(lines)
 
 

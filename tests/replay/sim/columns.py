@@ -11,25 +11,30 @@ from ebbtide.fleet.fleet_rows import JOURNAL_COLUMNS, JOURNALS, JOURNALS_TABLE
 from ebbtide.replay.tables import KEY, OUTAGE_TABLES, TABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
-PODS, OF_A_POD = "pods", ("hooks", "containers")
 BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!-- end of columns -->"
 
 
 def reference() -> str:
-    """One section per table after the shared columns."""
+    """One section per table after the shared columns. A column that an earlier table has names that table."""
     tables = [
         (table.name, table.text, [(each.name, each.type, each.text) for each in table.columns[len(KEY) :]])
         for table in (*TABLES, *OUTAGE_TABLES)
     ]
-    of_journals = JOURNALS.metadata[b"doc"].decode()
-    (of_pods,) = (columns for table, _, columns in tables if table == PODS)
+    tables.append((JOURNALS_TABLE, JOURNALS.metadata[b"doc"].decode(), JOURNAL_COLUMNS))
     parts = []
-    for table, text, columns in (*tables, (JOURNALS_TABLE, of_journals, JOURNAL_COLUMNS)):
-        shared = [column for column in columns if column in of_pods and table in OF_A_POD]
-        lines = [f"* {', '.join(f'`{name}`' for name, _, _ in shared)}: as of `{PODS}`"] if shared else []
-        own = [column for column in columns if column not in shared]
-        lines += [f"* `{name}` ({kind}): {means}" for name, kind, means in own]
+    first: dict[tuple[str, str, str], str] = {}
+    for table, text, columns in tables:
+        earlier: dict[str, list[str]] = {}
+        own: dict[tuple[str, str], list[str]] = {}
+        for name, kind, means in columns:
+            if where := first.get((name, kind, means)):
+                earlier.setdefault(where, []).append(f"`{name}`")
+            else:
+                own.setdefault((kind, means.removesuffix(f": {name}")), []).append(f"`{name}`")
+        lines = [f"* {', '.join(names)}: as of `{where}`" for where, names in earlier.items()]
+        lines += [f"* {', '.join(names)} ({kind}): {means}" for (kind, means), names in own.items()]
         parts.append("\n".join([f"### `{table}`: {text}", "", *lines, ""]))
+        first |= {column: table for column in columns if column not in first}
     return "\n".join(parts)
 
 
