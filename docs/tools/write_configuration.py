@@ -122,16 +122,16 @@ def _field(path: str, field: Field, mark: str = "") -> list[str]:
     lines = [f"### `{path}`\n", f"{field.text}\n"]
     if section is None:
         return [*lines, f"Type: {_kind(field)}. Default: `{_default(field)}`.{mark}"]
-    lines += [f"Type: {listed}.{mark}", "", "| field | type | default | |", "|---|---|---|---|"]
+    lines += [f"Type: {listed}.{mark}", ""]
     below: list[str] = []
     path += "[]" if listed != "mapping" else ""
     for name, each in fields_of(section).items():
         if struct_of(each.hint) is not None:
             below += ["", *_field(f"{path}.{name}", each)]
-            row = ("mapping, see below", "", "")
-        else:
-            row = (_kind(each), "required" if each.required else f"`{_default(each)}`", each.text)
-        lines.append(f"| `{name}` | " + " | ".join(row).replace("``", "") + " |")
+            lines.append(f"* `{name}`: a mapping, see below.")
+            continue
+        default = "required" if each.required else f"default `{_default(each)}`".replace("default ``", "")
+        lines.append(f"* `{name}` ({', '.join(filter(None, (_kind(each), default)))}): {each.text}")
     return lines + below
 
 

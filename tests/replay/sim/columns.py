@@ -32,7 +32,10 @@ def reference() -> str:
             else:
                 own.setdefault((kind, means.removesuffix(f": {name}")), []).append(f"`{name}`")
         lines = [f"* {', '.join(names)}: as of `{where}`" for where, names in earlier.items()]
-        lines += [f"* {', '.join(names)} ({kind}): {means}" for (kind, means), names in own.items()]
+        lines += [
+            f"* {', '.join(names)}{'' if kind == 'text' else f' ({kind})'}: {means}"
+            for (kind, means), names in own.items()
+        ]
         parts.append("\n".join([f"### `{table}`: {text}", "", *lines, ""]))
         first |= {column: table for column in columns if column not in first}
     return "\n".join(parts)

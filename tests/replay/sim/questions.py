@@ -1,8 +1,8 @@
-"""The ten questions of docs/fleet.md, and their true answers on simulated nodes.
+"""The ten questions of docs/questions.sql, and their true answers on simulated nodes.
 
 CHECKS[5](machines, rows)
 
-Each check compares the model's machines with the rows of the page's SQL, from any engine.
+Each check compares the model's machines with the rows of the SQL, from any engine.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.decisions import PodEnded, WaveEnded, WaveStarted
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
-from tests.replay.sim import columns, truth
+from tests.replay.sim import truth
 
 PODS = 20
 PRIORITIES = (0, 10_000, 2_000_000_000)
-QUESTION = re.compile(r"### (\d+)\. (.*?)\n.*?```sql\n(.*?);\n```", re.DOTALL)
+PAGE = Path(__file__).parents[3] / "docs" / "questions.sql"
+QUESTION = re.compile(r"-- (\d+)\. (.*?)\n(?:-- .*?\n)?(.*?);\n", re.DOTALL)
 #: Where a question names a table.
 FILE = re.compile(r"'tables/(\w+)\.parquet'")
 
@@ -29,8 +30,8 @@ Check = Callable[[list[Machine], list[Row]], None]
 
 
 def questions() -> list[tuple[int, str, str]]:
-    """Number, title and SQL of each question on the page."""
-    return [(int(number), title, sql) for number, title, sql in QUESTION.findall(columns.PAGE.read_text())]
+    """Number, title and SQL of each question."""
+    return [(int(number), title, sql) for number, title, sql in QUESTION.findall(PAGE.read_text())]
 
 
 def made(folder: Path, nodes: int) -> list[Machine]:

@@ -1,4 +1,4 @@
-"""The ten questions of docs/fleet.md on 200 simulated nodes, against the truth."""
+"""The ten questions of docs/questions.sql on 200 simulated nodes, against the truth."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The truth about a simulated fleet, from the model without the journals.
 
-Compared with the answers of docs/fleet.md. A workload is a pod name without its number.
+Compared with the answers of docs/questions.sql. A workload is a pod name without its number.
 """
 
 from __future__ import annotations
