@@ -47,7 +47,7 @@ Phase = Literal["idle", "watching", "leading", "ended", "withdrawn", "cancelled"
 
 
 class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that has not ended. ``left``: running containers; ``kill_at_ns`` 0: not signalled here."""
+    """A pod that has not ended. ``left``: running containers."""
 
     pod: Pod
     wave: int
@@ -56,8 +56,8 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: These have their stop signal from the failed actors.
     signalled: BoundedTuple[kinds.Container] = ()
     begun_ns: int = 0
+    #: 0: not signalled by the fallback. NEVER_NS: it had SIGKILL.
     kill_at_ns: int = 0
-    killed: bool = False
     #: What its containers' ends have shown so far.
     outcome: d.PodOutcome = "graceful"
     #: All ends so far were with exit code 0.
@@ -65,6 +65,14 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: As in `PodEnded`, of a node's pod.
     means: TerminationMode = ""
     deleted: bool = False
+
+    @property
+    def is_signalled(self) -> bool:
+        return 0 < self.kill_at_ns < NEVER_NS
+
+    @property
+    def is_killed(self) -> bool:
+        return self.kill_at_ns == NEVER_NS
 
 
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -89,9 +97,19 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     listings: int = 0
     ordinal: int = 0
 
+    @property
+    def last_kill_ns(self) -> int:
+        return self.release_by_ns - REAP_MARGIN_NS
 
-_STOPS = (d.PodStopBegan, d.SendSignal, d.KillContainer, d.PodEnded, d.PodsEnded, d.ReleaseLock)
-_ENGAGES = (d.ShutdownBegan, d.FallbackEngaged, d.TakeInventory, *_STOPS)
+    @property
+    def last_begin_ns(self) -> int:
+        """Each pod gets its stop signal, and the floor after it if there is time."""
+        return min(self.deadline_ns, self.last_kill_ns - FLOOR_NS)
+
+
+_ENDS = (d.PodEnded, d.PodsEnded, d.ReleaseLock)
+_STOPS = (d.TakeInventory, d.PodStopBegan, d.SendSignal, d.KillContainer, *_ENDS)
+_ENGAGES = (d.ShutdownBegan, d.FallbackEngaged, *_STOPS)
 _CLOSES = (d.ShutdownCancelled, d.PodEnded, d.EpisodeClosed, d.Resumed)
 
 
@@ -105,29 +123,26 @@ def _transitions() -> Transitions:
         Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
             (*_ENGAGES, *_CLOSES)),
         # The pods.
+        Row("watching leading", d.PodStopBegan, _stop_began),
         Row("leading", f.ContainerExited, _container_exited, "= ended", _STOPS),
         Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
-        Row("leading", f.OrderEnded, _order_ended, "= ended", (d.TakeInventory, *_STOPS)),
-        Row("leading", f.Tick, lambda state, event, now: _go_on(state, (), now), "= ended", _STOPS),
-        Row("leading", f.ReleaseRequested, lambda state, event, now: _give_up(state, now), "ended", _STOPS),
-        Row("watching ended", f.Tick, lambda state, event, now: _release(state), decides=(d.ReleaseLock,)),
+        Row("leading", f.OrderEnded, _order_ended, "= ended", _STOPS),
+        Row("leading", f.Tick, _go_on, "= ended", _STOPS),
+        Row("leading", f.ReleaseRequested, _give_up, "ended", _ENDS),
+        Row("watching ended", f.Tick, _release, decides=(d.ReleaseLock,)),
         ignored("idle withdrawn cancelled", f.Tick),
         ignored("idle watching ended withdrawn cancelled", f.ContainerExited, f.InventoryTaken, f.OrderEnded,
                 f.ReleaseRequested),
+        ignored("idle ended withdrawn cancelled", d.PodStopBegan),
         # The shutdown.
         Row("idle withdrawn cancelled", d.ShutdownDetected,
             lambda state, event, now: (replace(state, detected=event), ())),
-        Row("leading", d.ShutdownDetected,
-            lambda state, event, now: _go_on(_shorten(state, event, now), (), now), "= ended", _STOPS),
-        Row("ended", d.ShutdownDetected, lambda state, event, now: (_shorten(state, event, now), ())),
+        Row("leading ended", d.ShutdownDetected, _shorten),
         ignored("watching", d.ShutdownDetected),
         Row("idle watching ended withdrawn cancelled", d.ShutdownBegan, _began, "watching"),
         ignored("leading", d.ShutdownBegan),
-        Row("idle watching ended withdrawn cancelled", d.MeansChosen,
+        Row(EVERY, d.MeansChosen,
             lambda state, event, now: (replace(state, observing=event.means == "observe"), ())),
-        Row("leading", d.MeansChosen,
-            lambda state, event, now: _stop_short(state, now) if event.means == "observe" else (state, ()),
-            "= ended", _STOPS),
         Row(EVERY, d.DeadlineMoved, takes("deadline_ns", "release_by_ns")),
         Row("watching ended", d.PodsEnded, _pods_ended, "ended"),
         ignored("idle leading withdrawn cancelled", d.PodsEnded),
@@ -168,7 +183,7 @@ def _open(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         lock_held=signal.lock_held,
     )
     state, _ = _began(state, began, now)
-    return _engage(state, event, [began], now)
+    return _engage(state, event, now, [began])
 
 
 def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
@@ -188,61 +203,52 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         # The actor failed at PodsEnded: pods that had no fate by then get it here.
         state, end = _end_unfinished(state, now)
         return state, [*made, *end]
-    return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, made, now)
+    return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, now, made)
 
 
-def _engage(state: FallbackState, event: d.ActorFailed, made: list[Event], now: int) -> Result:
-    made = [*made, d.FallbackEngaged(pods=tuple(state.pods), reason=f"{event.actor} failed")]
-    state = replace(state, phase="leading", leading=True)
-    if state.observing:
-        state, end = _stop_short(state, now)
-        return state, [*made, *end]
-    state, order = (state, []) if state.planned else _list_pods(state)
-    return _go_on(state, [*made, *order], now)
+def _engage(state: FallbackState, event: d.ActorFailed, now: int, made: Sequence[Event]) -> Result:
+    engaged = d.FallbackEngaged(pods=tuple(state.pods), reason=f"{event.actor} failed")
+    return _go_on(replace(state, phase="leading", leading=True), event, now, [*made, engaged])
 
 
 # --- lead the shutdown -----------------------------------------------------------------------------
 
 
-def _go_on(state: FallbackState, made: Sequence[Event], now: int) -> Result:
+def _go_on(state: FallbackState, event: Event, now: int, made: Sequence[Event] = ()) -> Result:
     """As far as the shutdown can go by now: pods that have ended, SIGKILL, the next wave, the end."""
+    if state.observing:
+        return _stop_short(state, event, now, made)
     decisions = list(made)
+    if not state.planned and not state.listing_key:
+        key = order_key(NAME, "inventory", "", state.ordinal)
+        state = replace(state, listing_key=key, listings=state.listings + 1, ordinal=state.ordinal + 1)
+        decisions.append(d.TakeInventory(key=key, refresh=True))
     for pod in state.pods.values():
         if not pod.left:
-            outcome: d.PodOutcome = "killed" if pod.killed else pod.outcome
+            outcome: d.PodOutcome = "killed" if pod.is_killed else pod.outcome
             decisions.append(_ended(pod, outcome, "ended under the fallback", now))
             state = replace(state, pods={uid: each for uid, each in state.pods.items() if each is not pod})
-        elif _is_signalled(pod) and pod.kill_at_ns <= now:
-            state, kills = _signal(state, replace(pod, killed=True), pod.left)
+        elif pod.is_signalled and min(pod.kill_at_ns, state.last_kill_ns) <= now:
+            state, kills = _signal(state, replace(pod, kill_at_ns=NEVER_NS), pod.left)
             decisions += kills
     waiting = [pod for pod in state.pods.values() if not pod.kill_at_ns]
-    if waiting and not any(map(_is_signalled, state.pods.values())):
+    if waiting and not any(pod.is_signalled for pod in state.pods.values()):
         state = replace(state, wave=max(state.wave, min(pod.wave for pod in waiting)))
     for pod in waiting:
-        if pod.wave <= state.wave or now >= _last_begin_ns(state):
+        if pod.wave <= state.wave or now >= state.last_begin_ns:
             state, begun = _begin_stop(state, pod, now)
             decisions += begun
     if state.released or state.release_by_ns <= now:
-        state, end = _stop_short(state, now)
-        return state, [*decisions, *end]
+        return _stop_short(state, event, now, decisions)
     if state.pods or not state.planned:
         return state, decisions
     return replace(state, phase="ended"), [*decisions, d.PodsEnded()]
 
 
-def _last_begin_ns(state: FallbackState) -> int:
-    """Each pod gets its stop signal, and the floor after it if there is time."""
-    return min(state.deadline_ns, state.release_by_ns - REAP_MARGIN_NS - FLOOR_NS)
-
-
-def _is_signalled(pod: FallbackPod) -> bool:
-    return pod.kill_at_ns > 0 and not pod.killed
-
-
 def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
     """The pod gets the rest of its grace: at least the floor, and at most until the release."""
     began: list[Event] = []
-    last_ns = state.release_by_ns - REAP_MARGIN_NS
+    last_ns = state.last_kill_ns
     if not pod.begun_ns:
         grace_ns = min(pod.grace_ns, max(0, state.deadline_ns - now))
         pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
@@ -257,13 +263,22 @@ def _signal(
     state: FallbackState, pod: FallbackPod, names: Sequence[str]
 ) -> tuple[FallbackState, list[Event]]:
     """The stop signal, or SIGKILL for a pod whose time is over."""
-    uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.killed else "stop"
+    uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.is_killed else "stop"
     for each in pod.pod.containers:
         if each.name in names:
             key = order_key(NAME, f"{kind}:{each.name}", uid, state.ordinal + len(orders))
             stop = d.SendSignal(key=key, uid=uid, container=each.name, signal=each.stop_signal)
-            orders.append(d.KillContainer(key=key, uid=uid, container=each.name) if pod.killed else stop)
+            orders.append(d.KillContainer(key=key, uid=uid, container=each.name) if pod.is_killed else stop)
     return replace(state, pods={**state.pods, uid: pod}, ordinal=state.ordinal + len(orders)), orders
+
+
+def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result:
+    """The WaveActor's stop of this pod, which its failed HookActor did not begin."""
+    pod = state.pods.get(event.uid)
+    if pod is None or pod.begun_ns:
+        return state, ()
+    pod = replace(pod, begun_ns=max(now, 1), grace_ns=event.grace_ns)
+    return replace(state, pods={**state.pods, event.uid: pod}), ()
 
 
 def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
@@ -276,21 +291,7 @@ def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) 
         outcome = "killed"
     succeeds = pod.succeeds and event.exit_code == 0
     pod = replace(pod, left=left, outcome=outcome, succeeds=succeeds)
-    return _go_on(replace(state, pods={**state.pods, event.uid: pod}), (), now)
-
-
-def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> FallbackState:
-    """A restarted logind, or the service manager's stop, may leave less time, never more."""
-    release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
-    last_ns, deadline_ns = max(now, release_by_ns - REAP_MARGIN_NS), min(state.deadline_ns, release_by_ns)
-    pods = {uid: replace(pod, kill_at_ns=min(pod.kill_at_ns, last_ns)) for uid, pod in state.pods.items()}
-    return replace(state, deadline_ns=deadline_ns, release_by_ns=release_by_ns, pods=pods)
-
-
-def _list_pods(state: FallbackState) -> tuple[FallbackState, list[Event]]:
-    key = order_key(NAME, "inventory", "", state.ordinal)
-    state = replace(state, listing_key=key, listings=state.listings + 1, ordinal=state.ordinal + 1)
-    return state, [d.TakeInventory(key=key, refresh=True)]
+    return _go_on(replace(state, pods={**state.pods, event.uid: pod}), event, now)
 
 
 def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) -> Result:
@@ -298,32 +299,37 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
     if event.key != state.listing_key:
         return state, ()
     left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
-    made: list[Event] = []
+    pods, made = dict(state.pods), list[Event]()
     for pod in event.pods:
-        if pod.uid in state.pods:
+        if pod.uid in pods:
             continue
         asked = left_seconds if pod.grace_seconds is None else pod.grace_seconds
         seconds = max(0, min(asked, left_seconds))
         left = tuple(each.name for each in pod.containers if each.running)
-        found = FallbackPod(pod=pod, wave=0, grace_ns=seconds * NS_PER_SECOND, left=left)
-        state = replace(state, pods={**state.pods, pod.uid: found})
+        pods[pod.uid] = FallbackPod(pod=pod, wave=0, grace_ns=seconds * NS_PER_SECOND, left=left)
         made.append(d.PodPlanned(wave=0, grace_seconds=seconds, pod=pod))
-    return _go_on(replace(state, planned=event.part == event.parts), made, now)
+    return _go_on(replace(state, pods=pods, planned=event.part == event.parts), event, now, made)
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
     """A signal whose outcome is lost is sent again; a listing that has failed is tried again."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
-    signal = key.what in ("stop", "kill") and event.result == "unknown"
-    if pod is not None and signal and key.part in pod.left:
+    # Lost: the daemon died. This does not count against a listing.
+    lost = event.result == "unknown"
+    if pod is not None and lost and key.what in ("stop", "kill") and key.part in pod.left:
         return _signal(state, pod, (key.part,))
     if event.key != state.listing_key or event.result == "done" or state.planned:
         return state, ()
-    # The daemon died: this says nothing against the next listing.
-    if state.listings < LISTINGS_MAX or event.result == "unknown":
-        return _list_pods(state)
-    return _go_on(replace(state, planned=True), (), now)
+    planned = not lost and state.listings >= LISTINGS_MAX
+    return _go_on(replace(state, listing_key="", planned=planned), event, now)
+
+
+def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> Result:
+    """A restarted logind, or the service manager's stop, may leave less time, never more."""
+    release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
+    deadline_ns = min(state.deadline_ns, release_by_ns)
+    return replace(state, deadline_ns=deadline_ns, release_by_ns=release_by_ns), ()
 
 
 # --- its end ---------------------------------------------------------------------------------------
@@ -342,27 +348,26 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
     return ended.on_node(pod.pod, pod.means, deleted=pod.deleted) if pod.means else ended
 
 
-def _give_up(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
+def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
+    reason = "not seen to end under the fallback"
+    return replace(state, pods={}), [
+        _ended(pod, "failed" if pod.is_killed else "unknown", reason, now) for pod in state.pods.values()
+    ]
+
+
+def _give_up(state: FallbackState, event: Event, now: int) -> Result:
     over = d.PodsEnded(unfinished=tuple(state.pods))
     state, end = _end_unfinished(state, now)
     return replace(state, phase="ended"), [over, *end]
 
 
-def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
-    reason = "not seen to end under the fallback"
-    pods = state.pods.values()
-    return replace(state, pods={}), [
-        _ended(p, "failed" if p.killed else "unknown", reason, now) for p in pods
-    ]
+def _stop_short(state: FallbackState, event: Event, now: int, made: Sequence[Event]) -> Result:
+    state, end = _give_up(state, event, now)
+    state, release = _release(state, event, now)
+    return state, [*made, *end, *release]
 
 
-def _stop_short(state: FallbackState, now: int) -> Result:
-    state, end = _give_up(state, now)
-    state, release = _release(state)
-    return state, [*end, *release]
-
-
-def _release(state: FallbackState) -> tuple[FallbackState, list[Event]]:
+def _release(state: FallbackState, event: Event, now: int) -> Result:
     if state.released:
         return state, []
     order = d.ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
@@ -433,9 +438,11 @@ def _at_home(state: FallbackState) -> FallbackState:
 def _deadline(state: FallbackState) -> int:
     if state.phase != "leading":
         return state.release_by_ns
-    kills = [pod.kill_at_ns for pod in state.pods.values() if _is_signalled(pod)]
+    if state.observing:
+        return 0
+    kills_ns = [min(pod.kill_at_ns, state.last_kill_ns) for pod in state.pods.values() if pod.is_signalled]
     waits = any(not pod.kill_at_ns for pod in state.pods.values())
-    return min(state.release_by_ns, _last_begin_ns(state) if waits else NEVER_NS, *kills)
+    return min(state.release_by_ns, state.last_begin_ns if waits else NEVER_NS, *kills_ns)
 
 
 FALLBACK = ActorType(

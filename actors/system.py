@@ -218,8 +218,8 @@ def _inherit_pods(
             left=tuple(down.spec.name for down in left),
             signalled=tuple(down.spec.name for down in reached if down.phase in ("stopping", "killed")),
             begun_ns=each.begun_ns,
-            kill_at_ns=min(down.kill_at_ns for down in left) if killed else 0,
-            killed=killed and reached == left,
+            # The failed actor's pod gets SIGKILL again, at once.
+            kill_at_ns=(NEVER_NS if reached == left else 1) if killed else 0,
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
             succeeds=all(down.exit_code == 0 for down in each.downs if down.phase == "exited"),
             # The KubeletActor hands a deleted pod over to the fallback.
