@@ -15,9 +15,9 @@ import trio
 
 from ebbtide.actors.container import LOST
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending, error_text
-from ebbtide.actors.system import FACT_PRIORITIES, REST, URGENT, System
+from ebbtide.actors.system import System
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
+from ebbtide.events.base import NS_PER_SECOND, URGENT, Barrier, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick
 
@@ -40,7 +40,7 @@ class Inbox:
 
     async def put(self, *facts: Fact) -> None:
         """Waits for room in the lane of the first fact, and puts the whole group there."""
-        lane = self._lanes[FACT_PRIORITIES.get(type(facts[0]), REST)]
+        lane = self._lanes[facts[0].lane]
         while len(lane) >= QUEUE_GROUPS_MAX:
             await self._room.wait()
         self.push(*facts)
@@ -48,7 +48,7 @@ class Inbox:
 
     def push(self, *facts: Fact) -> None:
         """Puts a group without waiting: outcomes, and the sequencer's own facts."""
-        self._lanes[FACT_PRIORITIES.get(type(facts[0]), REST)].append(facts)
+        self._lanes[facts[0].lane].append(facts)
         self._arrived.set()
 
     def take(self, *, urgent_only: bool = False) -> FactGroup | None:

@@ -50,7 +50,6 @@ from ebbtide.events.base import (
     ActorState,
     Checkpoint,
     Event,
-    Fact,
     OpenOrder,
     Order,
     Record,
@@ -299,43 +298,6 @@ ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.val
 
 
 # --- the system ------------------------------------------------------------------------------------
-
-#: Facts that wait are admitted in this order; a `Tick` comes between the first lane and the second. The
-#: runner and the simulator share the table, so that a simulated node admits its facts as a real one does.
-URGENT, OUTCOMES, REST = range(3)
-
-FACT_PRIORITIES: dict[type[Fact], int] = {
-    facts.PrepareForShutdown: URGENT,
-    facts.LogindRead: URGENT,
-    facts.PreparingRead: URGENT,
-    facts.BusLost: URGENT,
-    facts.ScheduleRead: URGENT,
-    facts.DropInsRead: URGENT,
-    facts.SignalRejected: URGENT,
-    facts.StopRequested: URGENT,
-    facts.HurryRequested: URGENT,
-    facts.ReleaseRequested: URGENT,
-    facts.OrderEnded: OUTCOMES,
-    facts.EffectPanicked: OUTCOMES,
-    facts.ContainerExited: OUTCOMES,
-    # The exit of a new container must not overtake it.
-    facts.PodJoined: OUTCOMES,
-    # An order's finding comes before its outcome.
-    facts.MountsRead: OUTCOMES,
-    facts.StatusesSeen: OUTCOMES,
-    facts.VolumesUnmounted: OUTCOMES,
-    # Evidence against a taint comes before an answer that would lead to one.
-    outage_events.HeartbeatSeen: URGENT,
-    # In the order in which both were seen.
-    outage_events.HeartbeatMissed: URGENT,
-    outage_events.NodeRead: URGENT,
-    outage_events.NodeDeleted: URGENT,
-    outage_events.LastBootStated: URGENT,
-    outage_events.EvidenceRead: URGENT,
-    outage_events.NodesCounted: OUTCOMES,
-    outage_events.WorkListed: OUTCOMES,
-}
-
 
 #: ``(cause, actor, event, episode)``.
 BareRecord = tuple[int, str, Event, int]

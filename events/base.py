@@ -115,8 +115,15 @@ class Event(FrozenStruct):
 KINDS = ("Fact", "Decision", "Order", "Mark")
 
 
+#: Facts that wait are admitted lane by lane; a `Tick` comes between the first lane and the second. The runner
+#: and the simulator share this order, so that a simulated node admits its facts as a real one does.
+URGENT, OUTCOMES, REST = range(3)
+
+
 class Fact(Event):
     """Learned from outside."""
+
+    lane: ClassVar[int] = REST
 
 
 class Decision(Event):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from ebbtide.events import kinds, values
-from ebbtide.events.base import Fact, Stamp, parse_order_key
+from ebbtide.events.base import OUTCOMES, URGENT, Fact, Stamp, parse_order_key
 from ebbtide.events.messages import (
     DEBUG,
     ERROR,
@@ -150,6 +150,8 @@ class DaemonStarted(Fact):
 class StopRequested(Fact):
     """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
 
+    lane = URGENT
+
     system_stopping: bool
     #: How long the unit may run after SIGTERM.
     stop_time_ns: int = 0
@@ -205,6 +207,8 @@ class ClockStepped(Fact):
 class OrderEnded(Fact):
     """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
 
+    lane = OUTCOMES
+
     key: str
     result: Result
     reason: str = ""
@@ -240,6 +244,7 @@ class OrderEnded(Fact):
 class EffectPanicked(Fact):
     """An effect raised an error that its edge does not know. Its order ends failed; this names the bug."""
 
+    lane = OUTCOMES
     notice = "effect-panicked"
     level = ERROR
     log = PLAIN
@@ -332,6 +337,8 @@ class StorageMoved(Fact):
 class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
+    lane = URGENT
+
     owner: kinds.BusName
     grant_ns: int
     preparing: bool
@@ -347,6 +354,7 @@ class LogindRead(Fact):
 class PrepareForShutdown(Fact):
     """logind's signal, its sender checked. ``grant_ns``: the limit at that moment."""
 
+    lane = URGENT
     level = INFO
 
     active: bool
@@ -368,6 +376,7 @@ class PrepareForShutdown(Fact):
 class SignalRejected(Fact):
     """A signal from a foreign sender or with a wrong body (kubernetes#97951)."""
 
+    lane = URGENT
     level = WARNING
     log = PLAIN
 
@@ -382,6 +391,7 @@ class SignalRejected(Fact):
 class PreparingRead(Fact):
     """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
 
+    lane = URGENT
     level = INFO
 
     preparing: bool
@@ -394,6 +404,7 @@ class PreparingRead(Fact):
 class ScheduleRead(Fact):
     """A scheduled shutdown appeared, moved or vanished. ``at_wall_ns`` 0: none."""
 
+    lane = URGENT
     level = NOTICE
     log = PLAIN
 
@@ -416,6 +427,7 @@ class ScheduleRead(Fact):
 class BusLost(Fact):
     """The bus connection, or logind's name on it, went away."""
 
+    lane = URGENT
     notice = "bus-lost"
     template = "connection to logind lost: {self.error}"
     level = WARNING
@@ -425,6 +437,8 @@ class BusLost(Fact):
 
 class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
+
+    lane = URGENT
 
     others_ns: int = 0
     others_path: kinds.Path = ""
@@ -528,6 +542,7 @@ class ContainerExited(Fact):
     ``gone``: the container had vanished before a look, so its end is unknown.
     """
 
+    lane = OUTCOMES
     level = INFO
 
     uid: str
@@ -643,6 +658,8 @@ class PodJoined(Fact):
     on record: ``pod`` is the current state.
     """
 
+    # The exit of a new container must not overtake it.
+    lane = OUTCOMES
     template = "runs here, and was in no inventory of this shutdown, or had ended"
     level = NOTICE
     log = TIMED_OF_POD
@@ -656,6 +673,7 @@ class PodJoined(Fact):
 class VolumesUnmounted(Fact):
     """All of this pod's volumes are unmounted."""
 
+    lane = OUTCOMES
     story = "its volumes were unmounted"
     template = "its volumes are unmounted"
     level = INFO
@@ -668,6 +686,8 @@ class MountsRead(Fact):
     order ``key``.
     """
 
+    # An order's finding comes before its outcome.
+    lane = OUTCOMES
     level = INFO
 
     key: str
@@ -683,6 +703,8 @@ class StatusesSeen(Fact):
     """UIDs of the awaited pods without a final status in the API server. Before the outcome of the order
     ``key``.
     """
+
+    lane = OUTCOMES
 
     key: str
     missing: tuple[kinds.Uid, ...] = ()
@@ -703,6 +725,7 @@ class StatusesSeen(Fact):
 class HurryRequested(Fact):
     """``ebbtide hurry POD``: stop waiting for a pod. ``pod`` is ``namespace/name``, a name, or a UID."""
 
+    lane = URGENT
     level = NOTICE
     log = PLAIN
 
@@ -716,6 +739,7 @@ class HurryRequested(Fact):
 class ReleaseRequested(Fact):
     """``ebbtide release``: release the machine now."""
 
+    lane = URGENT
     notice = "release-requested"
     template = "uid {self.asked_by} asked to release the lock"
     level = NOTICE

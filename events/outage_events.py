@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from ebbtide.events import kinds
-from ebbtide.events.base import Barrier, Decision, Fact, Order, Stamp
+from ebbtide.events.base import OUTCOMES, URGENT, Barrier, Decision, Fact, Order, Stamp
 from ebbtide.events.facts import NODE_CHANGED
 from ebbtide.events.messages import (
     ERROR,
@@ -152,6 +152,7 @@ class NodeRead(Fact):
     Versions only go forward: a watch that lags behind an answer is ignored.
     """
 
+    lane = URGENT
     level = INFO
 
     uid: str
@@ -182,6 +183,7 @@ class NodeRead(Fact):
 class NodeDeleted(Fact):
     """The Node object is gone, or its name has another UID."""
 
+    lane = URGENT
     template = "the Node object is gone"
     level = NOTICE
     log = PLAIN
@@ -196,6 +198,7 @@ class LastBootStated(Fact):
     hexadecimal; empty: none. ``said_by``: the reporting boot.
     """
 
+    lane = URGENT
     level = INFO
     log = PLAIN
 
@@ -215,6 +218,8 @@ class LastBootStated(Fact):
 class HeartbeatSeen(Fact):
     """The node's lease or status has a new mark."""
 
+    # Evidence against a taint comes before an answer that would lead to one.
+    lane = URGENT
     template = "the node's {self.source} was renewed"
     level = INFO
 
@@ -226,6 +231,8 @@ class HeartbeatSeen(Fact):
 class HeartbeatMissed(Fact):
     """This leader has watched for ``silent_ns`` without a renewal of the lease."""
 
+    # In the order in which both were seen.
+    lane = URGENT
     level = NOTICE
     log = PLAIN
 
@@ -244,6 +251,7 @@ class EvidenceRead(Fact):
     moment.
     """
 
+    lane = URGENT
     level = INFO
 
     source: Source
@@ -275,6 +283,7 @@ class NodesCounted(Fact):
     out-of-service taint, or with a permit. ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
     """
 
+    lane = OUTCOMES
     level = INFO
 
     key: str
@@ -299,6 +308,7 @@ class NodesCounted(Fact):
 class WorkListed(Fact):
     """The answer to `ListWork`: pods bound to the node, its attachments, and their owners' pods elsewhere."""
 
+    lane = OUTCOMES
     level = INFO
 
     key: str
@@ -779,7 +789,7 @@ class PodWaits(Decision):
 
 
 class PodRecovered(Decision):
-    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: no controller makes it
+    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: nobody makes it
     again.
     """
 

@@ -25,19 +25,19 @@ from typing import Any, NamedTuple, Protocol
 
 from ebbtide.actors.actor import NEVER_NS
 from ebbtide.actors.container import LOST
-from ebbtide.actors.system import FACT_PRIORITIES, System
+from ebbtide.actors.system import System
 from ebbtide.events.base import BARRIER_NS_MAX, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import DurabilityLate, OrderEnded, Result, Tick
 from ebbtide.events.units import span
 from ebbtide.replay.sim.scenario import Draws
 
-#: At one instant, the world's own moves come first; then the inbox's priorities, with the ticks between the
-#: first and the second (`actors.system`).
+#: At one instant, the world's own moves come first; then the inbox's lanes, with the ticks between the first
+#: and the second (`events.base.Fact`).
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
-#: By kind; other facts are in the last lane.
-RANKS: dict[type[Fact], int] = {kind: (URGENT, OUTCOMES)[lane] for kind, lane in FACT_PRIORITIES.items()}
+#: By a fact's lane.
+RANKS = (URGENT, OUTCOMES, REST)
 
 #: A run with more steps never ends: a shutdown of 10 000 pods takes a tenth of it.
 STEPS_MAX = 2_000_000
@@ -70,7 +70,7 @@ class Agenda:
     def put(self, at_ns: int, what: Fact | WorldMove, lane: int | None = None) -> Entry:
         """At ``at_ns``, or now if that is past. ``lane``: its order among the entries of one instant."""
         if lane is None:
-            lane = RANKS.get(type(what), REST) if isinstance(what, Fact) else MOVES
+            lane = RANKS[what.lane] if isinstance(what, Fact) else MOVES
         entry = Entry(max(at_ns, self.now_ns), what)
         heappush(self._heap, (entry.at_ns, lane, self._number, entry))
         self._number += 1
