@@ -734,7 +734,7 @@ def _give_up_cancelled(state: EpisodeState, event: f.Tick, now: int) -> Result:
     """First `PodsEnded`, then the close, without the actors that did not answer."""
     if not state.given_up:
         return replace(state, given_up=True), [d.PodsEnded(unfinished=tuple(state.roll.missing()))]
-    unseen = _unseen(state, "nobody was left to see its end")
+    unseen = _unseen(state, "no actor reported its end")
     state, closed = _close_episode(state, "cancelled")
     return state, [*unseen, *closed]
 

@@ -241,7 +241,7 @@ def _describe_fate(
         return PodFate("unknown", f"{names} ended under the kubelet, exit code not known", False)
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
-        return PodFate("unknown", f"{gone}: gone, and nobody saw it end{_hook_notes(downs)}", False)
+        return PodFate("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}", False)
     succeeded = all(down.exit_code == 0 for down in downs)
     return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
 

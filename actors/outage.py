@@ -100,11 +100,11 @@ DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
 NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS = (
     "the Node has no Ready condition",
-    "nothing proves that the machine is off",
+    "no proof that the machine is off",
     "the node is Ready",
-    "somebody else has taken our taint away",
-    "by its note the taint on the node is not ours any more: it stays until somebody takes it away by hand",
-    "nothing says which boot our taint is about: it stays until the node reports no volume in use",
+    "another client has removed our taint",
+    "by its note the taint on the node is not ours any more: it stays until it is removed by hand",
+    "no record names the boot of our taint: it stays until the node reports no volume in use",
     "dry run: the node would be out of service now",
     "dry run: the machine would be switched off now",
     "dry run: the node would be quarantined now",
@@ -115,7 +115,7 @@ BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
 #: Why the machine is not switched off any more.
 NO_MACHINE_UUID = "the Node does not say which machine it is (status.nodeInfo.systemUUID)"
-STILL_NOT_PROVED = "nothing proves that the machine is off, however often it was switched off"
+STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
 
 class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -218,7 +218,7 @@ class ReleaseLock(Order):
     barrier: ClassVar[Barrier] = "synced"
 
     def text(self, names: Names, at: Stamp) -> str:
-        return "lock released" if names.lock_held else "no lock was held, nothing to release"
+        return "lock released" if names.lock_held else "no lock was held"
 
 
 class Leave(Decision):
@@ -286,7 +286,7 @@ class KubeletStopped(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         if self.result == "done":
             return "the kubelet is stopped"
-        return f"the kubelet may still run, its stop ended {self.result}; nothing waits for it"
+        return f"the kubelet may still run, its stop ended {self.result}; the shutdown does not wait for it"
 
     @property
     def level(self) -> int:

@@ -279,14 +279,14 @@ class LastBootRead(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         said = (
             CRASH_TEXTS.get(self.crash),
-            "the kernel wrote of a panic or a hang" if self.kernel_emergency else "",
+            "the kernel logged a panic or a hang" if self.kernel_emergency else "",
             "the watchdog reset the machine" if self.watchdog else "",
             WTMP_TEXTS.get(self.wtmp),
             JOURNAL_TEXTS.get(self.journal),
             "the power key was pressed" if self.power_key else "",
             "this boot was begun by kexec" if self.kexec else "",
         )
-        return f"the last boot's end: {'; '.join(filter(None, said)) or 'nobody has written of it'}"
+        return f"the last boot's end: {'; '.join(filter(None, said)) or 'no log has it'}"
 
 
 # --- storage -----------------------------------------------------------------------------------
@@ -552,12 +552,12 @@ class ContainerExited(Fact):
     gone: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        unknown = "gone, and nobody saw it end" if self.gone else "exit code not known"
+        unknown = "gone, end not seen" if self.gone else "exit code not known"
         how = f"exit code {self.exit_code}" if self.exit_code is not None else unknown
         return f"{self.container}: {f'ended by {self.signal}' if self.signal else how}"
 
     def sentence(self, text: str, wave: int | None) -> str:
-        how = "was gone, and nobody saw it end" if self.gone else "ended, its exit code is not known"
+        how = "was gone, end not seen" if self.gone else "ended, its exit code is not known"
         if self.signal:
             how = f"was ended by {self.signal}"
         elif self.exit_code is not None:

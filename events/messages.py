@@ -77,7 +77,7 @@ ENDING_TEXTS = {
     "cut-short": "cut short at wave {wave}",
     "never-begun": "never begun",
     "abrupt": "without a shutdown",
-    "unknown": "no shutdown was seen, and nobody has written of its end",
+    "unknown": "no shutdown was seen, and no log has its end",
 }
 END_REASON_TEXTS = {
     "bypassed": "inhibitor bypassed",
@@ -87,7 +87,7 @@ END_REASON_TEXTS = {
     "time-over": "the time for it was over",
     "panic": "kernel panic or hang",
     "watchdog": "reset by the watchdog",
-    "unrecorded": "power cut, reset, or a restart that was forced past everybody",
+    "unrecorded": "power cut, reset, or a forced restart",
 }
 
 

@@ -125,7 +125,7 @@ def who_of(event: Any) -> str:
 BACK_UNDER = {
     True: "under the same boot id",
     False: "under another boot id",
-    None: "and nothing says whether under the boot id that was proved off",
+    None: "and it is not known whether under the boot id that was proved off",
 }
 
 
@@ -563,7 +563,7 @@ class OutOfService(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"out of service{', as found' if self.found else ''}, " + (
-            f"on the word of {self.proof}" if self.proof else "and no record says on whose word"
+            f"proved by {self.proof}" if self.proof else "and no record names its proof"
         )
 
 
@@ -610,7 +610,7 @@ class WorkRecovered(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
-        return f"nothing hangs on the node any more{left}"
+        return f"no pod or volume hangs on the node any more{left}"
 
     @property
     def level(self) -> int:
@@ -692,7 +692,7 @@ class OutageAbandoned(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         return (
-            "nothing is decided until another leader starts; our taint"
+            "no decisions until another leader starts; our taint"
             f" {'stands: take it away by hand if the node is back' if self.tainted else 'does not stand'}"
         )
 
@@ -789,7 +789,7 @@ class PodWaits(Decision):
 
 
 class PodRecovered(Decision):
-    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: nobody makes it
+    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: no controller makes it
     again.
     """
 
@@ -804,7 +804,7 @@ class PodRecovered(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         took = span(self.elapsed_ns)
         if not self.by:
-            return f"gone after {took}; nobody makes it again"
+            return f"gone after {took}; no controller makes it again"
         if self.by == self.uid:
             return f"runs on here after {took}"
         return f"Ready again as {names.of(self.by)} on {self.node} after {took}"

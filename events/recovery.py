@@ -180,7 +180,7 @@ _BANNERS: dict[State, str] = {
 _BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
     "intact": "the journal is intact, and empty",
     "torn": "the journal's tail is torn before its first record was whole: {worst}",
-    "corrupt": "the journal is corrupt from its first record on, and nothing of it can be trusted: {worst}",
+    "corrupt": "the journal is corrupt from its first record on, and no record of it can be trusted: {worst}",
 }
 
 

@@ -91,7 +91,7 @@ def choose_mode(
 def _lacking_for_api(health: NodeHealth) -> str:
     """Deletes need an API server and a kubelet. Unknown counts as no."""
     if health.api_unheard:
-        return "nobody has said yet whether the API server answers"
+        return "it is not known yet whether the API server answers"
     if not health.api:
         return "the API server does not answer"
     if health.kubelet is False:

@@ -109,7 +109,7 @@ BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
 
 
 def _unknown(code: CauseCode, words: str) -> CauseRow:
-    """The actors' own words; the rest of the reason has names."""
+    """Found by the actors' text: the rest of the reason has names."""
     return CauseRow(code, _UNKNOWN, words, _where(lambda pod: words in pod.reason))
 
 
@@ -138,7 +138,7 @@ CAUSES: tuple[CauseRow, ...] = (
     CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: ""),
     CauseRow("no-fate", _UNKNOWN, "no fate on record", _where(lambda pod: not pod.reason)),
     _unknown("still-running", "still running when the lock was released"),
-    _unknown("end-unseen", "gone, and nobody saw it end"),
+    _unknown("end-unseen", "gone, end not seen"),
     _unknown("exit-unknown", "ended under the kubelet, exit code not known"),
     _unknown("kill-unseen", "neither its end was seen nor what SIGKILL did"),
     _unknown("wave-not-begun", "the lock was released before its wave"),
@@ -159,7 +159,7 @@ def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
     return None
 
 
-#: Causes that the actors' reason names late or not at all, and their words in it.
+#: Causes that the reason names late or not at all, and their text in it.
 _SAID_LATE: dict[CauseCode, str] = {
     "stop-refused": " did not reach ",
     "delete-refused": "",

@@ -374,7 +374,7 @@ class OutageFold(EpisodeFold):
         record.node, record.node_uid, record.boot_id = event.node, event.node_uid, event.boot_id
         record.reason = event.reason
         self.boots.gone(event)
-        self.enter("proof", "nothing is known of the machine yet")
+        self.enter("proof", "no source has reported on the machine yet")
 
     @meaning(o.OutageWaits)
     def outage_waits(self, event: o.OutageWaits) -> None:
@@ -450,7 +450,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.OutageAbandoned)
     def outage_abandoned(self, event: o.OutageAbandoned) -> None:
-        text = "the OutageActor has failed: nothing is decided until another leader starts"
+        text = "the OutageActor has failed: no decisions until another leader starts"
         if self.phase != "abandoned":
             taint = "our taint stands" if event.tainted else "it has no taint of ours"
             self.alarm("abandoned", f"{text}; {taint}")

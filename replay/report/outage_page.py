@@ -96,7 +96,7 @@ def _lede(outage: OutageRecord) -> str:
     """The cause, the source of the proof, and the open waits."""
     parts = [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
     if outage.out_ns is not None:
-        whose = f" on the word of {outage.proof}" if outage.proof else ""
+        whose = f", proved by {outage.proof}" if outage.proof else ""
         parts.append(f"Out of service after {span(outage.out_ns)}{whose}.")
     elif outage.course and outage.ended_ns is None:
         parts.append(f"Now: {outage.course[-1].text}.")

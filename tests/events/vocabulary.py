@@ -253,7 +253,7 @@ OUTAGES: tuple[Event, ...] = (
     o.AttachmentRead(attachment=replace(HELD, deleting=True, error="the array refuses")),
     o.AttachmentGone(name="csi-1"),
     o.OutageBegan(node="node-1", node_uid="n1", boot_id="b1", reason="Ready is Unknown"),
-    o.OutageWaits(reason="nothing proves that the machine is off"),
+    o.OutageWaits(reason="no proof that the machine is off"),
     o.ReadNode(key="k"),
     o.RequestPermit(key="k", node="node-1"),
     o.ReturnPermit(key="k", node="node-1"),

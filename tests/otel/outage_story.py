@@ -45,7 +45,7 @@ def suspected(*decisions: Event) -> OutageTeller:
     missed = o.HeartbeatMissed(silent_ns=15 * NS_PER_SECOND, mark="l1")
     why = "no renewal of the lease for 15 s"
     began = o.OutageBegan(node="node-1", node_uid="uid-node", boot_id="b1", reason=why)
-    waits = o.OutageWaits(reason="nothing proves that the machine is off")
+    waits = o.OutageWaits(reason="no proof that the machine is off")
     teller.tell(missed, began, waits, *decisions, after_ms=15_000)
     return teller
 

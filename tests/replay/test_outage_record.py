@@ -155,9 +155,7 @@ def test_the_page_says_the_cause_first(story: OutageRecord) -> None:
     assert "script" not in page.names
     assert "node-1 was out of service for 269.147 s, and is back." in page.text
     cause = page.text.index("Suspected because of: no renewal of the lease for 15 s.")
-    assert (
-        cause < page.text.index("on the word of redfish bmc-1") < page.text.index("Stages follow each other")
-    )
+    assert cause < page.text.index("proved by redfish bmc-1") < page.text.index("Stages follow each other")
     assert all(each.label in page.text for each in story.subjects)
     assert "putting node-1 out of service" in page.text
 

@@ -53,7 +53,7 @@ CAUSED: dict[str, shutdown_record.PodRecord] = {
     "grace-over": pod(),
     "no-fate": pod(outcome=None),
     "still-running": pod(outcome="unknown", reason="main still running when the lock was released"),
-    "end-unseen": pod(outcome="unknown", reason="main: gone, and nobody saw it end; preStop failed"),
+    "end-unseen": pod(outcome="unknown", reason="main: gone, end not seen; preStop failed"),
     "exit-unknown": pod(outcome="unknown", reason="main ended under the kubelet, exit code not known"),
     "kill-unseen": pod(outcome="unknown", reason="main: neither its end was seen nor what SIGKILL did"),
     "wave-not-begun": pod(outcome="unknown", reason="the lock was released before its wave"),
