@@ -45,8 +45,7 @@ from ebbtide.actors.policy.grace_periods import (
     wave_index,
     wave_mode,
 )
-from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
-from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
+from ebbtide.actors.policy.resume import EndedBoot, FoundAtStart, LastEpisode, boot_end, resume_action
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f

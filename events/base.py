@@ -67,7 +67,7 @@ class Event(FrozenStruct):
     log_level_max: ClassVar[int] = DEBUG
     #: The kernel's log gets it when no disk takes the journal.
     last_resort: ClassVar[bool] = False
-    #: The code of the notice that each such event makes (`events.record.notices`), with the event's fields.
+    #: The code of its notice (`events.record.shutdown_record.NOTICE_TEXTS`), made with the event's fields.
     notice: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:

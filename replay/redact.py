@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import inspect
 
-from ebbtide.actors.brake import REFUSAL
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.actors.node_marks import (
     DOWN_CONDITIONS,
@@ -28,7 +27,7 @@ from ebbtide.actors.node_marks import (
     NODE_REASON,
 )
 from ebbtide.actors.node_status import KILLED_REASON, POD_MESSAGE, POD_REASON
-from ebbtide.actors.outage import BRAKE_SAYS, WAITS
+from ebbtide.actors.outage import BRAKE_SAYS, REFUSAL, WAITS
 from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded, restore, take_checkpoint
 from ebbtide.events import base

@@ -239,7 +239,7 @@ LIST_VERSION = CHECK_VERSION = 1
 
 def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence[BootRecord]) -> None:
     from ebbtide.cli.common.selection import history_kind, outcomes_text
-    from ebbtide.events.record.severity import SEVERITY_SIGNS
+    from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 
     if episodes:
         # An outage's outcome has its severity. A shutdown's outcome is the machine's: it may be complete with

@@ -12,8 +12,7 @@ from ebbtide.cli.common.selection import shown_cause
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import cause_groups, headline
-from ebbtide.events.record.severity import SEVERITY_SIGNS
-from ebbtide.events.record.shutdown_record import ShutdownRecord, wave_outcome_text
+from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
 from ebbtide.replay.sim.simulate import Simulated

@@ -98,7 +98,7 @@ def _protected(document: dict[str, Any]) -> bool:
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
-    from ebbtide.events.record.severity import SEVERITY_SIGNS
+    from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 
     if not document["running"]:
         yield "daemon", document["error"]

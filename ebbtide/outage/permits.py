@@ -1,4 +1,4 @@
-"""Permits to be out of service: counts nodes for `actors.brake`, and queues requests in their order."""
+"""Permits to be out of service: counts nodes for `actors.outage`, and queues requests in their order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import trio
 
-from ebbtide.actors.brake import refusal
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.actors.outage import refusal
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import NodesCounted, RequestPermit, ReturnPermit
 from ebbtide.outage.configuration import Brake

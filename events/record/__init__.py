@@ -1,5 +1,5 @@
 """The folds of shutdowns and outages.
 
-`episodes` lists shutdowns and their ends from a few events. `fold` makes a whole `model.ShutdownRecord`, and
-`outages` a whole `OutageRecord`.
+`episodes` lists shutdowns and outages. `fold` makes a whole `ShutdownRecord`, and `outage_record` a whole
+`OutageRecord`.
 """

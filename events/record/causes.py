@@ -13,7 +13,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import plural
 from ebbtide.events.record import shutdown_record
-from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
+from ebbtide.events.record.shutdown_record import SEVERITY_ORDER, Severity
 from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------

@@ -16,11 +16,9 @@ from ebbtide.events.base import FrozenStruct
 from ebbtide.events.codec import BadPayload, RawRecord
 from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
-from ebbtide.events.record.episode_fold import EpisodeFold, grouped_by_episode
-from ebbtide.events.record.fold import Beforehand, BootRecord, ShutdownFold
+from ebbtide.events.record.fold import Beforehand, BootRecord, EpisodeFold, ShutdownFold, grouped_by_episode
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
-from ebbtide.events.record.severity import Severity, severity_of
-from ebbtide.events.record.shutdown_record import ShutdownRecord, damage_of
+from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of, severity_of
 from ebbtide.events.values import ShutdownKind
 
 #: Kind and end of a shutdown in logind's words, or of an outage.

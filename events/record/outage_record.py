@@ -17,7 +17,7 @@ from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
 from ebbtide.events.messages import plural
-from ebbtide.events.record.episode_fold import EpisodeFold, begin_of_record, meaning
+from ebbtide.events.record.fold import EpisodeFold, begin_of_record, meaning
 from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 

@@ -7,7 +7,8 @@ clock across boots. None: it did not happen, or is not on record. A record holds
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
@@ -15,10 +16,57 @@ from msgspec.structs import replace
 
 from ebbtide.events.base import FrozenMeta, FrozenStruct, SideOrder
 from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
-from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
 from ebbtide.events.units import span
 from ebbtide.events.values import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
+
+# How bad a shutdown was. The outcome is about the machine: a machine that went down in order may have killed
+# every pod. The severity follows from the summary alone, so the list of shutdowns, the report and the
+# daemon's status cannot disagree.
+
+#: good: every pod ended by itself; mixed: some did not; bad: look at it first.
+Severity = Literal["good", "mixed", "bad"]
+
+#: The sign beside the colour.
+SEVERITY_SIGNS: dict[Severity, str] = {"good": "✓", "mixed": "!", "bad": "✕"}
+
+#: The worst first.
+SEVERITY_ORDER: tuple[Severity, ...] = ("bad", "mixed", "good")
+
+#: A larger share of killed pods is bad. A slow pod or two are an ordinary night; a fault of more than a
+#: quarter is not theirs: a runtime, a grant, a period.
+KILLED_SHARE_BAD = Fraction(1, 4)
+
+
+class Summary(NamedTuple):
+    """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
+    ended, or are the next shutdown's. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
+    record of its begin is lost.
+    """
+
+    outcome: EpisodeOutcome
+    pods: Mapping[str, int]
+    gone: int = 0
+    lock_lost: bool = False
+    headless: bool = False
+
+    def count(self, fate: str) -> int:
+        return self.pods.get(fate, 0)
+
+    @property
+    def is_killing(self) -> bool:
+        """Too many of the pods that were to end were killed, for a fault of single pods."""
+        stopped = sum(self.count(fate) for fate in ("graceful", "killed", "failed", "unknown"))
+        return self.count("killed") > KILLED_SHARE_BAD * stopped
+
+
+def severity_of(it: Summary) -> Severity:
+    # In a running shutdown every open pod counts as unknown.
+    lost = it.outcome != "running" and it.count("unknown") > it.gone
+    cut_short = it.outcome in ("truncated", "never-begun")
+    if cut_short or it.lock_lost or it.count("failed") or lost or it.is_killing:
+        return "bad"
+    return "mixed" if it.count("killed") or it.gone or it.headless else "good"
 
 
 class RecordMeta(FrozenMeta):
@@ -312,7 +360,7 @@ class ShutdownRecord(EpisodePart):
 
     @property
     def severity(self) -> Severity:
-        """How bad it was (`events.record.severity`)."""
+        """How bad it was (`events.record.shutdown_record`)."""
         return severity_of(self.summary)
 
 
@@ -445,3 +493,92 @@ def was_killed(container: ContainerRecord) -> bool:
         return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
     by_itself = container.exit_code not in (None, 137) or container.exit_signal not in ("", "SIGKILL")
     return not (container.exited_ns is not None and by_itself)
+
+
+# --- its notices --------------------------------------------------------------------------------
+
+#: A stable code for each kind, with its sentence: what happened and, where there is one, the cure.
+NOTICE_TEXTS: dict[str, str] = {
+    # --- the time that there was
+    "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}: "
+    "the lowest priorities had less, raise InhibitDelayMaxSec to {needed}",
+    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the reserve{override}: "
+    "raise InhibitDelayMaxSec to {needed}",
+    "lock-not-held": "the shutdown began without the delay lock: the machine did not have to wait for a pod",
+    "lock-lost": "LOCK LOST: the daemon was started again without the delay lock, and the machine did not "
+    "have to wait for a pod any more",
+    "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",
+    "deadline-moved": "the shutdown's deadline moved to {deadline} after the signal",
+    # --- pods and hooks
+    "pod-killed": "{pod} was killed: {reason}",
+    "pod-failed": "{pod} could not be ended: {reason}",
+    "pod-unknown": "what became of {pod} is not known: {reason}",
+    "pod-late": "{pod} joined wave {wave} after the plan was made",
+    "hook-failed": "the preStop hook ({kind}) of {pod}, container {container}, failed: {reason}",
+    "hook-timed-out": "the preStop hook ({kind}) of {pod}, container {container}, was cut after {took}: "
+    "{reason}",
+    "hook-not-run": "the preStop hook ({kind}) of {pod}, container {container}, did not run: {reason}",
+    "hook-unknown": "how the preStop hook ({kind}) of {pod}, container {container}, ended is not known: "
+    "{reason}",
+    "wave-overran": "wave {wave} (priority {priority}) overran its {period}: {count} still running",
+    "pods-unfinished": "{count} outlived the budget: {pods}",
+    "volumes-mounted": "wave {wave} ended with volumes of {count} still mounted: {pods}",
+    # --- a Kubernetes node
+    "api-lost": "the API server did not answer: {error}",
+    "runtime-lost": "the container runtime did not answer: {error}",
+    "delete-refused": "{count} not taken by the API server in time ({reason})",
+    "handed-over": "the shutdown was handed over to the container runtime: {reason}",
+    "kubelet-failed": "the kubelet could not be stopped ({result}): {reason}; it may have started pods again",
+    "kubelet-start-failed": "the kubelet could not be started again ({result}): {reason}; start it",
+    "kubelet-left-running": "the kubelet had not ended {count} at the release: {pods}",
+    "final-statuses-missing": "{count} without a final status in the API server at the release: {pods}",
+    "withdraw-failed": "pods could not be taken out of their Services ({result}): {reason}",
+    "await-failed": "the final statuses were not all seen in time ({result}): {reason}",
+    "mounts-failed": "the mounts could not be read ({result}): {reason}",
+    "certificate-failed": "the certificate could not be published ({result}): {reason}",
+    "not-safe-to-detach": "volumes are not safe to detach: {why}",
+    # --- people
+    "hurried": "uid {asker} asked not to wait for {pod} any longer",
+    "release-requested": "uid {asked_by} asked to release the machine",
+    "cancelled": "the shutdown was withdrawn ({reason})",
+    # --- the daemon
+    "restarted": "the daemon was started again, none had run for at most {away} ({action})",
+    "cut-short": "the machine went down before the release, at wave {wave}",
+    "never-begun": "the machine went down before any wave began",
+    "actor-failed": "{actor} failed ({error}): the fallback took its part",
+    "fallback": "the fallback took over {count} ({reason})",
+    "effect-panicked": "the order {key} ended in an unexpected error: {error}",
+    "settings-rejected": "a configuration could not be used: {error}",
+    "manifest-rejected": "a pod manifest could not be used: {path}: {error}",
+    "inventory-failed": "the pods could not be listed ({result}): {reason}",
+    "announce-failed": "the node could not be shown as going down ({result}): {reason}",
+    "statuses-failed": "pod statuses could not be delivered ({result}): {reason}",
+    "statuses-undelivered": "{count} not delivered in time",
+    "traces-failed": "the trace could not be sent before the release ({result}): {reason}",
+    "release-failed": "the lock could not be released ({result}): {reason}",
+    # --- the machine
+    "durability-late": "{count} began before the disk had answered, after {waited} at the longest",
+    "storage-failed": "the journal could not be written in {location}: {error}",
+    "storage-moved": "the journal went on in {location}, from record {first_seq}",
+    "bus-lost": "the connection to logind was lost: {error}",
+    "signal-rejected": "{count} from another sender than logind, or with a wrong body ({reason})",
+    "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",
+    # --- the record itself
+    "begin-lost": "the record of its begin is lost: what became of its pods is not known",
+    "record-damaged": "the record ends here, in damage: what happened after it is not known",
+    "unreadable": "{count} could not be read and is left out: the journal was edited, or miswritten",
+    "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",
+}
+
+#: Codes with one notice however often they happen, and what the notice counts.
+TALLIED_NOTICES: dict[str, str] = {
+    "durability-late": "effect",
+    "signal-rejected": "signal",
+    "delete-refused": "delete",
+    "unreadable": "record",
+}
+
+
+def notice_text(code: str, **values: object) -> str:
+    """The sentence of a code. Raises KeyError on a code that is not in the table."""
+    return NOTICE_TEXTS[code].format(**values)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ebbtide.events.codec import RawRecord, decode_event
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.outage_events import OutageBegan
-from ebbtide.events.record.episode_fold import grouped_by_episode
+from ebbtide.events.record.fold import grouped_by_episode
 from ebbtide.events.segment import Header
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.outage_trace import OutageTrace

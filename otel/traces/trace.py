@@ -14,7 +14,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_MS, TYPES, Order
 from ebbtide.events.codec import RawRecord, decode_event
 from ebbtide.events.decisions import PROJECTION_VERSION
-from ebbtide.events.record.episode_fold import EpisodeFold
+from ebbtide.events.record.fold import EpisodeFold
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (

@@ -11,8 +11,7 @@ from html import escape
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.severity import SEVERITY_SIGNS
-from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, PodRecord, ShutdownRecord
 from ebbtide.events.units import span
 
 #: Elements without an end.

@@ -22,7 +22,7 @@ from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (

@@ -21,8 +21,7 @@ from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.reader import History
-from ebbtide.events.record.episode_fold import RecordPoint
-from ebbtide.events.record.fold import ShutdownFold
+from ebbtide.events.record.fold import RecordPoint, ShutdownFold
 from ebbtide.events.record.shutdown_record import PodRecord, WaveRecord
 from ebbtide.events.units import span
 from ebbtide.replay.sim.loop import Loop

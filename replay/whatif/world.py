@@ -29,7 +29,7 @@ from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record
 from ebbtide.events.facts import ContainerExited, OrderEnded, Result
 from ebbtide.events.units import span
 from ebbtide.events.values import Container
-from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry
+from ebbtide.replay.sim.loop import RANKS, TICKS, Agenda, Entry
 from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan
 from ebbtide.replay.sim.sim_node import SimulatedContainer, SimulatedPods, WorldLog
 from ebbtide.replay.whatif.record import (
@@ -115,7 +115,7 @@ class RunAgenda(Agenda):
         at_ns = self._heard_ns(max(at_ns, self.now_ns))
         if changed is not None and at_ns == changed.mono_ns:
             return self.put(at_ns, fact, 2 * changed.seq)
-        lane = (1 + RANKS.get(type(fact), REST)) * RANK_SPAN
+        lane = (1 + RANKS[fact.lane]) * RANK_SPAN
         return self.put(at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2))
 
     def end(self, at_ns: int) -> None:

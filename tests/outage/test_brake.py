@@ -11,10 +11,9 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from ebbtide.actors.brake import BEHIND, MANY_DEAD, NOT_SEEN, REFUSAL, refusal
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, NodeView
 from ebbtide.actors.interfaces import Ending
-from ebbtide.actors.outage import PERMIT_RETRY_NS
+from ebbtide.actors.outage import BEHIND, MANY_DEAD, NOT_SEEN, PERMIT_RETRY_NS, REFUSAL, refusal
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import NodesCounted, Ready, RequestPermit, ReturnPermit, TaintOwner
 from ebbtide.outage.configuration import Brake

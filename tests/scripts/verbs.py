@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 from msgspec.structs import replace
 
-from ebbtide.actors.brake import refusal
+from ebbtide.actors.outage import refusal
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-    from ebbtide.events.record.severity import Severity
-    from ebbtide.events.record.shutdown_record import ShutdownRecord
+    from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord
 
 T = TypeVar("T")
 #: A text with its own style, or a plain text.
@@ -238,7 +237,7 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
     from rich.text import Text
 
     from ebbtide.events.record.causes import headline
-    from ebbtide.events.record.severity import SEVERITY_SIGNS
+    from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 
     severity = shutdown.severity
     line = f"{SEVERITY_SIGNS[severity]} {headline(shutdown)}"

@@ -8,8 +8,7 @@ from typing import get_args
 
 import pytest
 
-from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
-from ebbtide.actors.policy.resume import LastEpisode
+from ebbtide.actors.policy.resume import EndedBoot, LastEpisode, boot_end
 from ebbtide.events.facts import LastBootRead
 from ebbtide.events.values import BootEnding, BootEndReason, CrashRecord, JournalEnd, WtmpEnd
 

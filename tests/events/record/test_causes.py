@@ -12,7 +12,7 @@ from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import CAUSES, cause_groups, cause_of, headline, reason_text
-from ebbtide.events.record.severity import Severity, Summary, severity_of
+from ebbtide.events.record.shutdown_record import Severity, Summary, severity_of
 from ebbtide.events.values import ProcessReport
 from tests.journals import SHUTDOWN
 

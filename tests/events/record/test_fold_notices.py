@@ -11,8 +11,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Order
 from ebbtide.events.record.causes import headline
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.notices import NOTICE_TEXTS
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.shutdown_record import NOTICE_TEXTS, ShutdownRecord
 from ebbtide.events.values import PlannedPod, PlannedWave
 from tests.events.vocabulary import EVERY
 from tests.journals import began, history, pod, started, steps
