@@ -82,7 +82,7 @@ TABLE = (
              "HookActor", "PodEnded", "PodEnded", "reason"),
     Mutation("fallback", "fallback", "event.container not in pod.left", "event.container in pod.left",
              "FallbackActor", "PodEnded", "", NO_FACT),
-    Mutation("fallback", "fallback", "pod.kill_at_ns <= now", "pod.kill_at_ns > now",
+    Mutation("fallback", "fallback", "state.last_kill_ns) <= now", "state.last_kill_ns) > now",
              "FallbackActor", "OrderEnded", "KillContainer", "type"),
     Mutation("fallback", "fallback", "pod.wave <= state.wave or now",
              "pod.wave > state.wave or now",
