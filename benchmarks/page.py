@@ -102,8 +102,9 @@ def _section(title: str, documents: list[dict[str, Any]]) -> list[str]:
 
 def _rows(figures: Iterable[Figure]) -> Iterator[str]:
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for what, limit, measured, verdict in map(cells, figures):
-        name = _short(what)
+    for figure in figures:
+        what, limit, measured, verdict = cells(figure)
+        name, limit = _short(what), limit.removesuffix(f" {figure.unit}")
         cell = f"{measured}{', **missed**' if verdict == 'missed' else ''}"
         joined = name
         for pattern, names in ALIKE:

@@ -24,10 +24,10 @@ from tempfile import TemporaryDirectory
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LOCK = ROOT / "requirements-node.lock"
-#: The lock is made for the first: what later ones need is the same or less.
+#: The lock is made for the first; later ones need the same packages or fewer.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PYTHON_AFTER_LAST = "3.15"
-#: The C library that the compiled modules ask for at most, with the older names for less.
+#: The newest C library that a compiled module may need, with the older names.
 GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_26", "manylinux_2_17", "manylinux2014")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 FORMATS = ("deb", "rpm")
@@ -35,12 +35,12 @@ SECONDS_MAX = 600
 
 HOME = "usr/lib/ebbtide"
 SITE = f"{HOME}/lib/python3/site-packages"
-#: Of the API server's client the configuration and the transport are used (docs/dependencies.md); its types
-#: and its methods, twice, are half of all files.
+#: Ebbtide uses only configuration and transport of the API server's client (docs/dependencies.md). Its types and
+#: methods, twice, are half of all files.
 LEFT_OUT = tuple(
     f"kubernetes/{client}/{part}" for client in ("client", "aio/client") for part in ("api", "models")
 )
-#: Nothing of the caller's environment, no user's site-packages, and no compiled file beside a package's.
+#: It ignores the caller's environment and users' site-packages, and writes no compiled file.
 LAUNCHER = f"""#!/{HOME}/bin/python3 -IB
 import sys
 
@@ -51,8 +51,7 @@ sys.exit({{entry}}())
 #: As pyproject.toml has them.
 PROGRAMS = {"ebbtide": "main", "kubectl-ebbtide": "kubectl"}
 PRESET = """\
-# Nothing begins because a package was installed. Who wants it enabled has an "enable" in a file that sorts
-# before this one.
+# Installing a package starts no unit. To enable it, put an "enable" into a file that sorts before this one.
 disable ebbtide.service
 """
 COPYRIGHT = """\
@@ -219,7 +218,7 @@ def pack(laid_out: Path, into: Path, form: str, **said: str) -> Path:
         "PYTHON_AFTER_LAST": PYTHON_AFTER_LAST,
         "SOURCE_DATE_EPOCH": str(epoch()),
     }
-    # What nFPM does not expand by itself; and its own paths are relative to where it is called.
+    # nFPM does not expand these, and reads paths relative to its working directory.
     text = (HERE / "nfpm.yaml").read_text()
     for name, value in values.items():
         text = text.replace(f"${{{name}}}", value)

@@ -112,7 +112,7 @@ def outage_page() -> str:
     for name, field in fields_of(OutageConfiguration).items():
         # The text of tracing names the page with its fields.
         section = [*_field(name, field), ""]
-        lines += section if name != "tracing" else [*section[:2], "Type: mapping.", ""]
+        lines += section if name != "tracing" else section[:2]
     return "\n".join(lines)
 
 
