@@ -35,8 +35,8 @@ SECONDS_MAX = 600
 
 HOME = "usr/lib/ebbtide"
 SITE = f"{HOME}/lib/python3/site-packages"
-#: Ebbtide uses only configuration and transport of the API server's client (docs/dependencies.md). Its types and
-#: methods, twice, are half of all files.
+#: Ebbtide uses only configuration and transport of the API server's client (docs/dependencies.md). Its types
+#: and methods, twice, are half of all files.
 LEFT_OUT = tuple(
     f"kubernetes/{client}/{part}" for client in ("client", "aio/client") for part in ("api", "models")
 )
