@@ -17,7 +17,7 @@ from ebbtide.cli.common.guard import guarded
 from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
 from ebbtide.demo.demo_run import NEXT_COMMANDS, live_frame
 from ebbtide.events.base import NS_PER_SECOND
-from tests.demo.bed import COMMAND
+from tests.demo.test_run import COMMAND
 from tests.journals import DEMO
 
 TOOLS = Path(__file__).parents[2] / "docs" / "tools"

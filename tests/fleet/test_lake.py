@@ -37,13 +37,13 @@ def ingest(folder: Path, lake: Path) -> dict[str, int]:
     return counts
 
 
-def there(lake: Path) -> Tables:
-    found = {}
+def there(lake: Path | str, **options: str) -> Tables:
+    found: Tables = {}
     for name in WRITTEN:
-        rows = []
-        if DeltaTable.is_deltatable(str(lake / name)):
-            rows = DeltaTable(str(lake / name)).to_pyarrow_dataset().to_table().to_pylist()
-        found[name] = rows
+        place = f"{lake}/{name}"
+        is_there = DeltaTable.is_deltatable(place)
+        table = DeltaTable(place, storage_options=options).to_pyarrow_dataset() if is_there else None
+        found[name] = table.to_table().to_pylist() if table is not None else []
     return found
 
 
@@ -256,18 +256,8 @@ def test_the_ledger_never_names_what_is_not_there(
 
 def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     """New rows by table; the exit code of the worst journal; then no new rows."""
-    asked = (
-        "fleet",
-        "ingest",
-        "--journals",
-        nodes.hurt,
-        "--lake",
-        tmp_path / "lake",
-        "--jobs",
-        "1",
-        "-o",
-        "json",
-    )
+    where = ("--journals", nodes.hurt, "--lake", tmp_path / "lake")
+    asked = ("fleet", "ingest", *where, "--jobs", "1", "-o", "json")
     first, second = run(*asked), run(*asked)
     assert first.code == CORRUPT
     assert "corrupt" in first.err

@@ -14,21 +14,20 @@ from typing import Any
 
 import obstore
 import pytest
-from deltalake import DeltaTable
 
 from ebbtide.cli.common.guard import DONE, WRONG
 from ebbtide.fleet import lake as lakes
 from ebbtide.fleet.fleet_journals import StoreFailed, store
 from ebbtide.fleet.fleet_journals import journals as planned
 from ebbtide.fleet.fleet_rows import table_batches
-from ebbtide.fleet.lake import WRITTEN, Lake
+from ebbtide.fleet.lake import Lake
 from tests.beds.rootfs import Unavailable
 from tests.commands import Run
 from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import shipped
 from tests.fleet.test_lake import Tables, ordered, whole
-from tests.store.gateway import BUCKET, NODE, ROOT, Gateway, gateway
-from tests.store.signing import signed_put
+from tests.fleet.test_lake import there as found_in
+from tests.store.gateway import BUCKET, NODE, ROOT, Gateway, allow, gateway, put_policy
 
 pytestmark = pytest.mark.backend
 
@@ -86,16 +85,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 def there(place: str) -> Tables:
-    found: Tables = {}
-    for name in WRITTEN:
-        at, options = f"{place}/{name}", {"aws_conditional_put": "etag"}
-        rows = (
-            DeltaTable(at, storage_options=options).to_pyarrow_dataset().to_table().to_pylist()
-            if DeltaTable.is_deltatable(at)
-            else []
-        )
-        found[name] = rows
-    return found
+    return found_in(place, aws_conditional_put="etag")
 
 
 def expected(folder: Path) -> Tables:
@@ -157,19 +147,8 @@ def test_a_commit_never_replaces_another(
 
 def may_put(s3: Gateway, where: str) -> None:
     """A node may list, read, and put these names, but not delete."""
-    user, bucket = {"AWS": [NODE[0]]}, f"arn:aws:s3:::{BUCKET}"
-    allowed = [
-        {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [bucket]},
-        {"Effect": "Allow", "Principal": user, "Action": ["s3:GetObject"], "Resource": [f"{bucket}/*"]},
-        {
-            "Effect": "Allow",
-            "Principal": user,
-            "Action": ["s3:PutObject"],
-            "Resource": [f"{bucket}/{where}"],
-        },
-    ]
-    policy = json.dumps({"Version": "2012-10-17", "Statement": allowed}).encode()
-    assert signed_put(s3.endpoint, f"/{BUCKET}?policy=", policy, *ROOT) in (200, 204)
+    bucket, objects = allow(NODE, "ListBucket", BUCKET), allow(NODE, "GetObject", f"{BUCKET}/*")
+    put_policy(s3.endpoint, bucket, objects, allow(NODE, "PutObject", f"{BUCKET}/{where}"))
 
 
 def test_no_right_to_delete_is_needed(

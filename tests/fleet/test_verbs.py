@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -23,6 +25,7 @@ from tests.commands import Ran, Run
 from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import a_node, shipped, shipped_redacted
 from tests.replay.sim import truth
+from tests.replay.sim.columns import PAGE
 
 NAMES = ("blue", "green")
 
@@ -431,3 +434,22 @@ def test_an_object_that_is_not_what_its_name_says(run: Run, nodes: Nodes, tmp_pa
     assert ran.code == CORRUPT
     lies = [line for line in ran.out.splitlines() if "its bytes do not match the hash in its name" in line]
     assert [name for name in ("node-1", "node-2", "node-3") if name in "".join(lies)] == ["node-2", "node-3"]
+
+
+# --- docs/fleet.md: from zero to the first answer in two commands ---------------------------------
+
+
+def test_the_first_answer_takes_two_commands(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the page, with fewer nodes."""
+    block = re.search(r"<!-- first-answer -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    commands = [shlex.split(line, comments=True) for line in block[1].splitlines()]
+    assert [words[0] for words in commands] == ["ebbtide", "ebbtide"]
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        ran = run(*("1..5" if word == "1..100" else word for word in words[1:]))
+        assert ran.code == 0
+    assert ran.out.startswith("from 5 shutdowns of 5 nodes: ")
+    assert "shutdownGracePeriodByPodPriority:" in ran.out

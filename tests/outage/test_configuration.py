@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
+from ebbtide.actors.edges.proof_sources.proof_edges import SourcesEdge
+from ebbtide.actors.edges.proof_sources.proof_source import Machine
+from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.config import ConfigError
 from ebbtide.config.fields import fields_of
+from ebbtide.events import outage_events
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageSettings
 from ebbtide.outage.configuration import (
@@ -21,6 +28,8 @@ from ebbtide.outage.configuration import (
     load_outage,
     parse_outage,
 )
+from ebbtide.outage.pool_sources import machine_of, machine_sources, proof_edges
+from tests.actors.edges.proof_sources.test_statements import Clock
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "deploy" / "kubernetes" / "outage" / "configuration.yaml"
@@ -178,3 +187,77 @@ def test_plain_http_is_for_the_loopback() -> None:
     found = parsed(f"pools: [{{name: a, redfish: {{address: 'http://127.0.0.1:8000/', {FILES}}}}}]")
     assert found.pools[0].redfish is not None
     assert found.pools[0].redfish.address_of("n") == "http://127.0.0.1:8000"
+
+
+# --- the proof sources of a node, by its pool and its current state -------------------------------
+
+
+POOLS = HEAD + (
+    "pools:\n- {name: a, nodeSelector: {k: v}, askKubelet: false, believe: [declared]}\n"
+    "- {name: b, believe: []}\n"
+)
+NODE = NodeView("n", "u", "1", "b1", "Unknown", "uuid", "aws:///z/i-1", "none", (), "", {"k": "v"})
+
+
+class Nobody:
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        raise AssertionError("nobody is asked")
+
+
+async def never(order: outage_events.PowerOff, outlet: Outlet) -> Ending | None:
+    raise AssertionError("nothing is switched off")
+
+
+def view_of(*nodes: NodeView) -> ClusterView:
+    view = ClusterView()
+    view.nodes.replace(list(nodes), "1")
+    return view
+
+
+@pytest.mark.parametrize(("text", "labels", "expected"), [
+    (HEAD, {}, ["peer", "cloud-taint", "certificate", "declared", "kubelet"]),
+    (POOLS, {"k": "v"}, ["peer", "declared"]),
+    (POOLS, {}, ["peer", "kubelet"]),
+    (HEAD + "pools: [{name: a, believe: [remediator]}]", {},
+     ["peer", "kubelet", "remediator", "remediator", "remediator"]),
+    (HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]", {},
+     ["peer", "cloud", "kubelet"]),
+])  # fmt: skip
+async def test_the_sources_are_those_of_the_nodes_pool(
+    text: str, labels: dict[str, str], expected: list[str]
+) -> None:
+    """By labels. Contradictions count from any source."""
+    view = view_of(NODE._replace(labels=labels))
+    edges = proof_edges(parse_outage("a.yaml", text.encode()), view, Clock(), Nobody())("n", "u", never)
+    (reading,) = [each for each in edges if isinstance(each, SourcesEdge)]
+    assert [each.source for each in reading._sources] == expected
+
+
+CONTROLLERS = HEAD + (
+    "pools:\n- name: a\n"
+    "  redfish: {address: 'https://{node}-bmc.example',\n"
+    "    system: 's-{node}', fingerprint: '" + ":".join(["aB"] * 32) + "', uuidOrder: swapped,\n"
+    "    usernameFile: /u, passwordFile: /p}\n"
+    "  ipmi: {addresses: {n-1: 'fd00::1'}, port: 624, usernameFile: /u, passwordFile: /p, cipherSuite: 3,\n"
+    "    guidOrder: rfc}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("n-1", [("redfish", "n-1-bmc.example"), ("ipmi", "[fd00::1]:624")]),
+        ("n-3", [("redfish", "n-3-bmc.example")]),
+    ],
+)
+def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:
+    """By name; without an address none is asked."""
+    (pool,) = parse_outage("a.yaml", CONTROLLERS.encode()).pools
+    assert [(each.source, each.name) for each in machine_sources(pool)(node)] == expected
+
+
+async def test_the_machine_is_as_the_node_says_it_now() -> None:
+    """A missing or recreated Node has no machine to ask."""
+    assert machine_of(view_of(NODE), "n", "u") == Machine("n", "u", "b1", "uuid", "aws:///z/i-1")
+    assert machine_of(view_of(NODE), "n", "v") is None
+    assert machine_of(view_of(), "n", "u") is None

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.packages import build
 from ebbtide.cli.app import SECTIONS
-from tests.packages.made import FIRST, GONE, Packages
+from tests.packages.conftest import FIRST, GONE, Packages
 from tests.packages.programs import nfpm
 
 pytestmark = pytest.mark.root

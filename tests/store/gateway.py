@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import http.client
 import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import trio
 
@@ -21,18 +26,14 @@ BUCKET, REGION = "fleet", "us-east-1"
 ROOT, NODE, READER = ("root", "rootsecret"), ("node", "nodesecret"), ("reader", "readersecret")
 
 
-def policy(bucket: str, prefix: str) -> dict[str, Any]:
-    """Minimal rights: a node creates objects below its prefix, a reader reads."""
-    own, whole = f"arn:aws:s3:::{bucket}/{prefix}/*", f"arn:aws:s3:::{bucket}"
-    node, reader = {"AWS": [NODE[0]]}, {"AWS": [READER[0]]}
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Principal": node, "Action": ["s3:PutObject"], "Resource": [own]},
-            {"Effect": "Allow", "Principal": reader, "Action": ["s3:GetObject"], "Resource": [f"{whole}/*"]},
-            {"Effect": "Allow", "Principal": reader, "Action": ["s3:ListBucket"], "Resource": [whole]},
-        ],
-    }
+def allow(who: tuple[str, str], action: str, resource: str) -> dict[str, Any]:
+    arn = f"arn:aws:s3:::{resource}"
+    return {"Effect": "Allow", "Principal": {"AWS": [who[0]]}, "Action": [f"s3:{action}"], "Resource": [arn]}
+
+
+def put_policy(endpoint: str, *allowed: dict[str, Any]) -> None:
+    body = json.dumps({"Version": "2012-10-17", "Statement": allowed}).encode()
+    assert signed_put(endpoint, f"/{BUCKET}?policy=", body, *ROOT) in (200, 204)
 
 
 class Gateway(NamedTuple):
@@ -71,30 +72,28 @@ def gateway(folder: Path, prefix: str) -> Any:
     argv += ["--region", REGION, "--iam-dir", str(folder / "iam"), "--quiet", "posix", str(data)]
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(argv, stdout=log, stderr=log)
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0 or server.poll() is not None
+
     try:
-        until_sync(lambda: _listens(port) or server.poll() is not None, "versitygw to listen")
+        until_sync(listens, "versitygw to listen")
         admin = [str(binary), "admin", "--access", ROOT[0], "--secret", ROOT[1], "--endpoint-url", endpoint]
         for access, secret in (NODE, READER):
             made = [*admin, "create-user", "--access", access, "--secret", secret, "--role", "user"]
             subprocess.run(made, check=True, capture_output=True)
-        found = Gateway(endpoint, data)
-        _put_policy(found, prefix)
-        yield found
+        # Minimal rights: a node creates objects below its prefix, a reader reads.
+        put_policy(
+            endpoint,
+            allow(NODE, "PutObject", f"{BUCKET}/{prefix}/*"),
+            allow(READER, "GetObject", f"{BUCKET}/*"),
+            allow(READER, "ListBucket", BUCKET),
+        )
+        yield Gateway(endpoint, data)
     finally:
         server.terminate()
         server.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _put_policy(on: Gateway, prefix: str) -> None:
-    from tests.store.signing import signed_put
-
-    answer = signed_put(on.endpoint, f"/{BUCKET}?policy=", json.dumps(policy(BUCKET, prefix)).encode(), *ROOT)
-    assert answer in (200, 204), answer
 
 
 # --- stores that are no good -----------------------------------------------------------------------
@@ -172,3 +171,35 @@ async def _answer(store: FakeStore, stream: trio.SocketStream) -> None:
         await stream.receive_some(1)  # until the other end closes
     else:
         await stream.send_all(answer)
+
+
+# --- one signed request that the shipping's client lacks: put a policy ----------------------------
+
+
+def signed_put(
+    endpoint: str, target: str, body: bytes, access: str, secret: str, more: dict[str, str] | None = None
+) -> int:
+    """The status (AWS Signature Version 4, header form)."""
+    host = urlsplit(endpoint).netloc
+    path, _, query = target.partition("?")
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    digest = hashlib.sha256(body).hexdigest()
+    headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": now} | (more or {})
+    headers = dict(sorted(headers.items()))
+    names = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    canonical = "\n".join(["PUT", path, query, lines, names, digest])
+    scope = f"{now[:8]}/{REGION}/s3/aws4_request"
+    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for part in (now[:8], REGION, "s3", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    credential = f"AWS4-HMAC-SHA256 Credential={access}/{scope}"
+    headers["authorization"] = f"{credential}, SignedHeaders={names}, Signature={signature}"
+    connection = http.client.HTTPConnection(host)
+    try:
+        connection.request("PUT", target, body, headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()

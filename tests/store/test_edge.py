@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +12,19 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.events.catalog import DirectorySource
+from ebbtide.daemon_assembly import _trim_journal
+from ebbtide.events import bounds
+from ebbtide.events.catalog import DirectorySource, find_path
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.retention import Limits
+from ebbtide.otel.delivery.sending import Refused
 from ebbtide.shipping.shipping_destination import Store, closed_segments, load_shipped
 from ebbtide.shipping.shipping_edge import ShippingEdge
+from ebbtide.shipping.store_sink import Answer, Stored
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import BUCKET, TAKEN, FakeStore, faking, reply
 from tests.store.segments import JOURNAL_ID, lay_out_segments
+from tests.store.test_shipping import Script, ship
 from tests.waiting import until
 
 STORE = Store(url=f"s3://{BUCKET}", cluster="prod")
@@ -126,3 +134,119 @@ async def test_the_daemons_end_is_not_held_by_a_store_that_hangs(tmp_path: Path)
         left = trio.current_time()
     assert trio.current_time() - left < 10
     assert load_shipped(tmp_path, STORE).segments == {}
+
+
+# --- retention keeps unshipped segments up to the hard cap, and records later removals ------------
+
+#: At most the last segment: all removable ones go.
+FULL = Limits(total_bytes=1)
+FULLER = Limits(total_bytes=1, hard_bytes=1)
+REFUSED = Refused("HTTP 403")
+
+
+class Failing(DirectoryStorage):
+    """A disk whose removals may fail from the third on."""
+
+    left = 2
+    fail: Callable[[str], Awaitable[None]] | None = None
+
+    async def remove(self, name: str) -> None:
+        self.left -= 1
+        if self.fail is not None and self.left < 0:
+            await self.fail(name)
+        else:
+            await super().remove(name)
+
+
+class Node:
+    """A journal with its retention and its shipping."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.names = folder, lay_out_segments(folder, 4)
+        self.storages = [Failing(folder)]
+        self.said: list[str] = []
+        self.edge = ShippingEdge(
+            STORE,
+            [str(folder)],
+            lambda: JOURNAL_ID,
+            lambda: False,
+            lambda level, text: self.said.append(text),
+        )
+
+    async def trim(self, limits: Limits) -> list[str]:
+        return list(await _trim_journal(self.storages, limits, None, None, self.edge))
+
+    async def ship(self, *answers: Answer) -> None:
+        """As one process of the shipping does."""
+        await ship(self.folder, Script(*answers), STORE)
+
+    async def ship_by_process(self) -> None:
+        """A real shipping process, to a store that accepts all."""
+        ended = trio.Event()
+        self.edge._over = ended.set  # type: ignore[method-assign]
+        async with faking(lambda request: TAKEN), trio.open_nursery() as nursery:
+            nursery.start_soon(self.edge.run, Outlet())
+            self.edge.see(())
+            self.edge.want(0)
+            await ended.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_not_in_the_store_is_kept_when_the_journal_is_full(tmp_path: Path) -> None:
+    """A week of overload costs space, but no segment."""
+    on = Node(tmp_path)
+    assert await on.trim(FULL) == []
+    await on.ship(Stored(), REFUSED)
+    assert await on.trim(FULL) == on.names[:1]
+    await on.ship(Stored())
+    assert await on.trim(FULL) == on.names[1:3]
+    assert not any("removed" in line for line in on.said)
+
+
+async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp_path: Path) -> None:
+    """By name in the log, counted in metrics and status."""
+    on = Node(tmp_path)
+    assert await on.trim(FULLER) == on.names[:3]
+    assert [line for line in on.said if "before the store confirmed it" in line] == on.said
+    assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:3]
+    path = find_path([DirectorySource(tmp_path)])
+    assert [each.name for each in path.segments] == on.names[3:]
+    assert closed_segments([DirectorySource(tmp_path)]) == []
+    await on.ship_by_process()
+    state = on.edge.last_state()
+    assert state is not None
+    assert (state.lost, state.pending) == (3, 0)
+
+
+@pytest.mark.parametrize("limits", [FULL, FULLER])
+async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path, limits: Limits) -> None:
+    """Unknown is not there."""
+    on = Node(tmp_path)
+    await on.ship(Stored())
+    (tmp_path / "shipped.json").write_text("{")
+    assert await on.trim(limits) == ([] if limits is FULL else on.names[:3])
+
+
+# --- what is cut short -----------------------------------------------------------------------------
+
+
+async def no_disk(name: str) -> None:
+    raise OSError(errno.EIO, "Input/output error", name)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_what_went_before_a_failure_is_on_record(
+    tmp_path: Path, mock_clock: trio.testing.MockClock, hangs: bool
+) -> None:
+    """After a failed or hung third removal the first two are still recorded."""
+
+    async def fail(name: str) -> None:
+        if not hangs:
+            await no_disk(name)
+        mock_clock.jump(bounds.now.trim_seconds + 1)
+        await trio.sleep_forever()
+
+    on = Node(tmp_path)
+    on.storages[0].fail = fail
+    assert await on.trim(FULLER) == on.names[:2]
+    assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:2]

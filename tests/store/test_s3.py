@@ -18,9 +18,8 @@ from ebbtide.shipping.shipping_destination import Store, load_shipped, node_pref
 from ebbtide.shipping.store_sink import ObjectStore
 from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line
 from tests.beds.rootfs import Unavailable
-from tests.store.gateway import BUCKET, READER, Gateway, gateway
+from tests.store.gateway import BUCKET, READER, Gateway, gateway, signed_put
 from tests.store.segments import NODE, lay_out_segments
-from tests.store.signing import signed_put
 
 pytestmark = pytest.mark.backend
 
