@@ -42,13 +42,11 @@ def complaint(texts: list[tuple[str, bytes]]) -> str:
 
 
 def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line() -> None:
-    """As its name says; the error names the file."""
     read_or_refused(CORPUS, lambda path: load([path]), ConfigError, MISTAKES_MAX)
 
 
 @settings(max_examples=100)
 @given(texts=st.lists(st.tuples(HEADERS, LINES | st.binary(max_size=200)), max_size=3))
 def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[bytes, bytes]]) -> None:
-    """No other exception comes out, whatever goes in."""
     named = [(f"{number}.yaml", head + body) for number, (head, body) in enumerate(texts)]
     assert complaint(named).isprintable()

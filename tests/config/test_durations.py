@@ -28,7 +28,6 @@ def test_what_go_reads_is_read_exactly(text: str, duration_ns: int) -> None:
     ("9223372036854775808ns", "out of range"), ("9" * 101, "101 characters"),
 ])  # fmt: skip
 def test_what_is_no_duration_is_refused_with_a_hint(text: str, part: str) -> None:
-    """One line with the error and the right form."""
     with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
         parse_duration(text)
     assert part in str(raised.value)
@@ -45,7 +44,6 @@ def test_durations_are_printed_as_go_prints_them(duration_ns: int, text: str) ->
 
 @given(st.integers(-DURATION_NS_MAX - 1, DURATION_NS_MAX))
 def test_printing_and_reading_are_inverse(duration_ns: int) -> None:
-    """For every duration that there is."""
     assert parse_duration(format_duration(duration_ns)) == duration_ns
 
 

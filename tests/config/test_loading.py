@@ -122,14 +122,12 @@ def test_the_kubelets_switch_for_all_beta_gates_counts(gates: str, off: list[str
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [OWN, KUBELET], ids=["own", "kubelet"])
 def test_the_kubelets_rules_in_the_kubelets_words(kind: str, fields: str, line: int, message: str) -> None:
-    """With the place of the first wrong field."""
     found = error(kind + fields)
     assert found.startswith(f"0.yaml:{line}: invalid configuration: ")
     assert f"invalid configuration: {message}" in found
 
 
 def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
-    """The kubelet accepts that as well."""
     text = (
         OWN + "shutdownGracePeriodByPodPriority: [{priority: 1}]\nfeatureGates: {GracefulNodeShutdown: false}"
     )
@@ -206,7 +204,6 @@ def test_a_wrong_document_is_named_with_its_line_and_its_cure(text: str, message
 
 
 def test_files_are_read_from_disk(tmp_path: Path) -> None:
-    """By name, in order; the error names a missing file."""
     file = tmp_path / "config.yaml"
     file.write_text(OWN + "reserve: 9s\n")
     assert load([file]).settings.reserve_seconds == 9
@@ -310,7 +307,6 @@ node: {means: {halt: x}, unredy: 3}
 
 
 def test_of_a_file_that_is_none_the_first_mistakes_are_told() -> None:
-    """And how many more there are."""
     with pytest.raises(ConfigError) as refused:
         parse([("a.yaml", (OWN + "\n" + "".join(f"no{each}: 1\n" for each in range(30))).encode())])
     assert len(refused.value.mistakes) == MISTAKES_MAX + 1
@@ -319,6 +315,5 @@ def test_of_a_file_that_is_none_the_first_mistakes_are_told() -> None:
 
 @pytest.mark.parametrize("text", ["node:\n\tunready: never\n", "journalFallbacks:\n-\t- /run\n\t- /a\n"])
 def test_a_tab_is_called_a_tab(text: str) -> None:
-    """YAML's own message does not help."""
     with pytest.raises(ConfigError, match="indented with a tab: YAML takes blanks only, write blanks"):
         parse([("a.yaml", f"{OWN}\n{text}".encode())])

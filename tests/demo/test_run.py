@@ -100,7 +100,6 @@ EXPECTED = [
 
 
 def assert_expected(ran: Ran) -> None:
-    """Exit code 0, and the final table has each pod with outcome and reason."""
     assert (ran.code, ran.err) == (0, "")
     for pod, wave, outcome, why in EXPECTED:
         (line,) = re.findall(rf"^{pod} .*$", ran.out, re.MULTILINE)
@@ -111,7 +110,6 @@ def assert_expected(ran: Ran) -> None:
 
 @pytest.mark.proof
 def test_it_takes_the_time_that_it_promises(tmp_path: Path) -> None:
-    """As it is shipped, under 20 s."""
     began = time.monotonic()
     assert_expected(run_demo(tmp_path, *COMMAND))
     assert time.monotonic() - began < SECONDS_MAX
@@ -120,7 +118,6 @@ def test_it_takes_the_time_that_it_promises(tmp_path: Path) -> None:
 def test_a_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its page in a pipe, and what it leaves."""
     ran = run_demo(tmp_path, *PATIENT, "whole")
     assert_expected(ran)
     # Plain lines, waves in order, and further commands at the end.

@@ -78,7 +78,6 @@ def drawn(of: DaemonStatus, now_ns: int, width: int = 80) -> str:
 
 
 def test_a_frame_tells_waves_pods_and_the_time_left() -> None:
-    """Each pod of the running wave with its phase, each wave's clock, and the budget's."""
     lines = [line.rstrip() for line in drawn(standing(), 3 * NS_PER_SECOND, 90).splitlines()]
     assert re.fullmatch(r"reboot  1 of 3 pods in 2 waves +8 s of 10 s left", lines[0])
     text = "\n".join(lines)
@@ -123,7 +122,6 @@ def test_on_a_terminal_it_is_live_and_ends_with_the_page(
 
 
 def test_the_readmes_picture_is_a_recording() -> None:
-    """``docs/demo.svg`` is well-formed and small, has no script, and shows the demo's pods."""
     text = (TOOLS.parent / "demo.svg").read_text()
     assert Xml.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
     assert len(text) < 300_000
@@ -135,14 +133,6 @@ def test_the_readmes_picture_is_a_recording() -> None:
 
 
 def test_each_of_them_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The printed commands work on the demo's journal."""
     monkeypatch.chdir(tmp_path)
     for _, command in NEXT_COMMANDS:
         assert guarded([*command.split(), "--journal", str(DEMO)]) == 0, command
-
-
-def test_the_verbs_of_the_morning_after_are_named() -> None:
-    """The events, the time, and a shareable page."""
-    named = " ".join(command for _, command in NEXT_COMMANDS)
-    for verb in ("timeline", "blame", "report -o", "verify"):
-        assert f"replay {verb}" in named

@@ -92,7 +92,6 @@ def _file(text: str, source: str) -> str:
 
 
 def main() -> None:
-    """Write the templates' current output."""
     for path, text in written().items():
         (ROOT / path).write_text(text)
 

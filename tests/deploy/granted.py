@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from tests.deploy.rendering import Object, place, rendered
 from tests.node.bed import Bed
-from tests.node.client import Api, Refused
+from tests.node.client import STRATEGIC, Api, Refused
 from tests.waiting import until
 
 ACCOUNT = "/api/v1/namespaces/ebbtide/serviceaccounts/ebbtide"
 TOKEN_SECONDS = 3600
 NOBODYS_EVENT = {"metadata": {"name": "never"}, "involvedObject": {"kind": "Node", "name": "never"}}
 
+#: Method, path and body.
+Asked = tuple[str, str, Any]
 #: Waits until a policy counts.
 Probe = Callable[[Bed], Awaitable[None]]
 
@@ -64,6 +66,18 @@ async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
     await denied(
         "names no node", partial(nobodys.post, "/api/v1/namespaces/default/events?dryRun=All", NOBODYS_EVENT)
     )
+
+
+async def refusals(api: Api, asked: Mapping[str, Asked]) -> dict[str, str]:
+    found = {}
+    for name, (method, path, body) in asked.items():
+        # A merge would replace a status' lists.
+        kind = STRATEGIC if method == "PATCH" and "/status?" in path else ""
+        try:
+            await api.ask(method, path, body, kind)
+        except Refused as error:
+            found[name] = str(error)
+    return found
 
 
 async def denied(said: str, ask: Callable[[], Awaitable[object]]) -> None:

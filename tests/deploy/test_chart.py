@@ -139,7 +139,6 @@ def at(values: Object, path: str) -> Any:
 
 
 def test_every_value_has_a_type_a_sentence_and_a_default() -> None:
-    """Each is also tested with another value; the controller alone equals the kustomization."""
     explained = set(re.findall(r"#.*[.:…]\n *(\w+):", (CHART / "values.yaml").read_text()))
     for path, schema in leaves(SCHEMA):
         assert {"type", "enum"} & schema.keys(), path
@@ -149,8 +148,6 @@ def test_every_value_has_a_type_a_sentence_and_a_default() -> None:
 
 
 def test_nothing_has_a_default_that_the_schema_does_not_know() -> None:
-    """Each of the chart's mappings rejects unknown names."""
-
     def closed(schema: Object) -> bool:
         inner = [each for each in schema["properties"].values() if "properties" in each]
         return schema.get("additionalProperties") is False and all(
@@ -164,7 +161,6 @@ def test_nothing_has_a_default_that_the_schema_does_not_know() -> None:
 
 
 def test_a_configuration_has_the_fields_that_there_are() -> None:
-    """The chart accepts each field of the configuration types."""
     head = ["apiVersion", "kind"]
     node, outage = (SCHEMA["properties"][part]["properties"]["config"] for part in ("node", "outage"))
     assert node["propertyNames"]["enum"] == [*head, *FIELDS]
@@ -175,7 +171,6 @@ def test_a_configuration_has_the_fields_that_there_are() -> None:
 
 
 def test_it_is_released_with_the_project() -> None:
-    """Its version and the image's are the project's."""
     said = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (said["version"], said["appVersion"]) == (__version__, __version__)
 
@@ -209,14 +204,12 @@ def test_the_kustomizations_are_what_the_chart_renders(name: str, major: int) ->
 
 @pytest.mark.node
 def test_the_kept_files_are_current() -> None:
-    """deploy/kubernetes equals the output of `python -m tests.deploy.chart`."""
     assert {path: (ROOT / path).read_text() for path in written()} == written()
 
 
 @pytest.mark.node
 @of_each_helm
 def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
-    """With the defaults, and with every value set."""
     path = tmp_path / "all.yaml"
     path.write_text(yaml.safe_dump(ALL))
     for words in (("--set", "image.repository=ebbtide"), ("-f", path)):
@@ -277,7 +270,6 @@ BY_PRIORITY = {
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, tmp_path: Path) -> None:
-    """The schema or the chart rejects it by name, before any request."""
     path = tmp_path / "values.yaml"
     path.write_text(yaml.safe_dump(KEPT | wrong))
     assert said in run(major, "template", "ebbtide", CHART, "-f", path, code=1)
@@ -285,7 +277,6 @@ def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, 
 
 @pytest.mark.node
 def test_everything_follows_its_namespace() -> None:
-    """Accounts, bindings, policies and journals: none stays in the default namespace."""
     text = template(KEPT | {"outage": {"enabled": True, "remediators": True}}, "-n", "elsewhere")
     assert "namespace: ebbtide" not in text
     assert "serviceaccount:ebbtide:" not in text
@@ -303,7 +294,6 @@ def test_a_server_without_the_policies_is_refused(major: int) -> None:
 
 
 def checked(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """By `ebbtide config check`."""
     (folder / "config.yaml").write_text(text)
     argv = [sys.executable, "-c", PROGRAM, "config", "check", "--require-enabled", *words]
     return subprocess.run(
@@ -315,7 +305,6 @@ def checked(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess
 @of_each_helm
 @pytest.mark.parametrize("values", [KEPT, ALL, EXAMPLE], ids=["default", "all", "example"])
 def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path) -> None:
-    """By `ebbtide config check` and by the controller's reader."""
     enabled = values | {"outage": values["outage"] | {"enabled": True}}
     found = {
         each["metadata"]["name"]: each["data"]["config.yaml"]

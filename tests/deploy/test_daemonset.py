@@ -130,7 +130,6 @@ async def until_ready(bed: Bed, daemon: Daemon) -> None:
 
 
 def is_ready(found: Object) -> bool:
-    """By its probe, which asks the daemon in it."""
     conditions = found["status"].get("conditions", ())
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 

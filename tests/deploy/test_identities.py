@@ -43,7 +43,6 @@ def auto(bed: Bed, folder: Path, client: Client) -> Daemon:
 
 
 async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
-    """One power-off with one pod, to its end."""
     daemon.configure(shutdownGracePeriod="10s")
     await running(bed, pod("web", "node-1"))
     await daemon.start_ready()
@@ -55,7 +54,6 @@ async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
 
 
 def outcomes(daemon: Daemon, *kinds: type[Any]) -> dict[str, set[str]]:
-    """The shutdown's outcomes by kind of order."""
     ended = {each.key: each.result for each in daemon.events(OrderEnded)}
     return {
         kind.__name__: {ended[order.key] for order in daemon.events(kind) if order.key in ended}
@@ -100,7 +98,6 @@ async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: 
 
 
 def deployment(name: str, script: str) -> Object:
-    """A Deployment of one pod on the first node."""
     made = pod(name, "node-1", script)
     spec = {
         "replicas": 1,

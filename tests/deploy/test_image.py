@@ -27,7 +27,6 @@ def copied() -> list[str]:
 
 
 def test_everything_that_is_copied_is_there() -> None:
-    """And every package of the wheel is copied."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert [source for source in copied() if not (ROOT / source).exists()] == []
@@ -130,7 +129,6 @@ def test_it_knows_who_needs_whom(lock: str) -> None:
 
 
 def test_a_lock_without_a_hash_is_none(tmp_path: Path) -> None:
-    """One line, and no partial bill."""
     lock = tmp_path / "some.lock"
     lock.write_text("trio==1.0\n    # via x\n")
     done = bill(lock)

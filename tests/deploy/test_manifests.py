@@ -33,7 +33,6 @@ def pod_spec(name: str) -> Object:
 @pytest.mark.node
 @pytest.mark.parametrize("name", APPLIED)
 def test_it_renders_as_kustomize_renders_it(name: str) -> None:
-    """Our reading of the kustomizations is kustomize's own."""
     with or_skip():
         program = kustomize()
     argv = [program, "build", ROOT / name]
@@ -103,7 +102,6 @@ def test_a_control_planes_keys_stay_out(name: str, of_kubernetes: set[str]) -> N
 
 
 def test_its_grace_covers_the_shipped_configuration() -> None:
-    """The pod's grace covers the whole budget: periods and reserve."""
     text = the("ConfigMap")["data"]["config.yaml"]
     settings = parse([("config.yaml", text.encode())]).settings
     needed_seconds = settings.shutdown_grace_period_ns // 10**9 + settings.reserve_seconds
@@ -130,7 +128,6 @@ def test_the_controller_is_two_and_starts_in_a_dry_run() -> None:
 
 
 def test_the_nodes_identity_brings_no_right_of_its_own() -> None:
-    """No role, policy or token: only the kubelet's rights."""
     assert {each["kind"] for each in rendered("node-identity")} == {
         "Namespace",
         "ServiceAccount",

@@ -12,10 +12,10 @@ from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, MACHINES
 from ebbtide.outage.controller import LEASE
-from tests.deploy.granted import applied, denied, speaking, token
+from tests.deploy.granted import Asked, applied, denied, refusals, speaking, token
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
-from tests.node.client import Api, Object, Refused
+from tests.node.client import Api, Object
 from tests.waiting import until
 
 pytestmark = pytest.mark.node
@@ -32,7 +32,6 @@ ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 PIECE = {"metadata": {"name": "ebbtide-outage-1-0000000001"}, "immutable": True}
 OUR_LEASE = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "one"}}
 TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
-Asked = tuple[str, str, Any]
 
 NEEDED: dict[str, Asked] = {
     "nodes": ("GET", "/api/v1/nodes?limit=1", None),
@@ -106,18 +105,7 @@ async def granted(bed: Bed) -> AsyncIterator[Api]:
         yield speaking(bed, await token(bed, account=ACCOUNT))
 
 
-async def refusals(api: Api, asked: dict[str, Asked]) -> dict[str, str]:
-    found = {}
-    for name, each in asked.items():
-        try:
-            await api.ask(*each)
-        except Refused as error:
-            found[name] = str(error)
-    return found
-
-
 async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted: Api) -> None:
-    """The controller's calls; a thief's calls; the policy's additions to RBAC."""
     refused = await refusals(granted, NEEDED)
     # It does not exist before a replica leads.
     assert refused.pop("may-lead").startswith("404")

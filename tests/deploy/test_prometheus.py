@@ -50,7 +50,6 @@ def names_in(expression: str) -> set[str]:
 
 
 def test_expressions_name_metrics_that_there_are() -> None:
-    """A renamed metric must change its panels and alerts."""
     for expression in (*SHOWN, *expressions(RULES)):
         assert names_in(expression), expression
         assert names_in(expression) <= KNOWN, expression
@@ -113,7 +112,6 @@ def promtool(*words: str, feed: str = "") -> str:
 @pytest.mark.root
 @pytest.mark.parametrize("prefix", ["", "kubelet_"])
 def test_the_linter_has_nothing_to_say(prefix: str) -> None:
-    """No error and no remark for any metric."""
     meters = Meters()
     fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     now_wall_ns = 1_700_000_100 * NS_PER_SECOND
@@ -124,6 +122,5 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
 
 @pytest.mark.root
 def test_each_alert_fires_when_it_should_and_only_then() -> None:
-    """Prometheus accepts the rules; their unit tests pass."""
     assert "SUCCESS" in promtool("check", "rules", "ebbtide.rules.yaml")
     assert "SUCCESS" in promtool("test", "rules", "ebbtide.rules.test.yaml")

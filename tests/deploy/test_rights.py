@@ -22,10 +22,10 @@ from ebbtide.actors.node_marks import (
 )
 from ebbtide.actors.node_status import KILLED_REASON, POD_REASON
 from ebbtide.events.decisions import PostEvent
-from tests.deploy.granted import applied, speaking, token
+from tests.deploy.granted import Asked, applied, refusals, speaking, token
 from tests.deploy.rendering import Object
 from tests.node.bed import Bed
-from tests.node.client import STRATEGIC, Api, Refused
+from tests.node.client import STRATEGIC, Api
 from tests.node.identities import kubelet
 from tests.node.pods import PODS, pod, running
 
@@ -90,7 +90,7 @@ ON_WORKLOAD = event_object(
 
 
 #: The edge's calls, one row per kind: the writers and the watch.
-NEEDED: dict[str, tuple[str, str, Any]] = {
+NEEDED: dict[str, Asked] = {
     "list": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1", None),
     "watch": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&watch=1&timeoutSeconds=1", None),
     "is-it-there": ("GET", LIVENESS_PATH, None),
@@ -108,7 +108,7 @@ NEEDED: dict[str, tuple[str, str, Any]] = {
     "may-i": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", MAY_I),
 }
 #: A thief's calls.
-REFUSED: dict[str, tuple[str, str, Any]] = {
+REFUSED: dict[str, Asked] = {
     "secrets": ("GET", "/api/v1/secrets", None),
     "a-secret": ("GET", "/api/v1/namespaces/ebbtide/secrets/x", None),
     "make-a-secret": ("POST", f"/api/v1/namespaces/default/secrets?{DRY}", SECRET),
@@ -267,25 +267,11 @@ async def granted(bed: Bed) -> AsyncIterator[Api]:
         yield speaking(bed, await token(bed, NODE))
 
 
-async def refusals(api: Api, asked: dict[str, tuple[str, str, Any]]) -> dict[str, str]:
-    """The refusals and their texts; each row is tried."""
-    found = {}
-    for name, (method, path, body) in asked.items():
-        # A merge would replace a status' lists.
-        kind = STRATEGIC if method == "PATCH" and "/status?" in path else ""
-        try:
-            await api.ask(method, path, body, kind)
-        except Refused as error:
-            found[name] = str(error)
-    return found
-
-
 async def abused(api: Api) -> dict[str, str]:
     return await refusals(api, {name: each[1:] for name, each in ABUSES.items()})
 
 
 async def test_all_that_is_needed_is_granted(granted: Api) -> None:
-    """Each call of the edge; changes as dry runs."""
     # A taint patch must keep other taints: a busy node has some.
     taints = (await granted.get(NODE))["spec"].get("taints", [])
     tainting = ("PATCH", f"/api/v1/nodes/node-1?{DRY}", {"spec": {"taints": [*taints, TAINT]}})

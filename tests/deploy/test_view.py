@@ -20,11 +20,10 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, CommandResult
 from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX, ending
 from tests.commands import Ran
-from tests.deploy.granted import applied, speaking
+from tests.deploy.granted import Asked, applied, refusals, speaking
 from tests.deploy.rendering import Object, merged, place, rendered
 from tests.deploy.test_daemonset import our_python
 from tests.node.bed import Bed
-from tests.node.client import Refused
 from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.identities import TENANT
 from tests.node.image import IMAGE
@@ -44,7 +43,7 @@ KUBELET = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
 #: Too long for a slow machine: the first wave ends with its pod.
 PERIOD_SECONDS = 600
 #: Calls that this role must not permit.
-REFUSED: dict[str, tuple[str, str, Any]] = {
+REFUSED: dict[str, Asked] = {
     "exec elsewhere": ("POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=1", None),
     "read a pod elsewhere": ("GET", "/api/v1/namespaces/default/pods/web", None),
     "make a pod": ("POST", f"{PODS}?dryRun=All", pod("another")),
@@ -129,7 +128,6 @@ class Looking:
         return json.loads(ran.out)
 
     async def inside(self, *command: str) -> str:
-        """The output of a command in the pod."""
         (found,) = (await speaking(self.bed, TENANT.token).get(PODS))["items"]
         query = urlencode(
             [*(("command", word) for word in command), ("container", CONTAINER), ("stdout", 1), ("stderr", 1)]
@@ -184,7 +182,8 @@ async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
     for where, made in BINDINGS:
         await bed.api.post(where, made)
     await _answers(looking)
-    assert await refused(speaking(bed, TENANT.token)) == set(REFUSED)
+    refused = await refusals(speaking(bed, TENANT.token), REFUSED)
+    assert {name for name, said in refused.items() if said.startswith("403: ")} == set(REFUSED)
     await _shell(looking)
     await _nobody_there(looking)
     await looking.daemon.start_ready()
@@ -211,15 +210,6 @@ async def _answers(looking: Looking) -> None:
     assert "node-2, which is Ready" in nowhere.err
     assert (wrong.code, wrong.out) == (2, "")
     assert "there is no Node 'node-7'" in wrong.err
-
-
-async def refused(api: Any) -> set[str]:
-    found = set()
-    for name, (method, path, body) in REFUSED.items():
-        with pytest.raises(Refused, match=r"^403: "):
-            await api.ask(method, path, body)
-        found.add(name)
-    return found
 
 
 async def _shell(looking: Looking) -> None:

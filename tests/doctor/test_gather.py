@@ -170,7 +170,6 @@ async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) ->
 
 
 async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The finding names the missing package and the fix."""
     monkeypatch.setattr(light, "PACKAGE", "no_such_package")
     config = {
         "current-context": "x",

@@ -101,14 +101,12 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
 def test_each_ill_has_its_finding_and_its_cure(
     changes: dict[str, Any], level: str, code: str, cure: str
 ) -> None:
-    """One problem gives exactly one finding with its fix."""
     (finding,) = examine(MACHINE._replace(**changes))
     assert (finding.level, finding.code) == (level, code)
     assert cure in finding.cure
 
 
 def test_every_warning_of_a_plan_has_a_cure() -> None:
-    """Each warning of the policy or a manifest has a real fix."""
     sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
     codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
     assert codes - GRANT_WARNINGS == set(CURES)
@@ -145,7 +143,6 @@ def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
 
 
 def test_a_machine_that_goes_down_already_is_a_note() -> None:
-    """No lock is possible then; a note reports it."""
     bus = BUS._replace(preparing=True, our_lock=False)
     status = {**STATUS, "armed": False, "phase": "running"}
     assert [finding.code for finding in examine(MACHINE._replace(bus=bus, status=status))] == ["going-down"]
@@ -254,7 +251,6 @@ def test_packages_that_are_missing(mode: str, level: str) -> None:
 
 
 def test_what_run_would_refuse() -> None:
-    """The daemon's own line, with the fix apart."""
     (finding,) = examine(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
     assert finding.code == "mode-unfit"
     assert (finding.message, finding.cure) == ("mode api needs the API server", "name a kubeconfig")
@@ -288,7 +284,6 @@ def test_an_account_that_no_policy_holds(confined: bool | None, found: list[tupl
 
 
 def test_text_of_the_server_cannot_move_the_cursor() -> None:
-    """A user's name is other people's text."""
     text = [each.message for each in examine(node(api=API._replace(user="system:node:\x1b[2J")))]
     assert text
     assert not any("\x1b" in each for each in text)
@@ -298,7 +293,6 @@ def test_text_of_the_server_cannot_move_the_cursor() -> None:
 
 
 def test_a_priority_that_nobody_told_has_another_cure_on_a_node() -> None:
-    """There it is not the manifest that is wrong."""
     assert WELL.plan is not None
     unset = msgspec.structs.replace(WELL.plan, warnings=(("priority-unset", "web-0: none"),))
     (on_a_node,) = examine(WELL._replace(plan=unset))

@@ -30,7 +30,6 @@ from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 
 def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
-    """Folder layout and shipped layout give the same rows."""
     for seed in (1, 2, 3):
         shipped(a_node(tmp_path / "folders", seed), tmp_path / "store")
     folders, store = (every_row(journals(str(tmp_path / each))) for each in ("folders", "store"))
@@ -211,7 +210,6 @@ def test_a_reader_without_a_client_says_nothing_of_journals(
 
 
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object read in ranges gives the same rows."""
     a_node(tmp_path, 1)
     whole = every_row(journals(str(tmp_path)))
     monkeypatch.setattr("ebbtide.fleet.fleet_journals.WHOLE_BYTES_MAX", 1000)
@@ -221,7 +219,6 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects in memory whose paths name node and cluster."""
     for seed in (1, 2):
         shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store")
     memory = MemoryStore()
@@ -237,7 +234,6 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_part_of_a_store(tmp_path: Path) -> None:
-    """For a cluster or a node, the URL has the prefix."""
     for cluster, seed in (("one", 1), ("two", 2)):
         shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store", cluster)
     whole = {(row["cluster"], row["node"]) for row in rows(tmp_path / "store", "journals")}
@@ -261,7 +257,6 @@ def test_a_node_that_was_renamed(tmp_path: Path) -> None:
 
 
 def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
-    """Rows have the original names of folder and cluster."""
     place = tmp_path / "50% of #1 ?"
     shipped(a_node(tmp_path / "nodes", 1), place, cluster="a%2Fb c")
     (told,) = rows(place, "journals")
@@ -286,7 +281,6 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_store_is_refused(url: str, said: str) -> None:
-    """One line with the fix and without a secret."""
     with pytest.raises(BadUrl, match=said) as refused:
         journals(url)
     assert "\n" not in str(refused.value)
@@ -294,8 +288,6 @@ def test_what_is_no_store_is_refused(url: str, said: str) -> None:
 
 
 def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line without the client's dump."""
-
     def failing(store: Any, **more: Any) -> Any:
         raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
 

@@ -270,7 +270,6 @@ def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
 
 
 def test_a_lake_that_cannot_be_written(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:
-    """A file in its place, or a URL with a secret: one line."""
     (tmp_path / "lake").write_text("mine")
     for place, line in (
         (tmp_path / "lake", str(tmp_path / "lake")),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -97,23 +95,6 @@ def ingest(run: Run, journals: str, place: str) -> dict[str, Any]:
     assert (ran.code, ran.err) == (DONE, "")
     found: dict[str, Any] = json.loads(ran.out)
     return found
-
-
-def test_two_writers_at_once(folder: Path, journals: str, place: str) -> None:
-    """Two processes with all journals: each row once, counted by one of them."""
-    words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1", "-o", "json")
-    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *words]
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    told = [each.communicate() for each in both]
-    assert [each.returncode for each in both] == [DONE, DONE], told
-    counts = [json.loads(out)["new"] for out, _ in told]
-    rows = expected(folder)
-    assert ordered(there(place), ("row", "location")) == rows
-    assert {name: sum(each[name] for each in counts) for name in rows} == {
-        name: len(found) for name, found in rows.items()
-    }
 
 
 @pytest.mark.parametrize("unsafe", ["", "true"])
@@ -221,7 +202,6 @@ def test_only_a_conflict_is_tried_again(
 def test_a_lake_that_cannot_be_written(
     run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, wrong: str, place: str
 ) -> None:
-    """One line without a secret; no write happens."""
     become((ROOT[0], "another") if wrong == "secret" else ROOT)
     if wrong == "bucket":
         place = "s3://no-such-bucket/lake"

@@ -22,7 +22,6 @@ from tests.waiting import until_sync
 
 
 def refs(count: int) -> list[Ref]:
-    """Dummy references: these tests do not read them."""
     return [Ref("file:///", f"n{at}", (File("1.ebj", f"n{at}/1.ebj", 1, 0),)) for at in range(count)]
 
 
@@ -31,7 +30,6 @@ def names(of: Sequence[Ref]) -> list[str]:
 
 
 def second_first(done: Path, of: Sequence[Ref]) -> list[str]:
-    """The first bin waits for the second."""
     if names(of)[0] == "n0":
         until_sync(done.exists, "no other worker has a bin")
     else:
@@ -63,7 +61,6 @@ def test_bins_are_small_and_never_empty() -> None:
 
 
 def test_who_stops_in_the_middle_leaves_no_worker() -> None:
-    """As a reader does that has gone."""
     before = set(active_children())
     answers = over_bins(names, refs(40), 2)
     assert list(islice(answers, 1))
@@ -73,7 +70,6 @@ def test_who_stops_in_the_middle_leaves_no_worker() -> None:
 
 
 def test_a_worker_that_is_lost_is_told() -> None:
-    """For example without memory: one line with the fix."""
     with pytest.raises(WorkerLost, match="use fewer"):
         list(over_bins(end_at_once, refs(8), 2))
 
@@ -114,7 +110,6 @@ def test_java_is_looked_for_as_spark_does(
 def test_what_spark_needs_is_named(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], said: str
 ) -> None:
-    """Before Spark begins."""
     for name in ("py4j.protocol", "pyspark", "pyspark.errors"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     for name, value in environ.items():
@@ -133,7 +128,6 @@ sys.exit(guarded(["fleet", "verify", "--journals", sys.argv[1], "--jobs", "2"]))
 
 
 def wait_for_ever(verb: object, of: Sequence[Ref]) -> None:
-    """Its file shows that it runs."""
     Path(os.environ["EBBTIDE_TEST_WORKERS"], str(os.getpid())).touch()
     Event().wait()
 

@@ -60,7 +60,6 @@ def test_verify_says_whose_begin_is_missing(run: Run, nodes: Nodes, tmp_path: Pa
 
 
 def test_verify_names_what_is_not_whole(run: Run, nodes: Nodes) -> None:
-    """Node, journal and location; the worst sets the exit code."""
     ran = run("fleet", "verify", "--journals", nodes.hurt, "--jobs", "1")
     assert ran.code == CORRUPT
     lines = [line.split() for line in ran.out.splitlines()]
@@ -184,7 +183,7 @@ def test_advice_is_that_of_one_machine(run: Run, nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("advise", "-o", "yaml"), ("tables", "--to", "{d}/t"), ("verify",)], ids=lambda words: words[0]
+    "words", [("advise", "-o", "yaml"), ("tables", "--to", "{d}/t")], ids=lambda words: words[0]
 )
 def test_what_cannot_be_used_is_named(run: Run, nodes: Nodes, tmp_path: Path, words: tuple[str, ...]) -> None:
     """The rest is used; the worst verdict is the exit code."""
@@ -365,7 +364,6 @@ def test_any_number_of_processes_says_the_same(
 def test_what_names_no_journals_is_refused(
     run: Run, tmp_path: Path, short: Path, verb: str, url: str, said: str
 ) -> None:
-    """One line with the missing name, exit code 2, no write."""
     more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
     ran = run("fleet", verb, "--journals", url.format(d=tmp_path), *more)
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
@@ -391,7 +389,6 @@ def test_what_names_no_journals_is_refused(
     ],
 )
 def test_what_cannot_be_asked_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    """One line with the fix, before any journal is read."""
     (tmp_path / "bad").write_text("node-2 web\nnode-1\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "new.yaml").write_text("terminationGracePeriod: 30s\n")
@@ -442,7 +439,6 @@ def test_an_object_that_is_not_what_its_name_says(run: Run, nodes: Nodes, tmp_pa
 def test_the_first_answer_takes_two_commands(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on the page, with fewer nodes."""
     block = re.search(r"<!-- first-answer -->\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert block is not None
     commands = [shlex.split(line, comments=True) for line in block[1].splitlines()]

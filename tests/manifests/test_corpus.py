@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.manifests import ManifestError, load_local_pods, load_manifests, parse_manifests
+from ebbtide.manifests import ManifestError, load_manifests, parse_manifests
 from tests.corpus_files import corpus, read_or_refused
 
 CORPUS = corpus("manifests")
@@ -52,7 +51,6 @@ def complaint(raw: bytes) -> str:
 
 
 def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
-    """As its name says; the error names the file."""
     read_or_refused(CORPUS, lambda path: load_manifests([path]), ManifestError)
 
 
@@ -62,10 +60,3 @@ def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     """As YAML and as JSON, with equal results."""
     verdicts = [complaint(yaml.safe_dump(tree).encode()), complaint(json.dumps(tree).encode())]
     assert all(each.isprintable() for each in verdicts)
-
-
-def test_a_file_of_the_corpus_that_reads_may_still_need_a_cluster() -> None:
-    """Reading and running are judged apart."""
-    (path,) = (each for each in CORPUS if each.name == "ok-list.json")
-    with pytest.raises(ManifestError, match="write command"):
-        load_local_pods(path)

@@ -232,7 +232,6 @@ def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -
      "apiVersion is 'v1': it must be scheduling.k8s.io/v1"),
 ])  # fmt: skip
 def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, object], message: str) -> None:
-    """As the API server refuses it."""
     with pytest.raises(ManifestError, match=re.escape(message)):
         parse_manifests("f", yaml.safe_dump(document).encode())
     twice = [priority_class("gold", 1), priority_class("gold", 1), priority_class("gold", 2)]
@@ -281,7 +280,6 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_its_cure(document: Any, part: str) -> None:
-    """One line with file, line and pod."""
     found = error(document)
     assert part in found
     assert found.startswith("f.yaml:")
@@ -358,7 +356,6 @@ def names(text: str) -> list[str]:
     ("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}", ["a"]),
 ])  # fmt: skip
 def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str]) -> None:
-    """In file order; empty documents are skipped."""
     assert names(text) == expected
 
 
@@ -377,7 +374,6 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
 ])  # fmt: skip
 def test_what_is_no_pod_is_refused_with_its_place(text: str, message: str) -> None:
-    """By line, or by document without lines."""
     with pytest.raises(ManifestError) as raised:
         names(text)
     assert str(raised.value) == message
@@ -394,7 +390,6 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
 
 
 def test_a_pod_may_stand_in_one_file_only(tmp_path: Path) -> None:
-    """The error names both places."""
     for file in ("a.yaml", "b.yaml"):
         (tmp_path / file).write_text(pod_yaml("web"))
     with pytest.raises(ManifestError, match=r"b\.yaml:1: pod default/web stands twice, first at .*a\.yaml:1"):
@@ -406,8 +401,6 @@ def test_a_pod_may_stand_in_one_file_only(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named `-`."""
-
     class Input:
         buffer = io.BytesIO(pod_yaml("web").encode())
 
@@ -417,7 +410,6 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Also a name that is no name."""
     with pytest.raises(ManifestError, match=r"cannot read .*gone\.yaml: No such file"):
         load_manifests([tmp_path / "gone.yaml"])
     with pytest.raises(ManifestError, match="cannot read"):

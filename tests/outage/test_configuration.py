@@ -49,7 +49,6 @@ def error(text: str) -> str:
 
 
 def test_nothing_configured_means_the_cores_own_defaults() -> None:
-    """Only the kind, or only empty fields."""
     for text in (HEAD, HEAD + "pools:\neffect:\n"):
         assert parse_outage("a.yaml", text.encode()) == OutageConfiguration()
     assert OutageConfiguration().settings == OutageSettings()
@@ -65,7 +64,6 @@ def test_a_file_that_was_emptied_is_refused(text: str) -> None:
 
 
 def test_the_example_has_every_field_and_arrives() -> None:
-    """The ConfigMap that is shipped."""
     text = yaml.safe_load(EXAMPLE.read_text())["data"]["config.yaml"]
     found = parse_outage("config.yaml", text.encode())
     assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *fields_of(OutageConfiguration)} - {
@@ -104,7 +102,6 @@ def test_the_first_pool_that_takes_a_node_is_its_pool() -> None:
 
 @pytest.mark.parametrize("said", ["bmc.example", "10.0.0.1", "fd00::7"])
 def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
-    """Its port is a field of its own."""
     ipmi = parsed(f"pools: [{{name: a, ipmi: {{addresses: {{n: '{said}'}}, {FILES}}}}}]").pools[0].ipmi
     assert ipmi is not None
     assert (ipmi.address_of("n"), ipmi.address_of("m"), ipmi.port) == (said, "", 623)
@@ -177,7 +174,6 @@ def test_what_is_wrong_is_named_with_its_place_and_its_cure(text: str, message: 
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    """Not the defaults."""
     with pytest.raises(ConfigError, match=r"cannot read .*; name a readable file with --config"):
         load_outage(tmp_path / "none.yaml")
 
@@ -226,7 +222,6 @@ def view_of(*nodes: NodeView) -> ClusterView:
 async def test_the_sources_are_those_of_the_nodes_pool(
     text: str, labels: dict[str, str], expected: list[str]
 ) -> None:
-    """By labels. Contradictions count from any source."""
     view = view_of(NODE._replace(labels=labels))
     edges = proof_edges(parse_outage("a.yaml", text.encode()), view, Clock(), Nobody())("n", "u", never)
     (reading,) = [each for each in edges if isinstance(each, SourcesEdge)]

@@ -394,7 +394,9 @@ async def test_remediators_of_a_hundred_nodes_are_asked_at_our_own_rate(
     assert {error for each in told.values() for error in each.errors} == {NOT_YET}
 
 
-def test_the_environments_resource_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environments_resource_is_recorded(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In each journal's settings, so that the trace follows from the journal."""
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
     shared = leader(Scripted(remediators), None)._shared

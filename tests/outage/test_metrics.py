@@ -68,7 +68,6 @@ def test_a_whole_outage_is_counted() -> None:
     ],
 )
 def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
-    """By the followers' states and the records."""
     text = told(name)[0].text()
     assert [line for line in lines if f"{line}\n" not in text] == []
 

@@ -100,7 +100,6 @@ async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
 
 
 async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only stored spans are sent."""
     monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
     looks, read = [], OutageTraces._read
 
@@ -119,7 +118,6 @@ async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes; failure and recovery are logged once each."""
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
     server, told, refusals = ConfigMaps(Draws(1)), list[str](), iter([503, 503, 503])

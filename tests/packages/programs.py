@@ -13,7 +13,6 @@ MODULE = Module(Path(__file__).parent / "nfpm", ("-ldflags", "-s -w"))
 
 
 def nfpm() -> Path:
-    """The binary, built if missing. Raises tests.beds.rootfs.Unavailable."""
     return built(MODULE, "nfpm", "github.com/goreleaser/nfpm/v2/cmd/nfpm")
 
 

@@ -55,7 +55,6 @@ def said(*argv: str) -> str:
 
 
 def modes(packages: Packages, form: str) -> dict[str, str]:
-    """Path to mode and owner, without folders shared with other packages."""
     if form == "deb":
         lines = said("dpkg-deb", "-c", str(packages.first[form])).splitlines()
         words = [line.split(maxsplit=5) for line in lines]
@@ -93,7 +92,6 @@ def test_the_list_of_files(packages: Packages, form: str) -> None:
 
 
 def test_who_needs_what(packages: Packages) -> None:
-    """Version, dependencies, the configuration file, the scripts."""
     deb, rpm = str(packages.first["deb"]), str(packages.first["rpm"])
     needs = said("dpkg-deb", "-f", deb, "Depends").strip().split(", ")
     assert {"python3 (>= 3.11)", "python3 (<< 3.15)", "systemd"} <= set(needs)
@@ -111,7 +109,6 @@ def test_who_needs_what(packages: Packages) -> None:
 
 
 def test_the_programs_are_those_of_the_wheel() -> None:
-    """By name and entry point."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     called = {program: f"ebbtide.cli:{entry}" for program, entry in build.PROGRAMS.items()}
     assert called == project["scripts"]
@@ -152,7 +149,6 @@ def test_made_again_it_is_the_same_package(packages: Packages, tmp_path: Path) -
 
 
 def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> None:
-    """A compiled module for one Python exists for the others."""
     site = packages.laid_out / build.SITE
     tags = {python.replace(".", "") for python in build.PYTHONS}
     by_module: dict[str, set[str]] = {}

@@ -50,7 +50,6 @@ class Packager:
         self.form = form
 
     async def put(self, package: Path) -> str:
-        """Install or upgrade; returns the output."""
         if self.form == "deb":
             self.machine.copy_in(package, "/root/ebbtide.deb")
             return await self._do("dpkg", "-i", "/root/ebbtide.deb")
@@ -160,7 +159,6 @@ def node(machine: Machine) -> Node:
 
 
 async def unit(machine: Machine) -> tuple[str, str]:
-    """Is it enabled, is it active?"""
     shown = [
         await machine.run("systemctl", word, "ebbtide", check=False) for word in ("is-enabled", "is-active")
     ]

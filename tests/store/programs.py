@@ -13,7 +13,6 @@ MODULE = Module(Path(__file__).parent / "versitygw", ("-ldflags", "-s -w"))
 
 
 def versitygw() -> Path:
-    """The binary, built if missing. Raises tests.beds.rootfs.Unavailable."""
     return built(MODULE, "versitygw", "github.com/versity/versitygw/cmd/versitygw")
 
 

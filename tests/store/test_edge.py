@@ -40,7 +40,6 @@ class Bed(NamedTuple):
     open_episodes: list[int]
 
     def shut_down(self, on: bool) -> None:
-        """A step after which a shutdown is open, or none."""
         self.open_episodes[:] = [1] if on else []
         self.edge.see(())
 

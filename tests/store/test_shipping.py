@@ -161,7 +161,6 @@ async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, 
 
 
 def test_without_the_client_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the line that the daemon logs."""
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(BadStore, match=r"obstore.*\[ship\]"):
         ObjectStore(STORE)
@@ -181,7 +180,6 @@ async def test_a_request_is_conditional_and_has_its_checksum() -> None:
 
 
 async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) -> None:
-    """The next process continues from the cursor."""
     names = lay_out_segments(tmp_path, 4)
     script = Script(Stored())
     assert (await ship(tmp_path, script))[0] == ""
@@ -218,7 +216,6 @@ async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_cl
 async def test_a_store_that_never_answers_is_given_up_for_this_process(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    """The next process continues."""
     lay_out_segments(tmp_path, 2)
     assert (await ship(tmp_path, Script(Again("no answer"))))[0] == "no answer"
     assert trio.current_time() > 0
