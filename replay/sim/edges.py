@@ -1,8 +1,7 @@
 """The daemon's edges onto the modelled node: a script for each order.
 
-logind, the container runtime, the API server, the trace back end, and the rest of a Kubernetes node. Facts
-and their order are those of the real edges. `simulate` runs the scripts in virtual time (`replay.sim.loop`),
-the tests' world as tasks of the real runner.
+They report the facts of the real edges, in the same order. `simulate` runs the scripts in virtual time
+(`replay.sim.loop`), the tests' world as tasks of the real runner.
 
 Latencies are drawn in microseconds, in the scripts' order: an added or moved draw changes the run of a seed.
 """
@@ -50,8 +49,6 @@ from ebbtide.replay.sim.sim_node import (
 
 
 class DaemonProcess(Protocol):
-    """One process of the daemon."""
-
     @property
     def number(self) -> int:
         """Over all boots: the holder of its lock, and its life in the world log."""
@@ -60,7 +57,7 @@ class DaemonProcess(Protocol):
     def alive(self) -> bool: ...
 
     def report(self, delay_ns: int, fact: Fact) -> object:
-        """A fact without an order, after this delay."""
+        """A fact without an order."""
 
     def watch(self, script: Watching) -> object:
         """Run a script without an order while this process lives."""
@@ -70,8 +67,6 @@ class DaemonProcess(Protocol):
 
 
 class SimulatedEdge:
-    """``table``: its orders, and how each begins."""
-
     table: Mapping[type[Order], Begin]
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
@@ -92,14 +87,14 @@ class SimulatedEdge:
 
 # --- logind --------------------------------------------------------------------------------------
 #
-# Subscribe, lock, read: a shutdown that begins in between is then seen by its signal, by the refused lock, or
-# by the property.
+# Subscribe, lock, read: then the signal, the refused lock or the property shows a shutdown that begins in
+# between.
 
 
 #: The file that overrides our drop-in.
 OTHERS_PATH = "/etc/systemd/logind.conf.d/zz-site.conf"
 
-#: Repeated reads when a signal comes meanwhile.
+#: Of one look, if signals come meanwhile.
 READS_MAX = 5
 
 
@@ -122,13 +117,13 @@ class LogindEdge(SimulatedEdge):
         }
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """The lock itself shows their outcome; no order is repeated."""
+        """Repeats no order: the lock itself shows its outcome."""
         return None
 
     # --- listening -----------------------------------------------------------------------------
 
     def hear(self, signal: BusSignal) -> Watching:
-        """A bus message. A new owner may not know the shutdown that the last one began."""
+        """A new owner of the name may not know the shutdown that the last one began."""
         if isinstance(signal, ShutdownSignal):
             yield self._draw_ns(100, 2000)
             self.preparing, self._owner = signal.active, signal.owner
@@ -230,18 +225,15 @@ class LogindEdge(SimulatedEdge):
 
 # --- the container runtime -----------------------------------------------------------------------
 #
-# It lists, starts, stops and kills pods, runs their hooks, and reports exits. The plan says what it refuses
-# and its extra latency.
-
+# The plan has the orders that it refuses, and its extra latency.
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
-# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, until a stop
-# may not have arrived, until a refreshed list fails, and until SIGKILL fails.
+# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, for a stop,
+# for a refreshed list, and for SIGKILL.
 AWAY_MS = 3000
 AWAY_NS, HEARD_NS, DOUBT_NS, KILL_NS = AWAY_MS * MS, 2100 * MS, 2000 * MS, 2000 * MS
 
-#: By the kind of hook; exec has an exit code.
 HOOK_FAILURES: dict[str, Outcome] = {
     "exec": Outcome("failed", "exit code 1", 1),
     "httpGet": Outcome("failed", "the answer was 500 Internal Server Error"),
@@ -250,15 +242,12 @@ HOOK_FAILURES: dict[str, Outcome] = {
 
 #: How long a slow kubelet takes to stop: pods end and start again meanwhile.
 KUBELET_SLOW_NS = 3000 * MS
-#: By then the exits that a look has found are reported.
+#: By then a look has reported the exits that it found.
 LATEST_EXIT_NS = 4 * MS
 
 
 class RuntimeEdge(SimulatedEdge):
-    """One process's view of the runtime."""
-
-    #: A runtime keeps the exit codes of all containers. A daemon that is the runtime knows only its own
-    #: children's.
+    #: A runtime keeps the exit codes of all containers, a daemon that is the runtime its own children's.
     KEEPS_EXITS: ClassVar[bool] = True
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
@@ -293,7 +282,7 @@ class RuntimeEdge(SimulatedEdge):
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
     def look(self, recorded: Mapping[tuple[str, str], int]) -> None:
-        """Report what ended unobserved. ``recorded``: how many exits were reported before."""
+        """Report unobserved ends. ``recorded``: how many exits were reported before."""
         for box in self._pods.every:
             if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
@@ -330,17 +319,17 @@ class RuntimeEdge(SimulatedEdge):
         return pod
 
     def _shown(self, uid: str, away: bool) -> list[SimulatedContainer]:
-        """Its containers as last seen if the runtime is ``away``: without later restarts."""
+        """As last seen if the runtime is ``away``: without later restarts."""
         boxes = self._pods.of(uid)
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
 
     def joined(self, pod: Pod) -> None:
-        """The kubelet has started a pod, which a shutdown reports if it asked for it."""
+        """The kubelet has started a pod. Only a shutdown that asked for late pods reports it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_joined(pod.uid))
 
     def _tell_joined(self, uid: str) -> Watching:
-        """Seen by a look after its start, without what has ended by then."""
+        """By a look after its start, without the containers that have ended by then."""
         yield self._draw_ns(1000, 500_000)
         if not self._pods.over(uid):
             yield facts.PodJoined(pod=self._as_it_is(uid))
@@ -362,7 +351,7 @@ class RuntimeEdge(SimulatedEdge):
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
-        # A runtime that is recorded as away is not asked: the last list is reported.
+        # Do not ask a runtime that is recorded as away: report the last list.
         since_ns = self._node.runtime.hung_since_ns
         away = order.refresh and since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
         if order.refresh and self._node.runtime.hung and not away:
@@ -433,7 +422,7 @@ class RuntimeEdge(SimulatedEdge):
         return self._node.runtime.hung and self._node.runtime.hides(box)
 
     def _signal_late(self, box: SimulatedContainer, late: bool) -> None:
-        """A runtime that wakes up reads its calls, unless the caller is gone."""
+        """A runtime that wakes up reads its calls, if the caller lives."""
         if self._daemon.alive:
             self._pods.signal(box, self._daemon.number, late)
 
@@ -491,7 +480,7 @@ class RuntimeEdge(SimulatedEdge):
         return (yield from self._follow(order, box, hook))
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """Follow a running exec hook. The outcome of a request, or of an ended hook, is unknown."""
+        """Follows a running exec hook. The outcome of a request or an ended hook is unknown."""
         if not isinstance(order, decisions.RunHook):
             again = super().adopt(order, draws)
             # The runtime's edge leaves a stop signal to the core, which repeats it once.
@@ -523,16 +512,14 @@ class RuntimeEdge(SimulatedEdge):
 
 # --- beyond the network --------------------------------------------------------------------------
 #
-# The API server shows the node and its pods to the cluster, late, or never. The exporter is only waited for
-# where traces are configured; a hung network takes all its time.
-
+# The API server shows the node and its pods to the cluster, late, or never.
 
 #: Longer than any boot: a permanently hung server.
 WHILE_HUNG_NS = 3600 * NS_PER_SECOND
 
 
 class ApiServerEdge(SimulatedEdge):
-    """One process's connection to the API server, for a daemon outside Kubernetes."""
+    """For a daemon outside Kubernetes."""
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
@@ -556,7 +543,6 @@ class ApiServerEdge(SimulatedEdge):
         return Outcome()
 
     def _take(self, order: Order, late: bool) -> None:
-        """The effect of a call that was taken."""
         if isinstance(order, decisions.AnnounceNode):
             self._node.api.shown_ready = order.ready
             self._note("announce", detail="ready" if order.ready else "going down", late=late)
@@ -585,10 +571,8 @@ class ApiServerEdge(SimulatedEdge):
 
 # --- a Kubernetes node ---------------------------------------------------------------------------
 #
-# Beyond the runtime: the API server (with the real edges' bounds), the kubelet's unit, and mounts. A lost API
-# server answers no call, and its loss is noticed later. One that refuses (429, 500) exists and takes no call.
-# An unanswered delete may have been taken.
-
+# A lost API server answers no call, and its loss is noticed later. One that refuses (429, 500) exists and
+# takes no call. An unanswered delete may have been taken.
 
 KUBELET_UNIT = "kubelet.service"
 
@@ -606,23 +590,23 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
 RETRY_NS = 500 * MS
 STATUS_POLL_NS = 100 * MS
 MOUNT_POLL_NS = 20 * MS
-#: From the last answer to the report that it is lost; the silent watch reports it where the connections stay.
+#: From the last answer to the report that it is lost; where the connections stay, by the silent watch.
 MISSED_MS = (1500, 6000)
 SILENT_MS = (4000, 14_000)
-#: An unanswered call reports it sooner: its own wait at most, that of the question behind it, and the time
-#: after which its loss is reported.
+#: An unanswered call reports it sooner: its own wait at most, the wait of the question behind it, and the
+#: time until its loss is reported.
 TRY_NS, LIVENESS_NS, API_AWAY_NS = 5000 * MS, 2000 * MS, 3000 * MS
 #: Between two attempts of the first list.
 LIST_AGAIN_NS = NS_PER_SECOND
-#: Kubelet health: asked once a second; how long without an answer is silence; how long the unit's first
-#: report waits for the first answer.
+#: Kubelet health: between two questions; until silence is reported; how long the unit's first report waits
+#: for the first answer.
 HEALTH_MS, HEALTH_SILENT_MS, HEALTH_FIRST_MS = 1000, 3000, 300
 #: Before a hung kubelet is killed.
 KUBELET_STOP_NS = 2000 * MS
 
 
 class KubernetesEdge(ApiServerEdge):
-    """One process's edges on a Kubernetes node. A runtime that refuses every call counts as away."""
+    """A runtime that refuses every call counts as away."""
 
     def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
@@ -669,7 +653,7 @@ class KubernetesEdge(ApiServerEdge):
             self._later(10, 400, self._report_api)
 
     def _list(self) -> None:
-        """The first list: the API server answers, and its pods are kept for the next daemon."""
+        """The first list, which is stored for the next daemon."""
         if not self._node.api.accepts:
             self._after(LIST_AGAIN_NS, self._list)
             return
@@ -699,7 +683,7 @@ class KubernetesEdge(ApiServerEdge):
             self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
 
     def _report_silence(self) -> None:
-        """Once. A pause that is over by then is not reported."""
+        """Once, and only of a pause that goes on."""
         if self._node.api.hung and not self._api_away:
             self._report_api()
 
@@ -719,7 +703,7 @@ class KubernetesEdge(ApiServerEdge):
         self._later(*((AWAY_MS, AWAY_MS + 60) if self._node.runtime.hung else (5, 500)), self._report_runtime)
 
     def _report_runtime(self) -> None:
-        """A short break is not reported."""
+        """Not of a short break."""
         away = self._node.runtime.hung
         if away is not self._runtime_away:
             self._runtime_away = away
@@ -763,7 +747,7 @@ class KubernetesEdge(ApiServerEdge):
             if api.hung:  # since it was sent
                 self._doubt(try_ns - sent_ns)
             heard = True
-        # Unanswered. Repeat what may be repeated. A delete may have been taken, so it is not sent twice.
+        # Unanswered. Repeat it, but for a delete, which may have been taken.
         refused = api.reachable and self._node.faults.api == "fails"
         if isinstance(order, decisions.DeletePod) and not refused and not self._draws.chance(1, 2):
             if heard and self._draws.chance(1, 2):
@@ -789,7 +773,7 @@ class KubernetesEdge(ApiServerEdge):
         return Outcome("failed", "429" if api.reachable else "no answer in time")
 
     def _doubt(self, tried_ns: int) -> None:
-        """A hung server has not answered a call: ask at once whether it answers at all."""
+        """An unanswered call asks at once whether the server answers at all."""
         self._after(max(tried_ns + LIVENESS_NS, API_AWAY_NS), self._report_silence)
 
     def _await_statuses(self, order: decisions.AwaitStatuses, late: bool) -> Script:

@@ -1,17 +1,13 @@
 """The loop in virtual time.
 
-An `Agenda` holds future facts and moves of the world, at integer nanoseconds of a monotonic clock that pauses
-during a computation. The `Loop` takes the next entry, or a `Tick` if the actors' earliest deadline comes
-first, steps the `System` with it, and gives the new records to a `World`, which answers their orders with
-outcomes and observations on the agenda. This is the sequencer (`actors.runner`) without the waiting: facts of
-the same instant go by lane (moves of the world, logind and people, ticks, outcomes, the rest), then in the
-order in which they were put there. So a run is a function of the system's state, the world and the agenda.
+An `Agenda` holds future facts and moves of the world, on a monotonic clock that pauses during a computation.
+The `Loop` takes the next entry, or a `Tick` if the actors' earliest deadline comes first, steps the `System`
+with it, and gives the new records to a `World`, which puts the outcomes of their orders on the agenda. This
+is the sequencer (`actors.runner`) without the waiting. So a run is a function of the system's state, the
+world and the agenda.
 
 Both worlds have the node of `replay.sim.sim_node`. ``simulate`` draws its latencies and models the edges
 (`replay.sim.edges`); ``what-if`` takes latencies and answers from a record (`replay.whatif.world`).
-
-`Effects` is for a world whose orders take their time: it runs what an edge does for each order as a script,
-from the agenda.
 """
 
 from __future__ import annotations
@@ -32,21 +28,20 @@ from ebbtide.events.facts import DurabilityLate, OrderEnded, Result, Tick
 from ebbtide.events.units import span
 from ebbtide.replay.sim.scenario import Draws
 
-#: At one instant, the world's own moves come first; then the inbox's lanes, with the ticks between the first
-#: and the second (`events.base.Fact`).
+#: The order at one instant: the world's moves, then the inbox's lanes (`events.base.Fact`) with the ticks.
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
 #: By a fact's lane.
 RANKS = (URGENT, OUTCOMES, REST)
 
-#: A run with more steps never ends: a shutdown of 10 000 pods takes a tenth of it.
+#: A shutdown of 10 000 pods takes a tenth of it.
 STEPS_MAX = 2_000_000
 
 WorldMove = Callable[[], object]
 
 
 class RanAway(Exception):
-    """The run does not end: an actor or a world keeps itself busy. Report its seed or journal."""
+    """An actor or a world keeps itself busy. Report its seed or journal."""
 
 
 class Entry:
@@ -60,7 +55,7 @@ class Entry:
 
 
 class Agenda:
-    """What is going to happen. ``now_ns``: the virtual monotonic clock, which never goes back."""
+    """``now_ns``: the virtual monotonic clock, which never goes back."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
@@ -68,7 +63,7 @@ class Agenda:
         self._number = 0
 
     def put(self, at_ns: int, what: Fact | WorldMove, lane: int | None = None) -> Entry:
-        """At ``at_ns``, or now if that is past. ``lane``: its order among the entries of one instant."""
+        """At ``at_ns``, or now if that is past. ``lane``: its order at one instant."""
         if lane is None:
             lane = RANKS[what.lane] if isinstance(what, Fact) else MOVES
         entry = Entry(max(at_ns, self.now_ns), what)
@@ -77,16 +72,14 @@ class Agenda:
         return entry
 
     def after(self, delay_ns: int, what: Fact | WorldMove) -> Entry:
-        """Put at this distance from now."""
         return self.put(self.now_ns + delay_ns, what)
 
     def drop(self, entry: Entry | None) -> None:
-        """A no-op for a dropped entry and for None."""
         if entry is not None:
             entry.what = None
 
     def later(self, after_ns: int, do: WorldMove) -> WorldMove:
-        """A move after this time. The result cancels it (`actors.simulated_logind.Timer`)."""
+        """The result cancels it (`actors.simulated_logind.Timer`)."""
         entry = self.after(after_ns, do)
         return partial(self.drop, entry)
 
@@ -97,7 +90,6 @@ class Agenda:
                 entry.what = None
 
     def clear(self) -> None:
-        """Drop everything."""
         self._heap.clear()
 
     def head(self) -> tuple[int, int] | None:
@@ -107,7 +99,7 @@ class Agenda:
         return self._heap[0][:2] if self._heap else None
 
     def tick_due(self, deadline_ns: int) -> tuple[int, int]:
-        """When the tick for a deadline is admitted, and in which lane."""
+        """When, and in which lane, the tick for a deadline is admitted."""
         return deadline_ns, TICKS
 
     def take(self) -> Fact | WorldMove:
@@ -126,10 +118,8 @@ class World(Protocol):
 
 
 class Loop:
-    """Drives ``system`` through ``agenda``. ``system`` may be replaced between two steps (a restart).
-
-    ``wall_offset_ns``: the wall clock minus the monotonic one; it may change. Without a process (``awake``
-    False) no tick comes.
+    """A restart replaces ``system`` between two steps. ``wall_offset_ns``: the wall clock minus the monotonic
+    one; it may change. Without a process (``awake`` False) no tick comes.
     """
 
     def __init__(self, system: System, agenda: Agenda, world: World, wall_offset_ns: int) -> None:
@@ -159,12 +149,11 @@ class Loop:
         raise RanAway(f"still busy after {STEPS_MAX} steps, at {span(self.agenda.now_ns)}")
 
     def run(self, until_ns: int | None = None) -> None:
-        """All steps. Raises RanAway."""
         for _ in self.steps(until_ns):
             pass
 
     def _next(self, until_ns: int | None) -> Fact | None:
-        """The next fact, a tick included, after the world's moves before it."""
+        """The next fact or tick, after the world's moves before it."""
         for _ in range(STEPS_MAX):
             head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns() if self.awake else None
             due = (NEVER_NS, TICKS) if deadline_ns is None else self.agenda.tick_due(deadline_ns)
@@ -184,11 +173,11 @@ class Loop:
 
 # --- effects as scripts ------------------------------------------------------------------------
 
-# An order waits for its barrier, begins, and comes to its one outcome. Its script, a generator over the
-# modelled node (`replay.sim.edges`), yields the times that it takes, and acts in between. `Effects` runs
-# scripts in virtual time, the tests' world runs them as Trio tasks under the real runner. Both keep the same
-# rules: one actor's orders begin in their order, a `CancelOrder` overtakes, a cancelled effect ends as its
-# canceller says, and after a restart every open order is followed or ends unknown.
+# An order waits for its barrier, begins, and has one outcome. Its script, a generator over the modelled node
+# (`replay.sim.edges`), yields the times that it takes. `Effects` runs scripts in virtual time, the tests'
+# world as Trio tasks under the real runner. Both keep the same rules: one actor's orders begin in their
+# order, a `CancelOrder` overtakes, a cancelled effect ends as its canceller says, and after a restart every
+# open order is followed or ends unknown.
 
 
 class Outcome(NamedTuple):
@@ -202,8 +191,8 @@ class Outcome(NamedTuple):
 class Pause(Enum):
     """A wait without a time."""
 
-    #: Between two touches of the node at one instant. A real scheduler may let time pass here, or the daemon
-    #: die; virtual time does not.
+    #: Between two touches of the node at one instant: a real scheduler may let time pass here, or the daemon
+    #: die.
     TOUCH = "touch"
     #: Until cancelled.
     FOREVER = "forever"
@@ -213,17 +202,17 @@ TOUCH, FOREVER = Pause.TOUCH, Pause.FOREVER
 
 
 class Until(NamedTuple):
-    """Wait for a call of one of the followers (the script adds one), for ``timeout_ns`` at most."""
+    """Wait for a call of a follower, which the script adds, for ``timeout_ns`` at most."""
 
     followers: list[Callable[[], object]]
     timeout_ns: int
 
 
 class EffectCancelled(Exception):
-    """Thrown into a cancelled script. It ends what it has begun outside, and re-raises."""
+    """Thrown into a cancelled script, which cleans up and re-raises."""
 
 
-#: A script yields nanoseconds to wait, another wait, or a fact to report.
+#: Nanoseconds to wait, another wait, or a fact to report.
 Step = int | Until | Pause | Fact
 
 #: Runs beside the orders.
@@ -255,7 +244,7 @@ class PendingEffect:
 
 
 class Effects:
-    """All effects of one process. ``table``: by the kind of order."""
+    """All effects of one process."""
 
     def __init__(self, agenda: Agenda, draws: Draws, table: Mapping[type[Order], Begin]) -> None:
         self._agenda = agenda
@@ -343,7 +332,7 @@ class Effects:
             self._go_on(work, script)
 
     def end(self, key: str, result: Result = "done", reason: str = "", exit_code: int | None = None) -> None:
-        """The order's outcome. A second one is a no-op."""
+        """A second outcome is a no-op."""
         work = self._open.pop(key, None) if self.alive else None
         if work is None:
             return
@@ -356,9 +345,7 @@ class Effects:
     def adopt(
         self, orders: Iterable[Order], follow: Callable[[Order], Script | None], *, same_userspace: bool
     ) -> None:
-        """Orders of an earlier process. ``follow``: the script that follows or repeats an effect; None: its
-        outcome is unknown.
-        """
+        """Orders of an earlier process. ``follow`` gives None for an unknown outcome."""
         for order in orders:
             work = self._open[order.key] = PendingEffect(order, self._agenda.now_ns)
             work.begun = True

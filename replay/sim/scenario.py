@@ -1,10 +1,7 @@
 """Everything that one simulated run is a function of, and how a seed draws it.
 
-The same plan gives the same journal, byte for byte. Below: the behaviour of containers, hooks and pods; a
-run's plan with its faults; given behaviour as rules over pods; a plausible node from a seed; and the
-generator, SplitMix64, with the same numbers on every machine and version. Append new draws at the end of a
-function, or fork a stream for them: then earlier seeds keep their runs. Times are nanoseconds; None means
-never.
+The same plan gives the same journal, byte for byte. Append new draws at the end of a function, or fork a
+stream for them: then earlier seeds keep their runs. Times are nanoseconds; None means never.
 """
 
 from __future__ import annotations
@@ -30,16 +27,14 @@ class HookPlan(NamedTuple):
 
 
 class ContainerPlan(NamedTuple):
-    """None means never."""
-
     #: From the stop signal to the exit.
     stop_ns: int | None = 0
     #: After its start, by itself.
     lives_ns: int | None = None
-    #: From SIGKILL to its end: more than a moment for an uninterruptible process.
+    #: From SIGKILL to its end: long for an uninterruptible process.
     reap_ns: int | None = 0
     exit_code: int = 0
-    #: The stop signal itself ends it: it has no handler.
+    #: It has no handler for the stop signal.
     by_signal: bool = False
     hook: HookPlan = HookPlan()
 
@@ -65,25 +60,21 @@ class PodPlan(NamedTuple):
 #
 # Nanoseconds after the shutdown's signal, unless the name says otherwise.
 
-#: How the API server behaves.
 ApiIs = Literal["works", "fails", "hangs"]
 
-#: Orders that the runtime refuses: none, stop signals, or SIGKILL too.
+#: Stop signals, or SIGKILL too.
 RuntimeRefuses = Literal["nothing", "stops", "everything"]
-
 
 #: The daemon's mode on a Kubernetes node.
 NodeMode = Literal["", "auto", "api", "cri", "observe"]
 
-#: The kubelet runs, is away, ignores stop orders, or takes seconds to stop.
+#: stays: it ignores stop orders; slow: it takes seconds to stop.
 KubeletIs = Literal["runs", "away", "stays", "slow"]
 
 
 class Faults(NamedTuple):
-    """The node, and its faults."""
-
     kind: ShutdownKind = "poweroff"
-    #: logind's limit, without regard to our drop-in; None: it obeys the drop-in.
+    #: logind's limit; None: it obeys our drop-in.
     grant_ns: int | None = None
     #: Until logind obeys the drop-in.
     late_grant_ns: int = 0
@@ -116,8 +107,8 @@ class Faults(NamedTuple):
     #: A hung API server accepts requests and does not answer.
     api_hangs_after_ns: int | None = None
     api_wakes_after_ns: int | None = None
-    #: The daemon's first start on this node, without a stored list of pods: when the API server's list comes
-    #: after it. None: an earlier daemon has stored one.
+    #: The daemon's first start on this node; the API server's list comes after it. None: an earlier daemon
+    #: has stored a list.
     first_start_after_ns: int | None = None
     first_list_takes_ns: int = 0
     #: Our identity may taint the node.
@@ -131,7 +122,7 @@ class Faults(NamedTuple):
     stop_time_ns: int = 10 * NS_PER_SECOND
 
     def afterwards(self) -> Faults:
-        """What stays in the next boot: logind's limit and the kind of node."""
+        """In the next boot."""
         return Faults(
             kind=self.kind,
             grant_ns=self.grant_ns,
@@ -142,7 +133,7 @@ class Faults(NamedTuple):
 
 
 class SimulationPlan(NamedTuple):
-    """One run. ``seed`` gives ids and latencies."""
+    """``seed`` gives ids and latencies."""
 
     settings: Settings
     pods: tuple[PodPlan, ...]
@@ -153,27 +144,24 @@ class SimulationPlan(NamedTuple):
     node: str = "simulated"
 
 
-#: The machine's uptime at the daemon's first start, and at its second.
+#: The machine's uptime at the daemon's first and second start.
 UPTIME_NS = 20 * NS_PER_SECOND
 NEXT_UPTIME_NS = 12 * NS_PER_SECOND
 
 #: From the daemon's start to the signal. It is armed by then, unless logind is slow.
 SIGNAL_AFTER_NS = 10 * NS_PER_SECOND
 
-#: The node is watched this long after its shutdown: until a cancelled one is armed again.
+#: How long the node is watched after its shutdown: until a cancelled one is armed again.
 AFTERMATH_NS = 45 * NS_PER_SECOND
 
 #: Between two boots, by the wall clock.
 OFF_NS = 20 * NS_PER_SECOND
 
-#: The next boot is watched this long: its daemon looks back and arms.
+#: How long the next boot is watched: its daemon looks back and arms.
 NEXT_BOOT_NS = 3 * NS_PER_SECOND
 
 #: The wall clock at the first daemon's start: 2026-01-01T00:00:00Z.
 WALL_NS = 1_767_225_600 * NS_PER_SECOND
-
-
-# Given behaviour: durations as distributions, and rules that match pods.
 
 
 #: Resolution of a draw.
@@ -188,7 +176,6 @@ class DurationQuantiles(NamedTuple):
     quantiles_ns: tuple[int, ...]
 
     def draw(self, draws: Draws) -> int:
-        """In nanoseconds."""
         if len(self.quantiles_ns) == 1:
             return self.quantiles_ns[0]
         at, within = divmod(draws.below((len(self.quantiles_ns) - 1) * _QUANTILE_STEPS), _QUANTILE_STEPS)
@@ -245,13 +232,13 @@ _RULE_FIELDS = ("stop", "ignores", "kill", "exit_code", "crashes", "hook", "hook
 
 
 class Behaviour(NamedTuple):
-    """A whole file: rules in order, and the node's faults."""
+    """A behaviour file."""
 
     rules: tuple[BehaviourRule, ...] = ()
     faults: Faults = Faults()
 
     def plans(self, pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-        """Each pod with its behaviour. A pod's draws are those of its index, whatever its name."""
+        """A pod's draws depend on its index, not on its name."""
         plans = []
         for index, pod in enumerate(pods):
             own, names = draws.fork(f"pod {index}"), [container.name for container in pod.containers]
@@ -284,8 +271,6 @@ def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
 
 
 # --- from a seed to a plausible node --------------------------------------------------------------
-#
-# Usual pods, behaviours and faults; the tables have their frequencies.
 
 #: The default settings: three waves, 60 s in all.
 DEFAULT_SETTINGS = Settings(
@@ -350,7 +335,7 @@ def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
 
 
 def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-    """Sometimes a pod appears when the node goes down."""
+    """A pod may appear when the node goes down."""
     plans = []
     for index, pod in enumerate(pods):
         own = draws.fork(f"pod {index}")
@@ -360,7 +345,6 @@ def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
 
 
 def draw_container_plan(draws: Draws) -> ContainerPlan:
-    """Most end in a moment, some take seconds, a few ignore signals or end by themselves."""
     stop_ns = draws.weighted(
         (60, draws.between(30, 900) * MS),
         (24, draws.between(500, 5000) * MS),
@@ -479,7 +463,6 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
 
 
 def _kubelet_and_api_hang(drawn: Faults, kubelet: Draws, api: Draws) -> Faults:
-    """Mostly within some seconds, before the shutdown is over."""
     hangs_ns, wakes_ns = _pause(kubelet)
     health = not kubelet.chance(1, 4)
     if drawn.kubelet == "runs":
@@ -553,12 +536,12 @@ def _at_once(drawn: Faults, draws: Draws) -> Faults:
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:
-    """Drawn in any case, so that other draws do not depend on it."""
+    """Always draws, so that other draws do not depend on it."""
     comes, value_ns = draws.chance(times, of), draws.between(low, high) * unit_ns
     return value_ns if comes else None
 
 
-# Integers from our own generator: a seed means the same world everywhere.
+# SplitMix64: a seed means the same world on every machine and version.
 
 
 ItemT = TypeVar("ItemT")
@@ -581,7 +564,6 @@ def mix(value: int) -> int:
 
 
 def name_bits(name: str) -> int:
-    """A name as 64 bits."""
     value = _FNV_BASIS
     for byte in name.encode():
         value = ((value ^ byte) * _FNV_PRIME) & MASK_64
@@ -600,7 +582,6 @@ class Draws:
         return type(self)(mix(self._seed ^ name_bits(name)))
 
     def bits(self) -> int:
-        """64 random bits."""
         self._state = (self._state + GOLDEN_GAMMA) & MASK_64
         return mix(self._state)
 
@@ -609,18 +590,17 @@ class Draws:
         return (self.bits() * bound) >> 64
 
     def between(self, low: int, high: int) -> int:
-        """``low`` to ``high``, both included."""
+        """Both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, times: int, of: int) -> bool:
-        """True ``times`` times of ``of``."""
         return self.below(of) < times
 
     def pick(self, items: Sequence[ItemT]) -> ItemT:
         return items[self.below(len(items))]
 
     def weighted(self, *table: tuple[int, ItemT]) -> ItemT:
-        """The number before a value is its weight."""
+        """Of (weight, value)."""
         at = self.below(sum(weight for weight, _ in table))
         for weight, value in table:
             at -= weight
@@ -629,7 +609,7 @@ class Draws:
         raise AssertionError("the weights add up to less than their sum")
 
     def shuffle(self, items: MutableSequence[ItemT]) -> None:
-        """Fisher and Yates, in place. In the tests' world Trio's scheduler uses it too."""
+        """Fisher and Yates. In the tests' world Trio's scheduler uses it too."""
         for at in range(len(items) - 1, 0, -1):
             other = self.below(at + 1)
             items[at], items[other] = items[other], items[at]

@@ -27,8 +27,8 @@ from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan
 
 # --- the world log -----------------------------------------------------------------------------
 
-# World time in nanoseconds runs on over crashes and boots. No entry comes from the daemon's records: the
-# invariants compare the two.
+# World time runs on over crashes and boots. No entry comes from the daemon's records: the invariants compare
+# the two.
 
 
 class Happening(NamedTuple):
@@ -74,9 +74,6 @@ class WorldLog:
 
 # --- its pods ----------------------------------------------------------------------------------
 
-# Containers that take time, ignore signals, or survive SIGKILL, with or without a daemon. Each waits, runs,
-# or has exited. Its `ContainerPlan`, a signal or SIGKILL moves it.
-
 #: Only the daemon that started a process can read its exit code.
 StartedBy = int
 
@@ -85,12 +82,12 @@ HOOK_ENDS = {True: "succeeded", False: "failed", None: "stopped"}
 
 
 class HookProcess:
-    """A running exec hook. It outlives its daemon."""
+    """It outlives its daemon."""
 
     def __init__(self) -> None:
         self.ended = False
         self.succeeded: bool | None = None
-        #: Called once, at its end.
+        #: Called at its end.
         self.followers: list[Callable[[], object]] = []
         self.take_back: Callable[[], object] | None = None
 
@@ -106,7 +103,7 @@ class ContainerTimes(Protocol):
 
 
 class SimulatedContainer:
-    """One container of one boot. ``attempt``: how many ran under its name before. ``times``: the plan's."""
+    """``attempt``: how many ran under its name before in this boot."""
 
     def __init__(
         self,
@@ -149,7 +146,7 @@ class SimulatedPods:
     # --- what the world does -------------------------------------------------------------------
 
     def add(self, plan: PodPlan) -> None:
-        """A manifest in the folder. Its containers do not run yet."""
+        """Its containers do not run yet."""
         self.plans[plan.pod.uid] = plan
         for container in plan.pod.containers:
             box = SimulatedContainer(plan.pod.uid, container.name, plan.containers[container.name])
@@ -169,7 +166,7 @@ class SimulatedPods:
         self.begun.setdefault(uid, order)
 
     def start(self, box: SimulatedContainer, parent: StartedBy) -> bool:
-        """Start a container unless it was stopped before. Returns whether it runs: it may end at once."""
+        """Unless it was stopped before. Returns whether it runs: it may end at once."""
         if box.phase == "waiting":
             box.phase, box.parent = "running", parent
             self._log.note("start", box.uid, box.name, life=parent)
@@ -200,7 +197,7 @@ class SimulatedPods:
             self._gone(box)
 
     def signal(self, box: SimulatedContainer, life: int, late: bool) -> None:
-        """The stop signal. A waiting container is not started any more."""
+        """The stop signal. A waiting container never starts."""
         self.drop(box)
         running = box.phase == "running"
         self._log.note("signal", box.uid, box.name, "" if running else "not running", life=life, late=late)
@@ -267,10 +264,7 @@ class SimulatedPods:
 
 # --- its runtime -------------------------------------------------------------------------------
 
-# Whether it answers. Most containers are processes of this node, which can be signalled without it; some are
-# virtual machines without a process here.
-
-#: One of so many pods is a virtual machine.
+#: One of so many pods is a virtual machine, which has no process here: only the runtime can signal it.
 HIDDEN_PODS = 8
 
 
@@ -328,10 +322,9 @@ class SimulatedRuntime(Hanging):
 
 # --- its kubelet -------------------------------------------------------------------------------
 
-# What happens to deleted pods, and to pods that ended without its order; to volumes and final statuses; in
-# its own graceful shutdown to all pods. It has its own life in the world log. A stop of the kubelet cancels
-# its running stops without SIGKILL, as the real one does; its hooks go on. A hung kubelet catches up when it
-# wakes up; the runtime goes on with what it was asked: SIGKILL after the grace, and a hook's timeout.
+# It ends deleted pods, restarts others, and has its own graceful shutdown. Its stop cancels running stops of
+# pods without SIGKILL, as the real one does; their hooks go on. A hung kubelet catches up when it wakes up;
+# the runtime goes on with its calls: SIGKILL after the grace, and a hook's timeout.
 
 #: Its life in the world log, and its number as a holder of locks.
 KUBELET = -1
@@ -368,7 +361,7 @@ class Kubelet(Hanging):
         #: UIDs with a final status in the API server; UIDs with mounted volumes.
         self.final: dict[str, None] = {}
         self.mounted: dict[str, None] = {}
-        #: Numbers of its lives and of its shutdowns: an earlier one's plans are dropped.
+        #: Numbers of its lives and of its shutdowns, which drop an earlier one's plans.
         self._generation = self._own = 0
         self._signalled_ns: dict[tuple[str, str], int] = {}
         pods.watchers.append(self._gone)
@@ -582,7 +575,7 @@ class Kubelet(Hanging):
 
 # --- the machine -------------------------------------------------------------------------------
 
-#: Between the final unit's start and the daemon's SIGTERM, and between the last unit's stop and the end.
+#: From the final unit's start to the daemon's SIGTERM, and from the last unit's stop to the end.
 HALT_NS = 50 * MS
 
 #: Stop time of the daemon's unit beyond what it asks for.
@@ -595,8 +588,8 @@ NO_LIST = "the API server gives no list of this node's pods"
 
 
 class ApiServer(Hanging):
-    """The API server and the cluster's view of the node, over all processes of a boot. A hung server accepts
-    connections and requests and answers none; a lost one accepts none.
+    """And the cluster's view of the node. A hung server accepts requests and answers none; a lost one accepts
+    none.
     """
 
     def __init__(self, log: WorldLog, timer: Timer, faults: Faults) -> None:

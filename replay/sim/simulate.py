@@ -70,7 +70,7 @@ class SimulatedJournal:
         self._chain: Chain | None = None
 
     def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
-        """A process begins a segment with the checkpoint of the state that it found."""
+        """A process begins a segment with the checkpoint of its state."""
         self._chain = Chain(
             identity._replace(logic=system.logic), WriterStart(self.journal_id, self._end, self._number)
         )
@@ -115,11 +115,10 @@ class SimulatedJournal:
         return self._end.hash
 
     def files(self) -> dict[str, bytes]:
-        """Segments as name and bytes, in order."""
+        """By name, in order."""
         return {name: b"".join(parts) for name, parts in self._parts.items()}
 
     def source(self) -> MemorySource:
-        """A source for a history, without files."""
         return MemorySource(self.files())
 
 
@@ -137,11 +136,8 @@ class MemorySource:
         return self._files[name][offset : offset + size]
 
 
-# One process of the daemon in virtual time: from its start to its leaving or its death.
-
-
 class SimulatedDaemon:
-    """``number``: over the whole run. ``system``: the state that it found in the journal."""
+    """One process of the daemon. ``number``: over the whole run. ``system``: its state from the journal."""
 
     def __init__(
         self,
@@ -190,9 +186,7 @@ class SimulatedDaemon:
     # --- its life --------------------------------------------------------------------------------
 
     def start(self, loop: Loop) -> None:
-        """Report the start and the configuration. Follow running hooks of earlier processes; repeat their
-        other orders, or close them as unknown.
-        """
+        """Report the start and the configuration, and adopt the orders of earlier processes."""
         plan, node = self._plan, self._node
         state = cast(EpisodeState, self._system.slots[(EPISODE.name, "")].state)
         same = (state.boot_id, state.userspace_id) == (node.boot_id, node.userspace_id)
@@ -212,21 +206,18 @@ class SimulatedDaemon:
         self._agenda.after(0, SettingsLoaded(settings=settings, sources=plan.sources))
 
     def stopping(self) -> StopRequested:
-        """SIGTERM of a service manager that goes down; the unit may extend its time."""
+        """SIGTERM when the machine goes down; the unit extends its time."""
         needed_ns = cast(ConfigState, self._system.slots[(CONFIG.name, "")].state).needed_ns
         self._node.extend_stop(needed_ns)
         return StopRequested(system_stopping=True, stop_time_ns=needed_ns)
 
     def die(self) -> None:
-        """Killed, or left: its code does not run any more."""
+        """Killed, or left."""
         self.alive = self.effects.alive = False
         self._node.logind.client_died(self.number)
 
 
-# A whole run: boots, daemons and faults of one machine, and their journal.
-
-
-#: The kubelet starts before the daemon and has its lock by then.
+#: The kubelet starts this long before the daemon.
 KUBELET_BEFORE_NS = 50 * MS
 
 #: Duration of a restart of logind.
@@ -280,7 +271,7 @@ class Machine:
     def _boot(
         self, uptime_ns: int, off_ns: int, begin: Callable[[SimulatedNode], int], soft: bool = False
     ) -> SimulatedNode:
-        """One boot until it is down or not watched any more. A soft one keeps clock and boot id."""
+        """A soft one keeps clock and boot id."""
         self._since_ns = self._world_ns() + off_ns - uptime_ns
         self._agenda = Agenda(uptime_ns)
         self.log.boot += 1
@@ -307,7 +298,7 @@ class Machine:
         return node
 
     def _first_boot(self, node: SimulatedNode) -> int:
-        """Pods run already; then the plan's faults. Returns when the watching ends."""
+        """Returns when the watching ends."""
         signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
         for plan in self.plan.pods:
             node.pods.add(plan)
@@ -431,9 +422,6 @@ def random_bytes(draws: Draws) -> bytes:
     return b"".join(draws.bits().to_bytes(8, "big") for _ in range(2))
 
 
-# Check a finished run: its journal reads back and replays, and every invariant holds.
-
-
 def check_run(machine: Machine) -> list[Breach]:
     """Every breach. The written bytes are re-executed, not the records in memory."""
     return [*replay_breaches(machine.journal), *breaches(boot_views(machine))]
@@ -508,16 +496,14 @@ class Simulated(NamedTuple):
     breaches: list[Breach]
 
     def files(self) -> dict[str, bytes]:
-        """The journal's segments as names and bytes, in the order of writing."""
+        """The journal's segments by name, in order."""
         return self.machine.journal.files()
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
-        """What the journal tells of its shutdowns."""
         return shutdown_records(History([MemorySource(self.files())]))
 
 
 def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
-    """Everything that the run of this seed is a function of."""
     draws = Draws(seed)
     pods = (
         drawing.synthetic_pods(wanted.synthetic, draws.fork("synthetic"))
