@@ -1,9 +1,9 @@
 """The record of one shutdown, prepared for another run under changes.
 
 It is re-executed while it is read: a record that this version would decide otherwise shows no effect of other
-settings. Then each recorded fact gets its cause: an order, a container's stop, the release, or only time. A
-new run cannot repeat facts at their old times: an outcome follows its order, an exit its stop signal. Only
-facts from outside (the signal, people, the bus, arriving pods) keep their time.
+settings. Then each recorded fact gets its cause: an order, a container's stop, the release, or only time. In
+a new run an outcome follows its order, an exit its stop signal; only facts from outside (the signal, people,
+the bus, arriving pods) keep their time.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Diverged(Exception):
 
 
 class NoShutdownAtRecord(Exception):
-    """No shutdown begins at that record, or the records before it are gone."""
+    """Or the records before it are gone."""
 
 
 class WrongChange(ValueError):
-    """This record does not allow the change. One line, with the alternative."""
+    """This record does not allow the change."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """None or empty: as recorded.
+    """None or empty: as recorded. Raises ValueError for a negative time.
 
-    A pod with a recorded ``namespace/name`` replaces that pod and keeps its behaviour; another one is added,
-    with unknown behaviour. Raises ValueError for a negative time.
+    A pod with a recorded ``namespace/name`` replaces that pod and keeps its behaviour. Another pod is added,
+    with unknown behaviour.
     """
 
     settings: Settings | None = None
@@ -81,7 +81,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_events(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
-    """Records of this shutdown. The fact of a step that ends one and opens the next belongs to both."""
+    """The fact of a step that ends one shutdown and opens the next belongs to both."""
     return (each for each in events if not each.cause or each.episode in (0, first_seq))
 
 
@@ -123,7 +123,7 @@ class RecordedShutdown(NamedTuple):
 
     @property
     def last_fact_seq(self) -> int:
-        """Of the last step."""
+        """The last step's."""
         return next(each.seq for each in reversed(self.events) if not each.cause)
 
     @property
@@ -146,7 +146,7 @@ class RecordedShutdown(NamedTuple):
         return bypassed or any(isinstance(each.event, moves) for each in self.own)
 
     def system(self) -> System:
-        """A new one in the state before the first record."""
+        """In the state before the first record."""
         return restore(self.start, self.first_seq)
 
 
@@ -224,14 +224,12 @@ def _is_after(step: list[RawRecord], first_seq: int, home: tuple[str, str]) -> b
 
 
 class RecordPoint(NamedTuple):
-    """An event's place in the record."""
-
     seq: int
     mono_ns: int
 
 
 class ChangedFact(NamedTuple):
-    """A fact of the new run: recorded at ``mono_ns``. ``at_ns``: its time if the run is the same so far."""
+    """Recorded at ``mono_ns``. ``at_ns``: its time in a new run that is the same so far."""
 
     seq: int
     mono_ns: int
@@ -274,24 +272,22 @@ class RecordedHook:
 
     @property
     def ran_out(self) -> bool:
-        """It ended by itself, so its time is known."""
+        """It ended by itself."""
         return self.cut is None and self.result in ("done", "failed")
 
     def at_least_ns(self, last_ns: int) -> int:
-        """How long it ran without ending."""
+        """How long it ran."""
         cut_ns = self.cut.mono_ns if self.cut is not None else None
         ends = (self.alive_ns, cut_ns, self.ended.at_ns if self.ended is not None else None)
         return max(0, next((each for each in ends if each is not None), last_ns) - self.began.mono_ns)
 
 
-#: By SIGKILL, after its stop signal, in its hook, before any order about it, or not in this record.
+#: by-itself: before any order about it; stays: its end is not in this record.
 ContainerEnd = Literal["killed", "stopped", "in-hook", "by-itself", "stays"]
 
 
 @dataclass
 class RecordedContainer:
-    """None: it did not happen."""
-
     spec: Container | None = None
     planned: RecordPoint | None = None
     hook: RecordedHook | None = None
@@ -324,25 +320,24 @@ class RecordedContainer:
         return "in-hook" if self.hook is not None and self.hook.began.seq < seq else "by-itself"
 
     def had_ns(self, last_ns: int) -> int | None:
-        """From its stop signal to SIGKILL or to the record's end; None: no signal."""
+        """From its stop signal to SIGKILL, or to the record's end."""
         if self.signalled is None:
             return None
         end_ns = self.killed.mono_ns if self.killed is not None else last_ns
         return max(0, end_ns - self.signalled.mono_ns)
 
 
-#: UID of the pod, and name.
 ContainerKey = tuple[str, str]
 
 #: A report about logind belongs to the open order of these.
 LOGIND_ORDERS: tuple[type[Order], ...] = (decisions.Arm, decisions.WriteDropIn, decisions.RemoveDropIn)
 
-#: A daemon may have found so what it reports within this time of its start.
+#: A daemon may have found at its start what it reports within this time.
 FIRST_LOOK_NS = NS_PER_SECOND
 
 
 class RecordedBehaviour:
-    """What each recorded fact belonged to."""
+    """Each recorded fact with its cause."""
 
     def __init__(self, shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None) -> None:
         #: At their own time, in order.
@@ -388,7 +383,7 @@ class RecordedBehaviour:
             self.answers.setdefault(event.key, [])
         match event:
             case decisions.PodPlanned():
-                # The first plan counts: a restart may plan a pod again.
+                # A restart may plan a pod again: the first plan counts.
                 for each in event.pod.containers:
                     seen = self.container(event.pod.uid, each.name)
                     seen.spec, seen.planned = seen.spec or each, seen.planned or at
@@ -515,10 +510,7 @@ def kubelet_kills_ns(spec: Container | None, grace_ns: int) -> int:
 def fact_editor(
     shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None
 ) -> Callable[[Record], ChangedFact]:
-    """Makes each recorded fact as changed; ``grant_ns`` None: as recorded.
-
-    Replaces recorded pods by label. New pods join the last part of each listing.
-    """
+    """Changes each recorded fact. New pods join the last part of each listing."""
     listings = (each.event for each in shutdown.facts if isinstance(each.event, InventoryTaken))
     recorded = {pod.label: pod for listing in listings for pod in listing.pods}
     given: dict[str, Pod] = {}
@@ -543,7 +535,7 @@ def fact_editor(
         ):
             event = replace(event, settings=changes.settings)
         elif grant_ns is not None:
-            # A fact with the recorded grant gets the new one. Another value, read later, stays.
+            # Replace the recorded grant. Another value, read later, stays.
             if isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted):
                 event = replace(event, grant_ns=grant_ns) if event.grant_ns == granted_ns else event
             elif isinstance(event, StopRequested) and event.system_stopping:

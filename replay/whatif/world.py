@@ -1,18 +1,16 @@
 """The recorded edges: simulate's node under recorded times, and every order answered as the record's was.
 
 The loop, the containers and their hooks are `simulate`'s; `RecordedTimes` and `HookRun` have how long they
-take. An order's answer is taken from the record as a whole, with the facts that came with it: no model of
-logind, the runtime or the API server would repeat a real node's record. Orders are matched by their key,
-without its ordinal where that has no twin. An outcome comes at its recorded delay after the order. A fact
-from outside comes at its recorded time until the new run's release; a fact after the recorded release comes
-as long after the new one.
+take. An order's answer is the recorded one, with the facts that came with it: no model of logind, the runtime
+or the API server would repeat a real node's record. Orders are matched by their key, or without its ordinal.
+An outcome comes at its recorded delay after the order. A fact from outside comes at its recorded time until
+the new run's release; a fact after the recorded release comes as long after the new one.
 
 An order that was open at the record's end ends just after that, or after the slowest time of its kind. One
 that hung longer than any other of its kind is a bet: in the worst case it hangs for ever. An order without a
 recorded twin is done after the slowest time of its kind, and counted; `replay.whatif.whatif_run` reports it.
 
-A restart stays: no daemon hears a fact between the last record of the old process and the start of the new
-one.
+A restart stays: no fact is admitted between the last record of the old process and the start of the new one.
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ HARMLESS_ORDERS = (
     decisions.CancelOrder,
 )
 
-# --- how well the record supports what a new run says of each pod -------------------------------------
+# --- how well the record supports a new run, pod by pod -----------------------------------------------
 
-#: The record shows it; the run went beyond a recorded limit ("it needed more than 20 s"); it is not in the
-#: record. A pod has the weakest of what was used for it in either run.
+#: In the record; beyond a recorded limit ("it needed more than 20 s"); not in the record. A pod has the
+#: weakest level of both runs.
 Level = Literal["observed", "bound", "assumed"]
 
 LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
@@ -73,7 +71,7 @@ class Support(NamedTuple):
 
 
 class Evidence:
-    """By pod; a pod without an entry is observed."""
+    """A pod without an entry is observed."""
 
     def __init__(self) -> None:
         self._found: dict[str, Support] = {}
@@ -91,11 +89,11 @@ def weakest(found: Iterable[Support]) -> Support:
     return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
 
 
-# --- when a fact of the new run may be heard ----------------------------------------------------------
+# --- when a fact of the new run is admitted -----------------------------------------------------------
 
 # Three rules make a run without changes the record again: a fact at its recorded time keeps its place; a tick
-# is as late as the recorded tick of its deadline; without a daemon no fact is admitted. Facts at another time
-# are ordered by the lanes of `replay.sim.loop`.
+# is as late as the recorded tick of its deadline; without a daemon no fact is admitted. The lanes of
+# `replay.sim.loop` order facts at another time.
 
 #: Lanes above every place in a record, and after everything else at that instant.
 RANK_SPAN = 1 << 60
@@ -103,8 +101,6 @@ RANK_LAST = 9 * RANK_SPAN
 
 
 class RunAgenda(Agenda):
-    """One run's agenda."""
-
     def __init__(self, shutdown: RecordedShutdown, downtimes: Sequence[Downtime]) -> None:
         super().__init__(shutdown.signal_ns)
         self._over = False
@@ -134,7 +130,7 @@ class RunAgenda(Agenda):
         return late or (self._heard_ns(deadline_ns), (1 + TICKS) * RANK_SPAN)
 
     def _heard_ns(self, at_ns: int) -> int:
-        """No fact is admitted between the last record of a process and the start of the next one."""
+        """No fact is admitted while no daemon runs."""
         ends = (down.end_ns for down in self._downtimes if down.begin_ns < at_ns < down.end_ns)
         return next(ends, at_ns)
 
@@ -193,7 +189,7 @@ class RecordedTimes:
         return self._ends_at(seen.exited.at_ns) if seen.how == "by-itself" and seen.exited else None
 
     def after_hook_ns(self) -> int | None:
-        """After the begin of a real hook; a sleep does not reach the container."""
+        """A sleep does not reach the container."""
         hook, exited = self.seen.hook, self.seen.exited
         if self.seen.how == "in-hook" and hook is not None and exited is not None:
             return self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns)
@@ -257,8 +253,8 @@ class RecordedTimes:
                 if took_ns <= seen.grace_ns:
                     return self._best_ns(self._grace_ns)
                 took_ns += longer_ns if longer_ns < 0 or not self._common.is_best else 0
-        # Another signal, or a hook only in one of the two runs. A cut hook that has its time now is the
-        # hook's own bet.
+        # Another signal, or a hook only in one of the two runs. If a cut hook has its time now, the hook
+        # itself is the bet.
         ran = seen.hook.ran_out if seen.hook is not None else None
         other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
         signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
@@ -283,13 +279,12 @@ class RecordedTimes:
         since_ns = self._now_ns if box.signalled_ns is None else box.signalled_ns
         shown = seen.how in ("killed", "stays") and not seen.refused
         if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
-            # The record shows it alive for this long after its signal, and not longer.
+            # The record shows it alive for no longer after its signal.
             self._weaken("bound", f"{self._name} needed more than {span(had_ns)} after its stop signal")
         self._as_recorded = seen.how == "killed"
         if seen.how == "killed" and killed_ns is not None:
             if self._kubelet_hook and self._grace_ns != seen.grace_ns and killed_ns >= FLOOR_NS:
-                # Its hook took all its grace; with more it may end, and the fixed time behind the signal with
-                # it.
+                # Its hook took all its grace. With more time the hook may end, and the container with it.
                 self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
                 killed_ns -= FLOOR_NS if self._common.is_best else 0
             return killed_ns
@@ -300,7 +295,7 @@ class RecordedTimes:
         return 0 if self._common.is_best else None
 
     def exited(self, box: SimulatedContainer) -> None:
-        """It is gone: its exit is heard, as recorded where the record has it."""
+        """Reports its exit, the recorded one if there is one."""
         seen, agenda = self.seen, self._common.agenda
         if self._bet and not box.killed:
             self._weaken("bound", self._bet)
@@ -343,9 +338,7 @@ class RecordedTimes:
 
 
 class HookRun:
-    """One hook, from its order to its outcome.
-
-    A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just
+    """A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just
     after that in the best case, and only when it is cut in the worst. An unknown or changed hook ends at once
     in the best case, and never in the worst.
     """
@@ -406,7 +399,7 @@ class HookRun:
         self._common.agenda.admit(now_ns, outcome, self._outcome)
 
     def cut(self, cancel: decisions.CancelOrder) -> None:
-        """The pod's actor cancels it: its outcome comes as soon as in the record."""
+        """Its outcome comes as soon as in the record."""
         if self._process.ended:
             return
         self._common.pods.stop_hook(self._box, self._process)
@@ -515,7 +508,7 @@ class RecordedWorld:
                 self._play(order, answer)
 
     def _delete(self, order: decisions.DeletePod, answers: Sequence[Answer]) -> None:
-        """The kubelet hears of it when the API server has taken it, which a lost answer leaves open."""
+        """The kubelet learns of it when the API server has taken it."""
         taken_ns = 0
         for each in answers:
             if isinstance(each.changed.event, OrderEnded) and each.changed.event.result == "done":
@@ -541,9 +534,8 @@ class RecordedWorld:
             self._pods.exit_after(box, ends_ns)
 
     def _twin(self, key: str) -> str:
-        """The recorded order with this key, or the next unused one of its family.
-
-        An actor's ordinals count all its orders: after one order less, the others have other ordinals.
+        """The recorded order with this key, or the next unused one of its family: after one order less, the
+        actor's others have other ordinals.
         """
         self._given[key] = None
         if key in self._seen.answers:
