@@ -99,7 +99,7 @@ class Edge(Protocol):
         return
 
     def detach(self) -> None:
-        """The daemon ends: from now on a cancellation ends no process and releases nothing."""
+        """The daemon ends: from now on a cancellation ends no process and releases no lock."""
         return
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:

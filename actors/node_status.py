@@ -433,7 +433,7 @@ def _pods_ended(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
 
 
 def _then_flush(handle: Handler) -> Handler:
-    """Run the handler, then finish the flush if nothing else is awaited."""
+    """Run the handler, then finish the flush if no other answer is awaited."""
     return lambda state, event, now: _flush(*handle(state, event, now), now)
 
 

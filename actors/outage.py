@@ -8,7 +8,7 @@
 A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
 service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has granted
 a permit (``asking``). The taint's order names everything it was decided from. If any of that has changed, the
-edge writes nothing, the Node is read again (``reading``), and the actor decides anew. Kubernetes' controllers
+edge does not write, the Node is read again (``reading``), and the actor decides anew. Kubernetes' controllers
 then delete the pods and detach the volumes, and an actor follows each (`actors.outage_work`) to its end
 (``recovering``, then ``out``).
 
@@ -19,7 +19,7 @@ journal names the boot that was proved off, or else the note beside the taint. W
 alarm, and the taint is removed on the same condition (``doubted``).
 
 Without a proof, and after a configured time without a sign of life (by default never), the machine itself is
-switched off (``switching``): at most three times, five minutes apart. The command's answer proves nothing;
+switched off (``switching``): at most three times, five minutes apart. The command's answer is no proof;
 the sources are read again.
 
 `_consider` alone decides on the taint and, through `_switch_off`, on the machine's power. A failed taint is
@@ -240,7 +240,7 @@ KEPT_FIELDS = (
     *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
 
-#: In these phases a renewed lease decides nothing: no outage, or the node is back.
+#: In these phases a renewed lease has no effect: no outage, or the node is back.
 WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
 #: In these phases the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "contacted", "quarantined", "doubted", "untainting")
@@ -490,7 +490,7 @@ def _switch_off(state: OutageState, now: int) -> Result:
 
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    """The outcome proves nothing, except that the command was not sent."""
+    """The outcome is no proof, except that the command was not sent."""
     if event.key != state.key:
         return state, ()
     if event.reason == o.CHANGED or event.result == "cancelled":

@@ -1,4 +1,4 @@
-"""The system on Trio: one inbox, effects behind their barriers, one sequencer. It decides nothing.
+"""The system on Trio: one inbox, effects behind their barriers, one sequencer. It makes no decision.
 
 The sequencer takes facts from the inbox, stamps them, runs the step, writes its records and starts its
 orders. The order of admission may be accidental, because it is recorded. Only this module reads the clock for

@@ -1,7 +1,7 @@
 """All actors together: the sets of them, and the one function that moves them, `System.step`.
 
 A step is one fact and all decisions that follow from it, breadth-first. An event goes to its recipients in
-the order of registration, and their decisions are delivered in turn. This module waits for nothing and reads
+the order of registration, and their decisions are delivered in turn. This module never waits and reads
 no clock, so ``run``, ``replay``, ``what-if`` and ``simulate`` get the same records. Two rules:
 
 1. A state is replaced only when its handler returns. A handler that raises makes a decision: `ActorFailed`.
@@ -90,7 +90,7 @@ class Rescue(NamedTuple):
 
     ``inherit`` makes the fallback's state from its own, the leader's, the subjects', and the failed one's. A
     failure of an actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that
-    failed count as a failure of the leader, unless the start leaves nothing to do (``over``).
+    failed count as a failure of the leader, unless the start leaves no work (``over``).
     """
 
     leader: ActorType

@@ -21,7 +21,7 @@ class Bounds(NamedTuple):
     mark_seconds: float = 0.5  # of these: the mark is a courtesy to the pod's owner
     slow_answer_seconds: float = 0.25  # a server that takes so long gets a wave's deletes all at once
     taint_seconds: float = 0.5  # a delete waits for it: it only keeps the pod from coming back here
-    withdraw_seconds: float = 1.0  # each call: a withdrawal later than its pod's stop helps nobody
+    withdraw_seconds: float = 1.0  # each call: a withdrawal later than its pod's stop is useless
     status_seconds: float = 5.0  # all calls of one pod; the core waits for ``statusFlushSeconds`` at most
     statuses_seconds: float = 10.0  # all pods of an order
     publish_seconds: float = 2.0  # the release waits for the certificate
@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
     barrier_seconds: float = BARRIER_NS_MAX / NS_PER_SECOND  # an order's record
     disk_seconds: float = 1.0  # the page cache takes a write in microseconds
     disk_sync_seconds: float = 5.0  # a sync may wait for all that others wrote; the next location may be lost
-    disk_starved_seconds: float = 15.0  # a thread without a processor says nothing of the disk
+    disk_starved_seconds: float = 15.0  # a thread without a processor shows no disk error
     recover_seconds: float = 5.0  # a healthy disk gives a journal back in a tenth of a second
     close_seconds: float = 2.0  # the last records: the lock may be back, and the machine going
     trim_seconds: float = 10.0  # removing a few files

@@ -186,7 +186,7 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
     except IncompatibleHeader as error:
         return blank._replace(problem=str(error), incompatible=True)
     except PermissionError:
-        raise  # of the reader, not of the file: nothing is known of the journal
+        raise  # the reader's error: it is no finding about the journal
     except (DamagedHeader, OSError) as error:
         return blank._replace(problem=str(error))
     # A file copied under another name would be a second segment of that number, and its own would be missing:

@@ -506,7 +506,7 @@ class Failback:
         self._ready = self._busy = False
 
     async def prepare(self, segment: int) -> None:
-        """All before the current segment. A failure changes nothing."""
+        """All before the current segment. A failure has no effect."""
         if self._busy:
             return
         self._busy = True

@@ -58,7 +58,7 @@ class OutageSettings(Value):
     """The part of the controller's configuration that an outage needs."""
 
     effect: Effect = "NoExecute"
-    #: Decide and record, but change nothing in the cluster, also for outages that began before.
+    #: Decide and record, but do not change the cluster, also for outages that began before.
     dry_run: bool = False
     #: How long a proof counts after its observation; a second reading is newer.
     proof_seconds: int = 60
@@ -294,7 +294,7 @@ class NodesCounted(Fact):
     max_nodes: int
     max_share_percent: int
     min_healthy: int
-    #: False: the watch of leases is broken, so the numbers prove nothing.
+    #: False: the watch of leases is broken, so the numbers are no proof.
     sees_leases: bool = True
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -476,8 +476,8 @@ class PowerOff(Order):
 
     The edge reads again before, as for `SetTaint`: any difference, or a lease that this leader has not
     watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`. A management
-    controller with another UUID than ``system_uuid`` fails too. Then it switches nothing. A machine that is
-    off already is a success. This order's outcome proves nothing: the sources do.
+    controller with another UUID than ``system_uuid`` fails too. Then it sends no command. A machine that is
+    off already is a success. This order's outcome is no proof: the sources are.
     """
 
     template = "switching the machine of {self.node} off"
@@ -648,7 +648,7 @@ class ProofWasWrong(Decision):
 
 
 class StoodAside(Decision):
-    """Another controller's out-of-service taint is on the Node: we touch nothing."""
+    """Another controller's out-of-service taint is on the Node: we leave it alone."""
 
     template = "another's out-of-service taint: standing aside"
     level = NOTICE

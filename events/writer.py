@@ -379,7 +379,7 @@ class Driver:
                     self._broken = error
                     self._backlog.kick()
                 raise
-            # A sync may end after its file was replaced: it proves nothing about the new file.
+            # A sync may end after its file was replaced: it is no proof for the new file.
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 

@@ -73,7 +73,7 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     """``periods`` (ascending) as a grant allows them: served from the highest priority down.
 
     KEP-2000 shrinks the regular share first. 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8.
-    A grant that is large enough changes nothing; a negative one counts as 0.
+    A grant that is large enough has no effect; a negative one counts as 0.
     """
     left = max(0, grant_seconds)
     shares = []

@@ -58,7 +58,7 @@ def make_plan(
 ) -> Plan:
     """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number.
     Under ``elastic`` a wave may get the time that earlier waves leave, and the warnings say so.
-    ``sleep_action`` False: sleep hooks do nothing.
+    ``sleep_action`` False: sleep hooks have no effect.
     """
     waves = planned_waves(periods, grant_ns, pods)
     placed = tuple(

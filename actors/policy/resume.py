@@ -46,7 +46,7 @@ MEANINGS: dict[ResumeAction, str] = {
     "close-complete-and-begin": "the same, and another shutdown is already on: open its episode",
     "did-not-go-down": "released, but the machine stayed: restore everything and arm",
     "release-again": "the release was ordered, but the lock came back to us: let it go",
-    "wait": "released and still going down: nothing is left to do but to watch",
+    "wait": "released and still going down: only watch",
 }
 
 #: Matches every value of its column.
@@ -136,7 +136,7 @@ def _fits(cell: str, word: str) -> bool:
 
 # The journal knows how far a shutdown had come, and whether one could have begun. Only the machine's records
 # show whether it went down in order, by force or by a crash, and each of them may be missing. A missing
-# record proves nothing. Without any record the ending is ``unknown``.
+# record is no proof. Without any record the ending is ``unknown``.
 
 
 class EndedBoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

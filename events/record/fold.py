@@ -84,7 +84,7 @@ class EpisodeFold:
         raise NotImplementedError
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
-        """One record of the journal. ``fact`` began its step; records of other episodes change nothing."""
+        """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         raise NotImplementedError
 
     def finish(self, boot_id: str | None, damage: Any) -> Any:
@@ -313,7 +313,7 @@ class ShutdownFold(EpisodeFold):
             handle(self, event)
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
-        """One record of the journal. ``fact`` began its step; records of other episodes change nothing."""
+        """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         if raw.episode == self.number:
             self.record.events += 1
             self.record.last_seq = raw.seq
@@ -712,7 +712,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.PodStopBegan)
     def pod_stop_began(self, event: d.PodStopBegan) -> None:
-        """A repeat by the fallback changes nothing: the grace runs since the first time."""
+        """A repeat by the fallback has no effect: the grace runs since the first time."""
         pod = self.pod(event.uid)
         if pod.began_ns is None:
             pod.began_ns, pod.grace_ns = self.point.at_ns, event.grace_ns
@@ -877,8 +877,8 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.ScheduleRead)
     def schedule_read(self, event: f.ScheduleRead) -> None:
-        # A read a moment after the signal is as good as one before. An empty schedule means nothing: during
-        # logind's delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
+        # A read a moment after the signal is as good as one before. Ignore an empty schedule: during logind's
+        # delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
         if event.at_wall_ns:
             self.schedule = event
 

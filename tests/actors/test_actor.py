@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -19,8 +19,10 @@ from ebbtide.actors.actor import (
     UndeclaredTransition,
     ignored,
 )
-from ebbtide.actors.config_reconciler import CONFIG
+from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.fallback import Phase
+from ebbtide.actors.kubelet import KUBELET, KubeletState
+from ebbtide.actors.logind import enter_shutdown_phase, lock_phase, shutdown_phase
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
@@ -220,3 +222,41 @@ def test_a_made_default_is_found() -> None:
     row = Row("red", SettingsLoaded, _to("".join(["r", "ed"])))
     with pytest.raises(UndeclaredTransition, match="has made phase='red', which equals its default"):
         _failures(_system(_table(row, ignored("green", SettingsLoaded))))
+
+
+@pytest.mark.parametrize(
+    "state, phase",
+    [
+        (ConfigState(), "up+at-rest"),
+        (ConfigState(order_open="k"), "up+ordered"),
+        (ConfigState(retry_at_ns=1), "up+retry-due"),
+        (ConfigState(in_episode=True), "in-shutdown+at-rest"),
+        (ConfigState(in_episode=True, order_open="k", retry_at_ns=1), "in-shutdown+ordered"),
+        (ConfigState(in_episode=True, retry_at_ns=NEVER_NS - 1), "in-shutdown+retry-due"),
+        (KubeletState(), "no-node+untouched"),
+        (KubeletState(mode="auto"), "idle+untouched"),
+        (KubeletState(mode="auto", means="api"), "api+untouched"),
+        (KubeletState(mode="auto", means="api", handed_over=True, stop_key="k"), "handed-over+stopping"),
+        (KubeletState(mode="auto", means="cri", stopped=True, cancelled=True), "cancelled+stopped"),
+        (KubeletState(mode="auto", stopped=True, retry_at_ns=1), "idle+start-due"),
+        (KubeletState(mode="auto", stopped=True, start_key="k"), "idle+starting"),
+        (KubeletState(mode="auto", means="cri", start_key="k", stop_key="l"), "cri+stopping"),
+    ],
+)
+def test_each_state_is_in_one_phase_per_region(state: State, phase: str) -> None:
+    """An open order comes before the time of the next one; a stop of the kubelet waits for an open start."""
+    transitions = CONFIG.transitions if isinstance(state, ConfigState) else KUBELET.transitions
+    assert transitions.phase_of(state) == phase
+    assert phase in transitions.phases
+
+
+@pytest.mark.parametrize("phase", ["up", "cancelled", "preparing"])
+def test_logind_enters_the_phase_that_follows_from_its_state(
+    phase: Literal["up", "cancelled", "preparing"],
+) -> None:
+    """From every phase, except overtime, which ends with the process, and a node that is switched off."""
+    for state in states("LogindActor"):
+        entered = enter_shutdown_phase(state, phase)
+        assert lock_phase(entered) == lock_phase(state)
+        if state.enabled and not state.leaving:
+            assert shutdown_phase(entered) == phase

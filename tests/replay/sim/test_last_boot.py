@@ -1,6 +1,6 @@
 """After any end of a simulated machine, the next boot judges the last one by its records alone.
 
-`tests.actors.policy.test_last_boot` tests the judgement.
+`tests.actors.policy.test_resume` tests the judgement.
 """
 
 from __future__ import annotations
