@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock, SendSignal
-from ebbtide.events.facts import ApiRead
 from tests.node.bare import ask
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
@@ -97,11 +96,6 @@ class Going:
 
     def means(self) -> str:
         return str(self.daemon.events(MeansChosen)[-1].means)
-
-    def daemon_sees_api(self) -> bool:
-        """Does the daemon record the API server as reachable?"""
-        reads = self.daemon.events(ApiRead)
-        return bool(reads) and reads[-1].reachable
 
     def in_order(self, *names: str) -> None:
         """Each got one signal, after the previous pod's end."""

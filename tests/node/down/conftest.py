@@ -40,12 +40,6 @@ async def node(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> Asyn
 
 
 @pytest.fixture
-async def by_cri(bed: Bed, tmp_path: Path) -> AsyncIterator[Going]:
-    async with going(bed, "cri", tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
 async def by_api(bed: Bed, tmp_path: Path) -> AsyncIterator[Going]:
     async with going(bed, "api", tmp_path) as made:
         yield made

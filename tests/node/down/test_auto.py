@@ -70,17 +70,6 @@ async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
     assert not tainted(await beside.node())
 
 
-async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
-    """Deletes: the objects vanish, and the node accepts no pods."""
-    await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))
-    await by_auto.arm((0, 600))
-    await by_auto.down("poweroff")
-    assert by_auto.means() == "api"
-    assert by_auto.outcomes() == {"web": "graceful"}
-    assert tainted(await by_auto.node())
-    await by_auto.final("web")
-
-
 @pytest.mark.gate
 async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     """Stops through the runtime without the kubelet: a returning pod gets no terminal phase.
@@ -100,20 +89,3 @@ async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     assert found is not None
     assert found["status"]["phase"] == "Running"
     assert condition(found, "Ready") == "False"
-
-
-async def test_without_an_api_server_it_goes_on(by_auto: Going) -> None:
-    """Without an API server auto uses the runtime at once, with known priorities."""
-    await by_auto.run(
-        by_auto.witness.pod("low", ends_after=0.3, priorityClassName="low"),
-        by_auto.witness.pod("high", ends_after=0.3, priorityClassName="high"),
-    )
-    await by_auto.arm((1000, 5), (3000, 5))
-    await by_auto.bed.stop("kube-apiserver")
-    await by_auto.daemon.until(lambda: not by_auto.daemon_sees_api(), "it does not notice")
-    await by_auto.down()
-    chosen = by_auto.daemon.events(d.MeansChosen)[-1]
-    assert (chosen.means, "API server" in chosen.reason) == ("cri", True)
-    by_auto.in_order("low", "high")
-    assert by_auto.daemon.events(d.ReleaseLock)
-    await by_auto.bed.start_api()

@@ -1,4 +1,4 @@
-"""A fixed sample of `tests.node.matrix`: six parts with different faults, times and modes."""
+"""A fixed sample of `tests.node.matrix`: every part, with different faults, times and modes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from tests.node.matrix import Cell, command, run_cell
 pytestmark = [pytest.mark.node]
 
 SAMPLE = (
-    "cri:containerd:hung:wave-1",
-    "api:kubelet:hung:at",
+    "api:api-server:killed:at",
+    "cri:api-server:killed:before",
     "api:api-server:hung:wave-1",
+    "api:containerd:killed:at",
+    "cri:containerd:killed:wave-1",
+    "api:containerd:hung:wave-1",
+    "cri:containerd:hung:wave-1",
+    "api:kubelet:hung:before",
+    "api:kubelet:hung:at",
+    "api:kubelet:killed:wave-1",
+    "cri:logind:killed:wave-1",
+    "api:bus:killed:before",
     "cri:disk:hung:at",
     "api:daemon:killed:between",
     "auto:network:killed:before",

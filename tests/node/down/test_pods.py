@@ -12,7 +12,7 @@ from tests.node.client import Refused
 from tests.node.going import Going
 from tests.node.incidents import DAEMONSETS, daemonset
 from tests.node.pods import PODS, container, is_ready, static
-from tests.node.witness import NS, TICK_NS
+from tests.node.witness import NS
 
 pytestmark = [pytest.mark.node]
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -145,13 +145,3 @@ async def _quietly(ask: object, *words: object) -> None:
     with contextlib.suppress(Refused, OSError):
         assert callable(ask)
         await ask(*words)
-
-
-async def test_grace_that_is_used_up(node: Going) -> None:
-    """SIGKILL comes at the end of the grace, not before, and ends the wave."""
-    await node.run(node.witness.pod("deaf", slow=True, terminationGracePeriodSeconds=4))
-    await node.arm((0, 10))
-    asked_ns, over_ns = await node.down()
-    assert node.outcomes() == {"deaf": "killed"}
-    assert 4 * NS - TICK_NS <= over_ns - asked_ns < 9 * NS
-    await node.final("deaf")

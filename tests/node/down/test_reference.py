@@ -1,12 +1,12 @@
 """The reference's end-to-end scenarios of graceful node shutdown, run against Ebbtide.
 
-Mixed grace periods with critical pods, priorities in order, a cancel, a bus restart, a kubelet restart.
+Mixed grace periods with critical pods, priorities in order, a cancel. `tests.node.matrix` has the restarts of
+bus and kubelet.
 """
 
 from __future__ import annotations
 
 import pytest
-import trio
 
 from ebbtide.events.decisions import Armed, ShutdownCancelled, StartKubelet
 from tests.node.going import PRIORITIES, Going, tainted
@@ -98,35 +98,3 @@ async def test_cancelled_and_down_after_all(node: Going) -> None:
     node.witness.lets_end("slow")
     await node.down()
     await node.final(*low, "slow", "high")
-
-
-async def test_bus_restarts(node: Going) -> None:
-    """The daemon takes a new lock, and the next shutdown is graceful."""
-    await node.run(node.witness.pod("web", ends_after=0.2))
-    await node.arm((0, 5))
-    await node.bed.logind.restart_bus()
-    await node.daemon.until(node.daemon.armed, "it is not armed again")
-    await node.down()
-    assert node.outcomes() == {"web": "graceful"}
-
-
-async def test_kubelet_restarts(node: Going) -> None:
-    """A kubelet restart before or during a shutdown has no effect."""
-    await node.run(
-        node.witness.pod("low", ends_after=3, priorityClassName="low"),
-        node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
-    )
-    await node.arm((1000, 10), (3000, 10))
-    name = f"kubelet-{node.member.name}"
-    await node.bed.stop(name)
-    await node.bed.inside.do("again", name=name)
-    await node.bed.node_ready(node.member)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.down)
-        await node.signalled("low")
-        if node.mode == "api":
-            await node.bed.stop(name)
-            await node.bed.inside.do("again", name=name)
-    assert [len(node.witness.times(each, "began")) for each in ("low", "high")] == [1, 1]
-    assert node.witness.times("low", "signal")[0] < node.witness.times("high", "signal")[0]
-    assert set(node.outcomes()) == {"low", "high"}
