@@ -55,12 +55,13 @@ async def read_in_sandbox(node: Node, boot_id: str) -> str:
     machine = node.machine
     machine.write("/opt/reader.py", READER.format(boot=boot_id))
     shipped = machine.read(f"{UNITS}/ebbtide.service")
-    sandbox = shipped.partition("# What the daemon may do is what it does")[2].partition("[Install]")[0]
+    first = "CapabilityBoundingSet="
+    sandbox = first + shipped.partition(first)[2].partition("[Install]")[0]
     assert "SystemCallFilter=" in sandbox
     machine.write(
         f"{UNITS}/reader.service",
         "[Service]\nType=oneshot\nExecStart=/opt/ebbtide/bin/python3 /opt/reader.py\n"
-        f"StandardOutput=truncate:/var/reader.txt\n#{sandbox}",
+        f"StandardOutput=truncate:/var/reader.txt\n{sandbox}",
     )
     await machine.run("systemctl", "daemon-reload")
     await machine.run("systemctl", "start", "reader")
