@@ -20,6 +20,7 @@ from pathlib import Path
 import trio
 
 from tests.beds.inside import mount, obey, take_commands
+from tests.beds.relay import joined
 from tests.node import remains
 from tests.proc import each_process
 from tests.waiting import WATCHDOG_SECONDS
@@ -190,25 +191,13 @@ async def take_orders(inside: Inside, control: Path) -> None:
 async def relay(listening: socket.socket, port: int) -> None:
     """Relay an outside socket to ``port`` inside."""
 
-    async def connect(stream: trio.SocketStream) -> None:
-        await _connect(stream, port)
+    async def connect(outer: trio.SocketStream) -> None:
+        with contextlib.suppress(OSError, trio.BrokenResourceError):
+            async with outer, await trio.open_tcp_stream("127.0.0.1", port) as inner:
+                await joined(outer, inner)
 
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
     await trio.serve_listeners(connect, [listener])
-
-
-async def _connect(outer: trio.SocketStream, port: int) -> None:
-    with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-        async with outer, await trio.open_tcp_stream("127.0.0.1", port) as inner, trio.open_nursery() as both:
-            both.start_soon(_pump, outer, inner, both.cancel_scope)
-            both.start_soon(_pump, inner, outer, both.cancel_scope)
-
-
-async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for piece in source:
-            await sink.send_all(piece)
-    scope.cancel()
 
 
 async def main(folder: Path, group: str, listening: socket.socket, port: int) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import trio
 
+from tests.beds.relay import joined
 from tests.node.bed import Bed
 from tests.node.identities import Client
 from tests.node.parts import API_PORT, Part
@@ -116,10 +117,7 @@ class Relay:
             raw, self.trusted, server_hostname="127.0.0.1", https_compatible=True
         ) as inner:
             await inner.send_all(closing + b"\r\n\r\n" + body)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_pump, outer, inner)
-                await _pump(inner, outer)
-                nursery.cancel_scope.cancel()
+            await joined(outer, inner)
 
 
 def refusal(code: int, retry_after: int) -> bytes:
@@ -143,12 +141,6 @@ async def _request(stream: trio.abc.ReceiveStream) -> tuple[bytes, bytes]:
             found = LENGTH.search(head)
             length = int(found[1]) if found else 0
     return head, body
-
-
-async def _pump(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream) -> None:
-    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for piece in source:
-            await sink.send_all(piece)
 
 
 async def main(file: Path, *files: str) -> None:

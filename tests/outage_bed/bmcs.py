@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from tests.beds.bmc import Power, RedfishEmulator, redfish_emulator
+from tests.beds.bmc import LOOPBACK, Power, RedfishEmulator, redfish_emulator
+from tests.beds.relay import joined
 from tests.node.bed import Bed
 from tests.node.machines import Machine
-from tests.outage_bed.relay import relayed
 
 
 class Bmcs:
@@ -63,3 +63,24 @@ async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
         made = Bmcs(emulator, machines)
         async with relayed(bed, emulator.port, lambda: made.reachable):
             yield made
+
+
+@contextlib.asynccontextmanager
+async def relayed(bed: Bed, port: int, reachable: Callable[[], bool]) -> AsyncIterator[None]:
+    """A port of the machine's loopback, in the nodes' network. While not ``reachable``, connections close."""
+
+    async def relay(outer: trio.SocketStream) -> None:
+        with contextlib.suppress(OSError, trio.BrokenResourceError):
+            async with outer:
+                if reachable():
+                    async with await trio.open_tcp_stream(LOOPBACK, port) as inner:
+                        await joined(outer, inner)
+
+    with bed.network():
+        listening = trio.socket.socket()
+    await listening.bind((LOOPBACK, port))
+    listening.listen()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, relay, [trio.SocketListener(listening)])
+        yield
+        nursery.cancel_scope.cancel()
