@@ -26,8 +26,7 @@ from ebbtide.events.codec import BadPayload, decode_event
 from ebbtide.events.decisions import PodsEnded, WaveEnded
 from tests.replay import shutdown
 from tests.scripts.bench import Bench
-from tests.scripts.parse import parse
-from tests.scripts.verbs import run
+from tests.scripts.verbs import benches
 
 SCRIPT = """
 shutdown poweroff total=30s critical=10s
@@ -39,9 +38,7 @@ hurry web
 
 
 def bench() -> Bench:
-    made = Bench()
-    for command in parse(SCRIPT)[0].commands:
-        run(made, command)
+    (made,) = benches(SCRIPT)
     return made
 
 
@@ -90,10 +87,8 @@ def test_a_sleep_of_any_length_can_be_written_down(seconds: int) -> None:
 shutdown poweroff total=30s critical=10s
   web p=0 grace={abs(seconds)} app[sleep:{seconds}]
 """
-    made = Bench()
     # The bench encodes and decodes each step's state.
-    for command in parse(script)[0].commands:
-        run(made, command)
+    (made,) = benches(script)
     hook = made.system.slots[("HookActor", "web")]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(hook.state), type=type(hook.state)) == hook.state
     # It lasts as long as its pod may, or not at all.

@@ -14,9 +14,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import ContainerExited, Tick
 from ebbtide.events.values import Container, Pod
-from tests.scripts.bench import Bench
-from tests.scripts.parse import parse
-from tests.scripts.verbs import run
+from tests.scripts.verbs import benches
 
 POD = Pod(
     uid="u",
@@ -138,8 +136,5 @@ def test_without_the_last_states_it_lists_the_pods(monkeypatch: pytest.MonkeyPat
 
     assert SHUTDOWN.rescue is not None
     monkeypatch.setattr(SHUTDOWN, "rescue", SHUTDOWN.rescue._replace(inherit=broken))
-    bench = Bench()
-    for block in parse(SCRIPT):
-        for command in block.commands:
-            run(bench, command)
+    (bench,) = benches(SCRIPT)
     assert isinstance(bench.records[-1].event, d.TakeInventory)

@@ -135,7 +135,7 @@ def perform(play: Play, drawn: list[Move], failing: tuple[str, str] = ("", ""), 
     play.make(("signal", 1))
     for number, move in enumerate(drawn):
         if number == at:
-            play.bench.saboteur = Saboteur(*failing)
+            play.bench.saboteurs = (Saboteur(*failing),)
         play.make(move)
     play.finish()
 

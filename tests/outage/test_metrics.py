@@ -14,8 +14,7 @@ from ebbtide.outage.controller_metrics import CATALOG, OutageMetrics
 from ebbtide.replay.sim.sim_outage import World
 from tests.replay import outages
 from tests.scripts.bench import Bench
-from tests.scripts.parse import parse
-from tests.scripts.verbs import run as tell
+from tests.scripts.verbs import benches
 
 
 class Follower(NamedTuple):
@@ -24,10 +23,7 @@ class Follower(NamedTuple):
 
 
 def told(name: str) -> tuple[OutageMetrics, Bench]:
-    bench, metrics = Bench(OUTAGE_LOGIC), OutageMetrics()
-    for block in parse(outages.SCRIPTS[name].read_text()):
-        for command in block.commands:
-            tell(bench, command)
+    (bench,), metrics = benches(outages.SCRIPTS[name].read_text(), OUTAGE_LOGIC), OutageMetrics()
     observe(metrics, bench.records)
     metrics.followers = {"n1": Follower("node-1", bench.system)}
     return metrics, bench

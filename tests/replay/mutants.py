@@ -1,32 +1,39 @@
-"""Invert each comparison of the logic in turn and count the mutants that no journal catches.
+"""Invert each comparison of the logic in turn and count the mutants that no script and no journal catches.
 
     python -m tests.replay.mutants            # the survivors; exit code 1 if there are more than before
 
-A comparison is inverted; an inequality also moves its border (``<`` to ``<=``). A mutant is killed if a
-journal does not replay. Survivors change nothing that a replay compares: a text, a tick's time, a case longer
-than `SECONDS_MAX`.
+A comparison is inverted; an inequality also moves its border (``<`` to ``<=``). A mutant is killed if a step
+of an interaction script leads to other records, another state or another deadline, or if a journal does not
+replay.
 """
 
 from __future__ import annotations
 
 import ast
+import gc
+import importlib
 import os
 import resource
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.reader import History
+from ebbtide.events.segment import OUTAGE_LOGIC, SHUTDOWN_LOGIC
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.core_modules import FILES, ROOT, module_name
 from tests.journals import Memory
 from tests.replay import fallback_story, outages
 from tests.replay.mutated import rewritten
+from tests.scripts.bench import Step, logic_of
+from tests.scripts.verbs import benches
 
 GOLDENS = ("edges-v1", "shutdown-v1", "cancelled-v1", "demo-v1")
+
+SCRIPTS = ROOT / "tests" / "scripts"
 
 #: Kubernetes nodes by mode and seed: hand-overs by plan and by lost API server, a cancel, late pods, volumes,
 #: a kubelet's lock, an absent or unstartable kubelet, lost delete outcomes, a dying daemon.
@@ -51,7 +58,7 @@ NODES: tuple[tuple[NodeMode, int], ...] = (
     ("auto", 294),
 )
 
-#: Outage worlds by seed: several leaders each, one with a dry run. All scripts run too.
+#: Outage worlds by seed: several leaders each, one with a dry run.
 OUTAGES = (1, 4639, 11041)
 OUTAGES_ONLY = "ebbtide.actors.outage"
 
@@ -73,10 +80,10 @@ PASSED_OVER = tuple(
     )
 )
 
-#: Measured. One more means that a comparison lost its journal: add one, or explain it in the commit.
+#: Measured. One more means that a comparison lost its script: add one, or explain it in the commit.
 SURVIVORS_MAX = 135
 
-#: A mutant may loop; a journal takes a tenth of a second.
+#: A mutant may loop. All scripts and journals take a few seconds.
 SECONDS_MAX = 30
 
 #: An operator and its replacements.
@@ -145,38 +152,41 @@ def _compares(tree: ast.AST) -> list[ast.Compare]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
 
 
-class Journals(NamedTuple):
-    """The journals that must catch a mutant."""
+class Stories(NamedTuple):
+    """Some of these must catch a mutant: scripts' steps, and journals."""
 
-    shutdowns: list[History]
-    outages: list[History]
-
-    def of(self, mutant: Mutant) -> list[History]:
-        only = mutant.module.startswith(OUTAGES_ONLY)
-        return self.outages if only else [*self.shutdowns, *self.outages]
+    scripts: list[list[Step]]
+    journals: list[History]
 
 
-def journals() -> Journals:
-    stories: list[Source] = [
+def stories() -> tuple[Stories, Stories]:
+    """Of shutdowns and of outages."""
+    sources: list[Source] = [
         Memory(fallback_story.write().files),
         simulate(SimulationRequest(synthetic=12), 1).machine.journal.source(),
     ]
-    stories += map(_golden, GOLDENS)
-    stories += [
+    sources += map(_golden, GOLDENS)
+    sources += [
         simulate(SimulationRequest(synthetic=12, mode=mode), seed).machine.journal.source()
         for mode, seed in NODES
     ]
-    books = [*map(outages.script, outages.SCRIPTS), *map(outages.world, OUTAGES)]
-    return Journals(
-        [History([source]) for source in stories], [History([Memory(book.files)]) for book in books]
+    worlds = [History([Memory(outages.world(seed).files)]) for seed in OUTAGES]
+    return (
+        Stories(_steps(SHUTDOWN_LOGIC), [History([source]) for source in sources]),
+        Stories(_steps(OUTAGE_LOGIC), worlds),
     )
+
+
+def _steps(logic: str) -> list[list[Step]]:
+    paths = [path for path in sorted(SCRIPTS.glob("*.txt")) if logic_of(path) == logic]
+    return [bench.steps for path in paths for bench in benches(path.read_text(), logic)]
 
 
 def _golden(name: str) -> DirectorySource:
     return DirectorySource(ROOT / "tests" / "golden" / name)
 
 
-def survives(mutant: Mutant, found: Journals) -> bool:
+def survives(mutant: Mutant, shutdowns: Stories, outage: Stories) -> bool:
     """In a separate process with its own modules, up to `SECONDS_MAX`."""
     pid = os.fork()
     if not pid:
@@ -184,17 +194,27 @@ def survives(mutant: Mutant, found: Journals) -> bool:
         try:
             # Processor time: a busy machine ends no mutant.
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
-            with rewritten(mutant.module, mutant.source) as verification:
-                code = 0 if all(verification.verify(history).identical for history in found.of(mutant)) else 1
+            told = [outage] if mutant.module.startswith(OUTAGES_ONLY) else [shutdowns, outage]
+            with rewritten(mutant.module, mutant.source) as replay:
+                code = 0 if _misses(told, replay) else 1
         finally:
             os._exit(code)
     return os.waitpid(pid, 0)[1] == 0
 
 
+def _misses(told: list[Stories], replay: Any) -> bool:
+    """Journals first: they are faster."""
+    if not all(replay.verify(journal).identical for each in told for journal in each.journals):
+        return False
+    bench = importlib.import_module("tests.scripts.bench")
+    return all(bench.same_again(steps) for each in told for steps in each.scripts)
+
+
 def main() -> int:
-    every, known = list(mutants()), journals()
+    every, known = list(mutants()), stories()
+    gc.disable()  # in the forks: the stories stay, and a mutant lives for seconds
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        survived = list(pool.map(lambda mutant: survives(mutant, known), every))
+        survived = list(pool.map(lambda mutant: survives(mutant, *known), every))
     left = [mutant for mutant, alive in zip(every, survived, strict=True) if alive]
     print("\n".join(map(str, left)))
     print(

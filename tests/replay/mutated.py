@@ -15,7 +15,7 @@ from typing import Any
 from tests.core_modules import MODULES
 
 #: These depend on the logic and must be reloaded with it.
-FAMILIES = (*MODULES, "ebbtide.replay")
+FAMILIES = (*MODULES, "ebbtide.replay", "tests.scripts", "tests.handlers")
 
 
 class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):

@@ -16,18 +16,15 @@ from ebbtide.events.base import Fact, Record
 from ebbtide.events.outage_events import LeaderStarted
 from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.sim.sim_outage import World
-from tests.journals import write_files
+from tests.journals import IDENTITY, segment, write_files
 from tests.replay.shutdown import Book
-from tests.scripts.bench import Bench
-from tests.scripts.parse import parse
-from tests.scripts.verbs import run
+from tests.scripts.verbs import benches
 
-#: By name, without the scripts of failing actors.
-SCRIPTS = {
-    path.stem: path
-    for path in sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))
-    if not path.stem.startswith("outage-failures")
-}
+_ALL = {path.stem: path for path in sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))}
+
+#: By name. In some scripts actors fail: their journals can be read, and do not replay.
+FAILURES = {name: path for name, path in _ALL.items() if name.startswith("outage-failures")}
+SCRIPTS = {name: path for name, path in _ALL.items() if name not in FAILURES}
 
 #: The golden journal's script.
 STORY = "outage-story"
@@ -47,11 +44,13 @@ def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
 
 
 def script(name: str, *, rotate: bool = False) -> Book:
-    bench = Bench(OUTAGE_LOGIC)
-    for block in parse(SCRIPTS[name].read_text()):
-        for command in block.commands:
-            run(bench, command)
+    (bench,) = benches(SCRIPTS[name].read_text(), OUTAGE_LOGIC)
     return book(bench.records, rotate=rotate)
+
+
+def failing(name: str) -> dict[str, bytes]:
+    (bench,) = benches(FAILURES[name].read_text(), OUTAGE_LOGIC)
+    return segment(bench.records, identity=IDENTITY._replace(logic=OUTAGE_LOGIC))
 
 
 def world(seed: int) -> Book:

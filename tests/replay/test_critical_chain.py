@@ -13,7 +13,7 @@ from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.conftest import Sample
 from tests.events.record.worlds import PARTS, told
-from tests.journals import SHUTDOWN
+from tests.journals import CANCELLED, SHUTDOWN
 
 MS = 1_000_000
 #: Sampled, one part of so many.
@@ -67,6 +67,14 @@ def test_the_golden_shutdown_waited_for_these() -> None:
     ]
     assert chain.released_ns == chain.total_ns + 2 * MS
     assert chain.daemon_away == (Away(1_301 * MS, 2_101 * MS),)
+
+
+def test_a_withdrawn_shutdown_ends_with_its_last_pod() -> None:
+    account = replay.open(CANCELLED).shutdown("-2").account
+    chain = critical_chain(account)
+    assert_whole(chain, account)
+    assert chain.segments[-1].what == "finishing"
+    assert chain.segments[-1].text.startswith("withdrawn (")
 
 
 def cut_short(folder: Path) -> ShutdownRecord:

@@ -4,26 +4,81 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.replay.journal_library import NoSuchShutdown, pick
-from tests.journals import SHUTDOWN
+from ebbtide.events.base import NS_PER_SECOND, Fact
+from ebbtide.replay.journal_library import NoSuchShutdown, Unreadable, pick
+from tests.journals import SHUTDOWN, records_of, segment, write_files
+from tests.replay import outages
+
+
+class FromTheFuture(Fact):
+    """An unregistered fact of a later version."""
 
 
 def test_a_journal_is_opened_by_its_path() -> None:
     """One or several paths, with ID, verdict and shutdowns."""
     journal = replay.open(SHUTDOWN)
+    assert repr(journal) == f"<Journal 00010203 in {SHUTDOWN}>"
+    assert repr(journal.shutdown()) == "<Shutdown 00010203-12: reboot, complete>"
+    assert len(journal.shutdown().trace_id) == 32
     assert journal.id == bytes(range(16)).hex()
     assert journal.verdict.state == "intact"
     assert [shutdown.id for shutdown in journal.shutdowns()] == ["00010203-12"]
     assert replay.open([str(SHUTDOWN), "/nowhere"], journal="00010203").id == journal.id
+
+
+def test_an_outage_is_chosen_too() -> None:
+    journal = replay.open(outages.GOLDEN)
+    (outage,) = journal.outages()
+    assert repr(journal.outage()) == repr(outage) == f"<Outage {outage.id}: outage, recovered>"
+    assert "Outage report" in replay.report_html(outage)
+
+
+def test_what_this_version_cannot_read_keeps_its_place(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The rest of the record is whole."""
+    folder = tmp_path_factory.mktemp("spoiled")
+    records = records_of(SHUTDOWN)[:8]
+    records[6] = replace(records[6], event=FromTheFuture())
+    *_, unreadable, last = replay.open(write_files(folder, segment(records))).records()
+    assert unreadable == replace(records[6], event=Unreadable(tag="FromTheFuture", data={}))
+    assert last == records[7]
+
+
+def test_two_journals_whose_ids_begin_alike(tmp_path: Path) -> None:
+    for at in (1, 2):
+        write_files(tmp_path, segment(records_of(SHUTDOWN)[:6], journal_id=bytes((0xAA, at)) * 8))
+    with pytest.raises(replay.NoJournal, match="the ids of several journals begin with aa: aa0"):
+        replay.open(tmp_path, journal="aa")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: replay.open("/nowhere"), replay.NoJournal, "no journal in /nowhere"),
+        (lambda: replay.simulate(seeds=3), TypeError, "seeds"),
+        (lambda: replay.simulate(mode="x"), ValueError, "no mode 'x': there are process, auto"),
+        (lambda: replay.simulate(synthetic=-1), ValueError, "synthetic=-1"),
+        (lambda: list(replay.rows([], "podz")), KeyError, "no table 'podz': there are shutdowns"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_machine_is_simulated_in_process_mode() -> None:
+    """The default, which a node's modes do not list."""
+    assert replay.simulate(1, mode="process").files() == replay.simulate(1).files()
 
 
 class Thing(NamedTuple):

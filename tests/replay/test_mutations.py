@@ -19,7 +19,6 @@ from ebbtide.replay.verify import verify
 from tests.journals import SHUTDOWN, Memory
 from tests.replay import fallback_story, outages
 from tests.replay.mutated import mutated
-from tests.replay.test_edges import GOLDEN as EDGES
 
 
 class Mutation(NamedTuple):
@@ -48,71 +47,23 @@ TABLE = (
     Mutation("simulated", "config_reconciler", "min(state.grant_ns, files.others_ns) >= state.needed_ns",
              "min(state.grant_ns, files.others_ns) < state.needed_ns",
              "ConfigReconciler", "WriteDropIn", "", NO_FACT),
-    Mutation("simulated", "config_reconciler", 'event.result == "done" else now',
-             'event.result != "done" else now',
-             "", "Checkpoint", "Checkpoint", "ConfigReconciler retry_at_ns"),
     Mutation("today", "logind", 'if event.result == "done":', 'if event.result != "done":',
              "LogindActor", "Armed", "Disarmed", "type"),
-    Mutation("today", "logind", "preparing == state.in_episode or", "preparing != state.in_episode or",
-             "LogindActor", "DropInsRead", "ShutdownWithdrawn", "type"),
-    Mutation("today", "node_status", "event.outcome in WITHOUT_STATUS", "event.outcome not in WITHOUT_STATUS",
-             "", "Checkpoint", "Checkpoint", "NodeStatusActor pending"),
     Mutation("today", "node_status", 'event.result == "done" or not statuses',
              'event.result != "done" or not statuses',
              "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
     Mutation("today", "episode", "event.part < event.parts", "event.part <= event.parts",
              "EpisodeActor", "PlanMade", "", NO_FACT),
-    Mutation("today", "episode", "event.wave != state.wave:", "event.wave == state.wave:",
-             "EpisodeActor", "WaveStarted", "StatesDigest", "type"),
     Mutation("today", "wave", "event.deadline_ns > now", "event.deadline_ns < now",
              "WaveActor", "HookStarted", "WaveEnded", "type"),
-    Mutation("today", "wave", "if late_ns >= 0 else", "if late_ns < 0 else",
-             "WaveActor", "StragglerEnded", "", NO_FACT),
     Mutation("today", "hook", "down.kill_at_ns <= now", "down.kill_at_ns > now",
              "HookActor", "TakeAutopsy", "KillContainer", "type"),
-    Mutation("today", "hook", "down.spec.name != event.container", "down.spec.name == event.container",
-             "HookActor", "PodEnded", "", NO_FACT),
-    Mutation("today", "hook", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
-             "HookActor", "SendSignal", "", NO_FACT),
-    Mutation("today", "container", "if down.stop_by_ns <= now:", "if down.stop_by_ns > now:",
-             "HookActor", "HookStarted", "HookEnded", "type"),
-    Mutation("today", "container", 'hook.kind == "sleep"', 'hook.kind != "sleep"',
-             "HookActor", "HookStarted", "HookEnded", "type"),
     Mutation("today", "container", 'down.exit_signal == "SIGKILL" or', 'down.exit_signal != "SIGKILL" or',
              "HookActor", "PodEnded", "PodEnded", "reason"),
-    Mutation("fallback", "fallback", "event.container not in pod.left", "event.container in pod.left",
-             "FallbackActor", "PodEnded", "", NO_FACT),
     Mutation("fallback", "fallback", "state.last_kill_ns) <= now", "state.last_kill_ns) > now",
              "FallbackActor", "OrderEnded", "KillContainer", "type"),
-    Mutation("fallback", "fallback", "pod.wave <= state.wave or now",
-             "pod.wave > state.wave or now",
-             "FallbackActor", "SendSignal", "PodStopBegan", "type"),
-    Mutation("edges", "wave", "event.deadline_ns > now", "event.deadline_ns >= now",
-             "WaveActor", "WaveEnded", "HookEnded", "type"),
-    Mutation("edges", "hook", "down.stop_by_ns <= now", "down.stop_by_ns < now",
-             "HookActor", "SendSignal", "HookEnded", "type"),
-    Mutation("edges", "wave", "if late_ns >= 0 else", "if late_ns > 0 else",
-             "WaveActor", "StragglerEnded", "", NO_FACT),
-    Mutation("edges", "container", "down.stop_by_ns <= now:", "down.stop_by_ns < now:",
-             "HookActor", "HookEnded", "HookStarted", "type"),
-    Mutation("edges", "container", "hook.sleep_seconds <= 0:", "hook.sleep_seconds < 0:",
-             "HookActor", "HookEnded", "HookStarted", "type"),
-    Mutation("edges", "config_reconciler", "files.others_ns) >= state.needed_ns",
-             "files.others_ns) > state.needed_ns",
-             "ConfigReconciler", "OrderEnded", "WriteDropIn", "type"),
-    Mutation("edges", "fallback", "state.release_by_ns <= now", "state.release_by_ns < now",
-             "FallbackActor", "PodsEnded", "ActorFailed", "type"),
-    Mutation("edges", "episode", '"truncated" if state.wave >= 0', '"truncated" if state.wave > 0',
-             "EpisodeActor", "EpisodeClosed", "EpisodeClosed", "outcome"),
     Mutation("node", "kubelet", 'if choice.means != "cri":', 'if choice.means == "cri":',
              "KubeletActor", "AnnounceNode", "StopKubelet", "type"),
-    Mutation("node", "hook", 'if state.means == "observe":\n        # Only',
-             'if state.means != "observe":\n        # Only',
-             "HookActor", "DeletePod", "", NO_FACT),
-    Mutation("node", "policy.termination_mode", "if kubelet_lock:", "if not kubelet_lock:",
-             "KubeletActor", "MeansChosen", "MeansChosen", "means"),
-    Mutation("today", "policy.grace_periods", "return index if exact", "return index if not exact",
-             "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("today", "policy.grace_periods", "min(period_seconds, wanted", "max(period_seconds, wanted",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("outage-recovered", "outage_proof", "first_ns >= READ_PAUSE_NS", "first_ns < READ_PAUSE_NS",
@@ -142,7 +93,7 @@ def journal(name: str) -> History:
         return History([Memory(outages.script(name).files)])
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
-    return History([DirectorySource(EDGES if name == "edges" else SHUTDOWN)])
+    return History([DirectorySource(SHUTDOWN)])
 
 
 @pytest.mark.parametrize("mutation", TABLE, ids=str)

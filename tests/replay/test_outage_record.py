@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -19,27 +18,28 @@ from ebbtide.replay.critical_chain import recovery_chain, waits_of
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.timeline import timeline
 from tests.conftest import Run
-from tests.journals import Memory
+from tests.journals import Files, Memory
 from tests.replay import outages
+from tests.replay.report.conftest import Reader
 from tests.replay.shutdown import Book
 
 MS = 1_000_000
 
 
-def told(book: Book) -> list[OutageRecord]:
-    return list(outage_records(History([Memory(book.files)])))
+def told(files: Files) -> list[OutageRecord]:
+    return list(outage_records(History([Memory(files)])))
 
 
 @pytest.fixture(scope="module")
 def story() -> OutageRecord:
-    (record,) = told(outages.script(outages.STORY))
+    (record,) = told(outages.script(outages.STORY).files)
     return record
 
 
 def test_the_golden_journal_verifies(run: Run) -> None:
     """After an intended change: python -m tests.replay.outages tests/golden/outage-v1"""
     assert run("replay", "verify", "--journal", outages.GOLDEN).code == 0
-    assert told(outages.script(outages.STORY)) == list(replay.open(outages.GOLDEN).outage_records())
+    assert told(outages.script(outages.STORY).files) == list(replay.open(outages.GOLDEN).outage_records())
 
 
 def test_a_whole_outage(story: OutageRecord) -> None:
@@ -56,8 +56,19 @@ def test_a_whole_outage(story: OutageRecord) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_every_world_is_told(seed: int) -> None:
     """Dying leaders and two machines' clocks included."""
-    for record in told(outages.world(seed)):
+    for record in told(outages.world(seed).files):
         hold(record)
+
+
+@pytest.mark.parametrize("name", outages.FAILURES)
+def test_a_failing_actor_is_told(name: str) -> None:
+    """As an alarm; the outage without its OutageActor is abandoned."""
+    alarms = set[str]()
+    for record in told(outages.failing(name)):
+        hold(record)
+        alarms.update(each.code for each in record.alarms)
+    assert alarms <= {"actor-failed", "abandoned", "proof-wrong"}
+    assert bool(alarms) == (name != "outage-failures-quiet")
 
 
 def hold(record: OutageRecord) -> None:
@@ -91,7 +102,7 @@ def test_how_the_boot_ended_that_it_was_about() -> None:
     end, nor a silent boot's late fate.
     """
     book = outages.script("outage-last-boot")
-    first, alarm, second = told(book)
+    first, alarm, second = told(book.files)
     assert [each.outcome for each in (first, alarm, second)] == ["recovered", "false-alarm", "rebooted"]
     assert first.last_boot == LastBootStated(
         boot_id="b1",
@@ -108,8 +119,8 @@ def test_how_the_boot_ended_that_it_was_about() -> None:
     assert (second.last_boot.ending, second.last_boot.why) == ("abrupt", "unrecorded")
     page = read_page(page_of(first, book))
     words = "cut short at wave 2: kernel panic or hang"
-    assert page.text.count(words) == 3  # in the head, and as the lines behind the end
-    assert "b" * 32 in page.text
+    assert page.said().count(words) == 3  # in the head, and as the lines behind the end
+    assert "b" * 32 in page.said()
 
 
 # --- the page ----------------------------------------------------------------------------------
@@ -120,44 +131,25 @@ def page_of(record: OutageRecord, book: Book | None = None) -> str:
     return outage_report(record, lines, "2026-03-01T12:00:00.000000000Z")
 
 
-class Page(HTMLParser):
-    """Rejects bad nesting; texts and elements in order."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.names: list[str] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def read_page(page: str) -> Page:
-    return Page(page)
+def read_page(page: str) -> Reader:
+    """No element acts or has its own style."""
+    read = Reader(page)
+    assert not [
+        name for _, given in read.elements for name in given if name.startswith("on") or name == "style"
+    ]
+    return read
 
 
 def test_the_page_says_the_cause_first(story: OutageRecord) -> None:
     """Cause, then course; no script; each pod and volume."""
     page = read_page(page_of(story, outages.script(outages.STORY)))
-    assert "script" not in page.names
-    assert "node-1 was out of service for 269.147 s, and is back." in page.text
-    cause = page.text.index("Suspected because of: no renewal of the lease for 15 s.")
-    assert cause < page.text.index("proved by redfish bmc-1") < page.text.index("Stages follow each other")
-    assert all(each.label in page.text for each in story.subjects)
-    assert "putting node-1 out of service" in page.text
+    text = page.said()
+    assert not page.all("script")
+    assert "node-1 was out of service for 269.147 s, and is back." in text
+    cause = text.index("Suspected because of: no renewal of the lease for 15 s.")
+    assert cause < text.index("proved by redfish bmc-1") < text.index("Stages follow each other")
+    assert all(each.label in text for each in story.subjects)
+    assert "putting node-1 out of service" in text
 
 
 # --- the verbs ---------------------------------------------------------------------------------

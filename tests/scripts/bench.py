@@ -6,17 +6,17 @@ one rule").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import Handler
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, as_checkpoint, restore
-from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
+from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage_events import RequestPermit
@@ -48,6 +48,49 @@ def logic_of(script: Path) -> str:
     return OUTAGE_LOGIC if script.stem.startswith("outage-") else SHUTDOWN_LOGIC
 
 
+class Answer(NamedTuple):
+    """What a step led to. ``state``: a checkpoint's bytes, which make the digests redundant."""
+
+    records: list[Record]
+    state: bytes
+    deadline_ns: int | None
+
+
+def answer(system: System, records: list[Record]) -> Answer:
+    told = [each for each in records if type(each.event) is not StatesDigest]
+    return Answer(told, _pack(system), system.next_deadline_ns())
+
+
+class Step(NamedTuple):
+    """``before``: the state of a new or restored system; empty if the last step's goes on.
+
+    ``sabotaged``: the arguments of its `Saboteur`s.
+    """
+
+    fact: Event
+    stamp: Stamp
+    sabotaged: tuple[tuple[str, ...], ...]
+    before: bytes
+    next_seq: int
+    answer: Answer
+
+
+def same_again(steps: Iterable[Step]) -> bool:
+    """Do all steps lead to the same with the logic that is loaded now?"""
+    system = System()
+    for step in steps:
+        if step.before:
+            system = restore(_CHECKPOINTS.decode(step.before), step.next_seq)
+            system.checked = True
+        with ExitStack() as stack:
+            for words in step.sabotaged:
+                stack.enter_context(Saboteur(*words))
+            records = system.step(step.fact, step.stamp)
+        if answer(system, records) != step.answer:
+            return False
+    return True
+
+
 class Bench:
     """``auto`` orders end as ``done`` at once; such steps are not shown."""
 
@@ -58,10 +101,10 @@ class Bench:
         self.now_ns = BASE_NS
         self.orders: dict[str, Order] = {}
         self.records: list[Record] = []
+        self.steps: list[Step] = []
         self.shown: list[Record] = []
         self.manual: tuple[str, ...] = MANUAL
-        self.saboteur: Saboteur | None = None
-        self.accomplice: Saboteur | None = None
+        self.saboteurs: tuple[Saboteur, ...] = ()
         self.daemon_runs = True
         #: An edge's facts before an order's outcome; the records are its step's.
         self.finds: Callable[[Order, list[Record]], Event | None] = lambda order, records: None
@@ -71,12 +114,18 @@ class Bench:
     def feed(self, fact: Event, *, hide_if_alone: bool = False) -> list[Record]:
         """Admit one fact, compare with the shadow, then answer automatic orders."""
         stamp = Stamp(self.now_ns, WALL_BASE_NS + self.now_ns)
-        shadow = self.restored()
-        with self._sabotage():
+        before = b"" if self.steps and self._packed[0] is self.system else _pack(self.system)
+        sabotaged = tuple(each.words for each in self.saboteurs)
+        shadow, next_seq = self.restored(), self.system.next_seq
+        with ExitStack() as stack:
+            for saboteur in self.saboteurs:
+                stack.enter_context(saboteur)
             twin = shadow.step(fact, stamp)
             records = self.system.step(fact, stamp)
         assert records == twin, f"a restored system differs: {records} / {twin}"
-        self._packed = (self.system, _pack(self.system))
+        led_to = answer(self.system, records)
+        self._packed = (self.system, led_to.state)
+        self.steps.append(Step(fact, stamp, sabotaged, before, next_seq, led_to))
         assert _pack(shadow) == self._packed[1], f"a restored system is in another state after {records[0]}"
         self.records += records
         if len(records) > 1 or not hide_if_alone:
@@ -127,18 +176,10 @@ class Bench:
 
     # --- failures -----------------------------------------------------------------------------
 
-    @contextmanager
-    def _sabotage(self) -> Iterator[None]:
-        if self.saboteur is None:
-            yield
-            return
-        with self.saboteur, self.accomplice or nullcontext():
-            yield
-
     def _note_failures(self, records: list[Record]) -> None:
         """Sabotage is over once it has hit."""
         if any(isinstance(record.event, ActorFailed) for record in records):
-            self.saboteur = self.accomplice = None
+            self.saboteurs = ()
 
 
 class Saboteur:
@@ -148,6 +189,7 @@ class Saboteur:
     """
 
     def __init__(self, actor: str, event: str = "") -> None:
+        self.words = (actor, event)
         name, _, self._subject = actor.partition(":")
         self._kept = [
             (column, kind, handler)

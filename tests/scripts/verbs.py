@@ -14,13 +14,14 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
 from ebbtide.events.outage_events import RequestPermit
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.values import Period, ProcessReport, Settings, ShutdownKind
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod
 from tests.scripts.outage_verbs import OUTAGE_FACTS, OUTAGE_VERBS
-from tests.scripts.parse import Command, ScriptError
+from tests.scripts.parse import Command, ScriptError, parse
 
 Output = list[str] | None
 Verb = Callable[[Bench, Command], Output]
@@ -50,6 +51,19 @@ def run(bench: Bench, command: Command) -> list[str]:
         known = ", ".join((*VERBS, *FACTS))
         raise ScriptError(f"line {command.line}: no verb {command.verb!r}; there are {known}")
     return [show.line(record) for record in bench.shown] if output is None else output
+
+
+def benches(script: str, logic: str = SHUTDOWN_LOGIC) -> Iterator[Bench]:
+    """The benches before each ``fresh``, and at the script's end."""
+    bench = Bench(logic)
+    for block in parse(script):
+        for command in block.commands:
+            if command.verb == "fresh":
+                yield bench
+                bench = Bench(logic)
+            else:
+                run(bench, command)
+    yield bench
 
 
 def _duration(command: Command, name: str, default: str = "0s") -> int:
@@ -239,7 +253,7 @@ def _armed(bench: Bench, command: Command) -> Output:
 
 def _fresh(bench: Bench, command: Command) -> Output:
     """A new machine and clock for the next scenario."""
-    bench.__init__()  # type: ignore[misc]  # the one way to begin anew that cannot forget a field
+    bench.__init__(bench.system.logic)  # type: ignore[misc]  # the one way to begin anew that cannot forget a field
     return []
 
 
@@ -323,9 +337,10 @@ def _automatic(bench: Bench, command: Command) -> Output:
 
 def _fail(bench: Bench, command: Command) -> Output:
     """``fail HookActor PodStopBegan and=FallbackActor/ActorFailed``: two in the same step."""
-    bench.saboteur = Saboteur(*command.words)
+    failing = [command.words]
     if "and" in command.options:
-        bench.accomplice = Saboteur(*command.options["and"].split("/"))
+        failing.append(command.options["and"].split("/"))
+    bench.saboteurs = tuple(Saboteur(*words) for words in failing)
     return []
 
 

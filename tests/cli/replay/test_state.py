@@ -11,7 +11,6 @@ import pytest
 from ebbtide.actors.hook import HOOK
 from ebbtide.actors.system import Slot, System
 from ebbtide.events.base import Event
-from ebbtide.events.decisions import Armed
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -22,8 +21,7 @@ from ebbtide.replay.timeline import timeline
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.handlers import replace_handler
-from tests.journals import SHUTDOWN, Memory, records_of
-from tests.replay.journals import edit, write
+from tests.journals import SHUTDOWN, Memory, changed, records_of, segment, write_files
 
 
 @pytest.mark.parametrize(
@@ -42,8 +40,7 @@ def test_golden(replay: Run, name: str, arguments: tuple[str, ...]) -> None:
 
 def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
     """Exit code 3, and where verify explains it."""
-    written = edit(records_of(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
-    folder = write(spoiled, written)
+    folder = write_files(spoiled, segment(changed(records_of(SHUTDOWN)[:44], 11, grant_ns=7)))
     ran = replay("state", "--at", "20", journal=folder)
     assert ran.code == 3
     assert "from record 11 on" in ran.err

@@ -10,15 +10,14 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.otel.span import Span, span_id_of
 from ebbtide.otel.traces.projection import Projection
-from tests.journals import Memory
+from tests.journals import Files, Memory
 from tests.otel.outage_story import recovered
 from tests.otel.records import attributes, documented, named
 from tests.replay import outages
-from tests.replay.shutdown import Book
 
 
-def spans_of(book: Book) -> list[Span]:
-    history, projection = History([Memory(book.files)]), Projection()
+def spans_of(files: Files) -> list[Span]:
+    history, projection = History([Memory(files)]), Projection()
     return documented(
         [
             span
@@ -28,11 +27,11 @@ def spans_of(book: Book) -> list[Span]:
     )
 
 
-def hold(book: Book) -> None:
+def hold(files: Files) -> None:
     """One trace per outage, a root exactly if it is closed, and no event after its end."""
-    spans = spans_of(book)
+    spans = spans_of(files)
     assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
-    for record in outage_records(History([Memory(book.files)])):
+    for record in outage_records(History([Memory(files)])):
         mine = [span for span in spans if span.episode == record.first_seq]
         endings = [attributes(span)["ebbtide.last_boot.ending"] for span in named(mine, "last boot")]
         assert endings == ([] if record.last_boot is None else [record.last_boot.ending])
@@ -50,12 +49,17 @@ def hold(book: Book) -> None:
 
 @pytest.mark.parametrize("name", outages.SCRIPTS)
 def test_every_script_has_its_traces(name: str) -> None:
-    hold(outages.script(name))
+    hold(outages.script(name).files)
+
+
+@pytest.mark.parametrize("name", outages.FAILURES)
+def test_a_failing_actor_has_its_traces_too(name: str) -> None:
+    hold(outages.failing(name))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_world_has_its_traces(seed: int) -> None:
-    hold(outages.world(seed))
+    hold(outages.world(seed).files)
 
 
 def test_the_last_boots_shutdown_is_linked() -> None:

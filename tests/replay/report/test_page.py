@@ -7,59 +7,28 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.replay.critical_chain import critical_chain
+from ebbtide.replay.report.markup import counted, moment, seal
 from ebbtide.replay.report.page import as_script, chart, holders, report
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.timeline import timeline
 from tests.replay.report import journals
-from tests.replay.report.conftest import page_of
+from tests.replay.report.conftest import Reader, page_of
 from tests.replay.report.journals import Files
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 #: A thousand pods take ten seconds: a proof.
 MAKERS = ("story", "hostile", pytest.param("many", marks=pytest.mark.proof))
-VOID = ("meta", "link", "input", "col", "br", "wbr")
-
-
-class Reader(HTMLParser):
-    """Collects elements, attributes and texts; rejects bad nesting."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(page)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", data))
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    def said(self, *tags: str) -> str:
-        return "".join(text for tag, text in self.texts if not tags or tag in tags)
 
 
 @pytest.fixture(params=MAKERS)
@@ -136,12 +105,16 @@ def _pretty(data: dict[str, object]) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_happened(seed: int) -> None:
+@pytest.mark.parametrize("story", [0, 1, 2, 3, "cancelled-v1", "demo-v1", "node-v1/api", "node-v1/cri"])
+def test_whatever_happened(story: int | str) -> None:
     """Crashes, cancels, second boots, late grants: each shutdown gives a whole page."""
-    files = journals.run(SimulationRequest(synthetic=12), seed)
-    for account in shutdown_records(History([MemorySource(files)])):
-        lines = timeline(History([MemorySource(files)]).batches(), account.first_seq)
+    source: Source = (
+        DirectorySource(GOLDEN / story)
+        if isinstance(story, str)
+        else MemorySource(journals.run(SimulationRequest(synthetic=12), story))
+    )
+    for account in shutdown_records(History([source])):
+        lines = timeline(History([source]).batches(), account.first_seq)
         read = Reader(report(account, lines, journals.STARTED))
         assert len(read.all("bdi")) == len(account.pods)
         assert account.trace_id in read.said("code")
@@ -184,3 +157,34 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert account.damage.banner in page.replace("&#x27;", "'")
     assert "under way" not in page
     assert "the machine went down" not in page
+
+
+# --- the first sentences -----------------------------------------------------------------------
+
+ACCOUNT = journals.told(journals.story())[0]
+
+SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
+    ({}, ("!", "mixed")),
+    ({"pods": ()}, ("✓", "good")),
+    ({"pods": (), "outcome": "cancelled"}, ("○", "cancelled")),
+    ({"pods": (), "outcome": "running", "ended_ns": None}, ("…", "running")),
+    ({"outcome": "truncated", "ended_ns": None}, ("✕", "bad")),
+    ({"pods": ACCOUNT.pods[2:3]}, ("✕", "bad")),
+)
+
+
+@pytest.mark.parametrize("changes, expected", SEALS)
+def test_seal(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    """The sign shows the severity; without trouble, the machine's end."""
+    told: ShutdownRecord = replace(ACCOUNT, **changes)
+    assert seal(told) == expected
+
+
+def test_numbers() -> None:
+    assert (counted(1, "pod"), counted(12_345, "pod")) == ("1 pod", "12 345 pods")
+    assert (moment(None), moment(0), moment(1_500_000_000), moment(-7_000_000)) == (
+        "–",
+        "+0 s",
+        "+1.500 s",
+        "−7 ms",
+    )

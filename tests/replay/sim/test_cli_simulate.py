@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ebbtide.cli.common.guard import guarded
-
-Run = Callable[..., tuple[int, str, str]]
-
+from tests.commands import Run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "seed-20.txt"
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run in this process: exit code, output, remarks."""
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        code = guarded(["simulate", *map(str, arguments)])
-        gc.enable()  # the command is done with its process
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """The command is done with its process, and leaves garbage."""
+    yield
+    gc.enable()
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
     """One document with the figures and the command to repeat the run."""
-    code, out, err = run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")
+    code, out, err = run("simulate", "--synthetic", "12", "--seed", "3", "-o", "json", "--calm")
     told = json.loads(out)
     assert (code, err) == (0, "")
     assert (told["kind"], told["version"], told["seed"], told["breaches"]) == ("Simulation", 1, 3, [])
@@ -40,7 +31,7 @@ def test_json(run: Run, tmp_path: Path) -> None:
     (shutdown,) = told["shutdowns"]
     assert shutdown["outcome"] == "complete"
     assert sum(shutdown["pods"].values()) == 12
-    again = json.loads(run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")[1])
+    again = json.loads(run("simulate", "--synthetic", "12", "--seed", "3", "-o", "json", "--calm").out)
     assert again == told
 
 
@@ -48,12 +39,12 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     """The output names means and hand-over; the journal verifies."""
     journal = tmp_path / "journal"
     arguments = ("--mode", "api", "--calm", "--seed", "7", "-o", "json")
-    code, out, _ = run(*arguments, "--journal", journal)
+    code, out, _ = run("simulate", *arguments, "--journal", journal)
     assert code == 0
     (shutdown, *_) = json.loads(out)["shutdowns"]
     assert (shutdown["means"], shutdown["handedOver"]) == ("api", True)
     assert json.loads(out)["command"] == "ebbtide simulate --mode api --calm --seed 7"
-    assert guarded(["replay", "verify", "--journal", str(journal)]) == 0
+    assert run("replay", "verify", "--journal", journal).code == 0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +63,7 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
 )
 def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong request exits with 2 and one line with the fix."""
-    code, out, err = run(*arguments)
+    code, out, err = run("simulate", *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
@@ -81,7 +72,7 @@ def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
 def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
     """A non-empty directory is refused and left unchanged."""
     (tmp_path / "here").write_text("mine")
-    code, _, err = run("--journal", tmp_path)
+    code, _, err = run("simulate", "--journal", tmp_path)
     assert code == 2
     assert "is there already: name a new directory with --journal" in err
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
@@ -89,7 +80,7 @@ def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
 
 def test_golden(run: Run) -> None:
     """The output of a run with a cancel and a second shutdown, without IDs and sizes."""
-    code, out, _ = run("--synthetic", "12", "--seed", "20")
+    code, out, _ = run("simulate", "--synthetic", "12", "--seed", "20")
     shown = [line for line in out.splitlines() if not line.startswith(("journal ", "head ", "checked "))]
     assert code == 0
     assert shown == GOLDEN.read_text().splitlines()
@@ -100,7 +91,7 @@ def test_golden(run: Run) -> None:
 
 def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None:
     """Every reading verb works on the journal."""
-    code, out, err = run("--outage", "--seed", "5", "--journal", tmp_path / "outage")
+    code, out, err = run("simulate", "--outage", "--seed", "5", "--journal", tmp_path / "outage")
     assert (code, err) == (0, "")
     assert "it verifies identical" in out
     assert "+17.068 s  the machine lost its power" in out
@@ -111,4 +102,4 @@ def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None
         ["critical-chain"],
         ["report", "--output", str(tmp_path / "page.html")],
     ):
-        assert guarded(["replay", *verb, "--journal", str(tmp_path / "outage")]) == 0
+        assert run("replay", *verb, "--journal", tmp_path / "outage").code == 0

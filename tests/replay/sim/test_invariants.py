@@ -132,6 +132,21 @@ def forgotten_release(machine: Machine) -> None:
         machine.boots[index] = booted._replace(records=kept)
 
 
+def ended_long_before(machine: Machine) -> None:
+    """All pods had ended at the signal."""
+    signal_ns = machine.log.seen[at(machine, "shutdown")].at_ns
+    machine.log.seen[:] = [
+        each._replace(at_ns=signal_ns) if each.what == "exit" else each
+        for each in machine.log.seen
+        if each.what != "appeared"
+    ]
+
+
+def never_released(machine: Machine) -> None:
+    ended_long_before(machine)
+    del machine.log.seen[at(machine, "release")]
+
+
 TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
     "a hook that ran twice": (hook_twice, "no_hook_twice"),
     "a stop signal sent twice": (stop_twice, "no_stop_twice"),
@@ -141,6 +156,8 @@ TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
     "logind's limit": (limit_reached, "the_grant_is_enough"),
     "a wave that did not wait": (wave_too_soon, "waves_keep_their_order"),
     "a pod without a fate": (no_fate, "each_pod_ends_once"),
+    "no release": (never_released, "the_lock_is_released_at_once"),
+    "a late release": (ended_long_before, "the_lock_is_released_at_once"),
     "a release that nobody remembers": (forgotten_release, "a_release_is_remembered"),
 }
 

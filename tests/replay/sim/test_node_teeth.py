@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import force_setattr, replace
 
+from ebbtide.actors.system import LAST_STARTS_FAILED
 from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
@@ -132,6 +133,52 @@ def status_too_late(of_run: Machine) -> None:
     seen[:] = [each for each in seen if each.what != "status"]
 
 
+def stays(of_run: Machine) -> None:
+    """For long enough after its cancel."""
+    seen = of_run.log.seen
+    seen[-1] = seen[-1]._replace(at_ns=seen[-1].at_ns + 60 * NS_PER_SECOND)
+
+
+def stays_without_the_lock(of_run: Machine) -> None:
+    stays(of_run)
+    of_run.log.seen.insert(-1, Happening(of_run.log.seen[-1].at_ns - MS, 1, 1, "unlock"))
+
+
+def stays_shown_as_going_down(of_run: Machine) -> None:
+    stays(of_run)
+    of_run.boots[0].node.api.shown_ready = False
+
+
+def touched_without_a_shutdown(of_run: Machine) -> None:
+    touched = next(seen for seen in of_run.log.seen if seen.what == "signal" and seen.life != KUBELET)
+    of_run.log.seen.insert(0, touched._replace(at_ns=-(10**12)))
+
+
+def killed_without_a_stop(of_run: Machine) -> None:
+    records = of_run.boots[0].records
+    records[:] = [each for each in records if not isinstance(each.event, decisions.PodStopBegan)]
+
+
+def started_in_it(of_run: Machine) -> None:
+    put(of_run, record(of_run, decisions.ShutdownBegan), decisions.StartPod(key="k", uid="uid-web"))
+
+
+def twice(kind: type[Event]) -> Callable[[Machine], None]:
+    def of_record(of_run: Machine) -> None:
+        again = record(of_run, kind)
+        put(of_run, again, again.event)
+
+    return of_record
+
+
+def fails(error: str) -> Callable[[Machine], None]:
+    def in_its_step(of_run: Machine) -> None:
+        failed = decisions.ActorFailed(actor="EpisodeActor", subject="", error=error)
+        put(of_run, record(of_run, decisions.PlanMade), failed)
+
+    return in_its_step
+
+
 TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]], ...] = (
     ("the_kubelet_is_back", "cri", {"cancel_after_ns": NS_PER_SECOND}, kubelet_stays_stopped),
     ("no_pod_is_started_again", "cri", {"kind": "reboot"}, started_again),
@@ -146,6 +193,15 @@ TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]],
     ("a_silent_server_holds_no_lock", "cri", {"kind": "poweroff", "api": "hangs"}, released_too_late),
     ("no_wait_for_a_stopped_kubelet", "api", {}, awaited_in_vain),
     ("each_status_is_delivered_in_time", "cri", {"kind": "poweroff"}, status_too_late),
+    ("a_node_that_stays_is_armed", "cri", {"cancel_after_ns": NS_PER_SECOND}, stays_without_the_lock),
+    ("a_node_that_stays_is_armed", "cri", {"cancel_after_ns": NS_PER_SECOND}, stays_shown_as_going_down),
+    ("no_pod_is_touched_without_a_shutdown", "cri", {}, touched_without_a_shutdown),
+    ("grace_is_kept", "cri", {"pods": (DEAF,)}, killed_without_a_stop),
+    ("late_pods_are_rejected", "cri", {}, started_in_it),
+    ("each_order_ends_once", "cri", {}, twice(decisions.SendSignal)),
+    ("each_pod_ends_once", "cri", {}, twice(decisions.PodEnded)),
+    ("no_failed_actor", "cri", {}, fails("KeyError")),
+    ("no_failed_actor", "cri", {}, fails(LAST_STARTS_FAILED)),
 )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ebbtide.events.reader import Batch, History
-from ebbtide.events.values import Hook
+from ebbtide.events.values import Hook, Settings
 from ebbtide.replay.sim.scenario import HookPlan
 from ebbtide.replay.whatif.record import Changes, Diverged
 from ebbtide.replay.whatif.whatif_run import Comparison, what_if
-from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, side
+from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, settings, side
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,32 @@ def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded
     found = known.ask(grant_ns=14 * SECOND)
     assert [wave.worst.period_ns for wave in found.waves if wave.worst] == [4 * SECOND, 10 * SECOND]
     assert (found.then.grant_ns, found.worst.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("changes", "assumption"),
+    [
+        (
+            {"settings": Settings()},
+            ("off", "graceful shutdown is off under these settings: nothing is held back"),
+        ),
+        (
+            {"settings": settings(low=60)},
+            ("grant", "logind grants 75 s, as the drop-in for these settings asks"),
+        ),
+        (
+            {"settings": settings(low=60, raise_grant=False)},
+            ("grant", "logind grants 35 s as it did, of 75 s that these settings need: raiseGrant is false"),
+        ),
+    ],
+)
+def test_what_it_assumes(known: Recorded, changes: dict[str, Any], assumption: tuple[str, str]) -> None:
+    assert known.ask(**changes).assumptions == (assumption,)
+
+
+def test_a_negative_grant_is_refused(known: Recorded) -> None:
+    with pytest.raises(ValueError, match="is negative"):
+        known.ask(grant_ns=-1)
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:
