@@ -37,7 +37,7 @@ def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded
     [
         (
             {"settings": Settings()},
-            ("off", "graceful shutdown is off under these settings: nothing is held back"),
+            ("off", "graceful shutdown is off under these settings: no lock holds the machine"),
         ),
         (
             {"settings": settings(low=60)},
