@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, NODES_PATH
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH, ClusterView
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH, WorkView
 from ebbtide.outage import controller
 from tests.actors.edges.kubernetes.work_fake import attachment, csi, volume

@@ -23,9 +23,9 @@ from pathlib import Path
 import trio
 
 from benchmarks.report import say
-from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH
+from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, MERGE_PATCH
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, LEASES_PATH
+from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
 from tests.actors.edges.kubernetes.rig import linked
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_api_up, made_bed

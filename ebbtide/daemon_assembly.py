@@ -66,7 +66,7 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
 
     Raises RuntimeTaken where another daemon runs here.
     """
-    from ebbtide.actors.edges.logind.logind_edge import LogindEdge
+    from ebbtide.actors.edges.logind_edge import LogindEdge
 
     keep_one_heap()
     output = LogOutput()

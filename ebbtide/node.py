@@ -141,7 +141,7 @@ def logind_grant_ns() -> int | None:
     import trio
 
     from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
-    from ebbtide.actors.edges.logind.manager import read_grant_ns
+    from ebbtide.actors.edges.logind_reading import read_grant_ns
 
     async def look() -> int | None:
         with trio.move_on_after(bounds.now.logind_look_seconds):

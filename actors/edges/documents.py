@@ -1,9 +1,8 @@
 """Bounded YAML and JSON: text in, trees of plain values with line numbers out, or one clear error.
 
-It reads configurations, kubeconfigs and manifests. A file must not cost more than its size: bytes, nesting
-and the number of nodes have limits, an alias counts with all its nodes, and a cycle is refused. Nodes are
-built on an own stack, so deep nesting cannot exhaust the interpreter's. Only regular files are read: a FIFO
-would block its reader.
+A file must not cost more than its size: bytes, nesting and the number of nodes have limits, an alias counts
+with all its nodes, and a cycle is refused. Nodes are built on an own stack, so deep nesting cannot exhaust
+the interpreter's.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ import yaml
 
 from ebbtide.events.units import size_text
 
-# The meaning of one word of YAML, as for Kubernetes' own tools: YAML 1.1 without base-60 numbers and dates.
-# A reader with other rules ("on" as a word) would accept files that the API server refuses.
+# Scalars as Kubernetes' own tools read them: YAML 1.1 without base-60 numbers and dates. A reader with other
+# rules ("on" as a word) would accept files that the API server refuses.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
 
-#: The longest piece of a file's text in a message.
+#: In a message.
 QUOTE_LENGTH_MAX = 60
 
-#: No number in use has more digits; int() on a long text is quadratic.
+#: int() on a long text is quadratic.
 DIGITS_MAX = 40
 
 _NULL = ("", "~", "null", "Null", "NULL")
@@ -81,7 +80,7 @@ def one_line(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A file's text inside a message: in quotes, shortened, harmless."""
+    """A file's text in a message: in quotes, shortened, harmless."""
     cut = text if len(text) <= QUOTE_LENGTH_MAX else text[: QUOTE_LENGTH_MAX - 1] + "…"
     return one_line(repr(cut))
 
@@ -124,7 +123,7 @@ def _plain_scalar(text: str, line: int) -> Scalar:
 #: Deeper than any Kubernetes object, aliases included; shallow enough for recursive walks.
 DEPTH_MAX = 64
 
-#: Nodes in one text, aliases expanded: four times a list of 1 000 ordinary pods, and 100 MiB.
+#: In one text, aliases expanded: four times a list of 1 000 ordinary pods, and 100 MiB.
 NODES_MAX = 400_000
 #: The same for a text with one object: ten times a pod with 128 containers. 12 MiB of memory.
 OBJECT_NODES_MAX = 50_000
@@ -136,7 +135,6 @@ _LINE_ENDS = "\n\r\x85\u2028\u2029"
 #: libyaml where PyYAML has it: 20 times as fast, with the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: The only tags in use.
 _COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Tree: TypeAlias = "dict[str, Node] | list[Node] | str | int | float | bool | None"
@@ -172,8 +170,7 @@ class _Anchored(msgspec.Struct, gc=False):
 
 def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
     """A regular file, or ``bytes_max`` + 1 bytes of a longer one. Raises OSError, ValueError."""
-    # Opening a FIFO waits for its writer without an end, and a device may never end. Open without waiting,
-    # then check the file type.
+    # Opening a FIFO waits for its writer, and a device may never end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -186,8 +183,7 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
     """The documents of a text that is YAML or JSON, without empty ones. Raises DocumentError."""
-    # JSON first, because it is fast; other text may be YAML in its flow style. The JSON reader does not
-    # count values, so a text with many goes to the YAML reader.
+    # JSON first, because it is fast. Its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
             return parse_json(text)
@@ -195,15 +191,12 @@ def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
 
 
 def object_of_file(path: Path, bytes_max: int) -> Any:
-    """The first document of a file with one object, as plain values; None for an empty file.
-
-    Raises OSError, and ValueError: a DocumentError where it is not YAML.
-    """
+    """The first document as plain values; None for an empty file. Raises OSError, ValueError."""
     return object_of_text(decode_text(read_file(path, bytes_max), bytes_max))
 
 
 def object_of_text(text: str) -> Any:
-    """The same for a text. Raises DocumentError."""
+    """Raises DocumentError."""
     documents = parse_text(text, OBJECT_NODES_MAX)
     return plain_value(documents[0]) if documents else None
 
@@ -226,7 +219,9 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
         mark = error.problem_mark or error.context_mark
         # The parser counts the end of a text without a last line break as one line more.
         line = min(mark.line + 1, text.count("\n") + 1) if mark else 0
-        if line and "\t" in _indent(text.split("\n")[line - 1]):
+        first = text.split("\n")[line - 1] if line else ""
+        # Blanks and tabs at its begin, also after a list's dash.
+        if "\t" in first[: len(first) - len(first.lstrip(" \t-"))]:
             raise DocumentError("indented with a tab: YAML takes blanks only, write blanks", line) from error
         raise DocumentError(f"not YAML: {error.problem or error.context}", line) from error
     except yaml.reader.ReaderError as error:
@@ -234,13 +229,8 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
         raise DocumentError(f"not text: {error.reason}", line) from error
 
 
-def _indent(line: str) -> str:
-    """Blanks and tabs at its begin, also after a list's dash."""
-    return line[: len(line) - len(line.lstrip(" \t-"))]
-
-
 def decode_text(raw: bytes, bytes_max: int) -> str:
-    """UTF-8 text, with or without a byte order mark. Raises DocumentError if it is too long or not text."""
+    """UTF-8, with or without a byte order mark. Raises DocumentError."""
     if len(raw) > bytes_max:
         raise DocumentError(f"larger than {size_text(bytes_max)}: split it into several files", 0)
     try:
@@ -277,8 +267,7 @@ class _YamlBuilder:
                 handler(event)
 
     def _alias(self, event: Any) -> None:
-        # The tree is shared, not copied. But it counts with its whole size each time: ten lines of nested
-        # aliases could stand for a billion nodes.
+        # The tree is shared, but counts each time: ten lines of nested aliases could mean a billion nodes.
         line, name = event.start_mark.line + 1, event.anchor
         if name not in self._anchors:
             raise DocumentError(f"the alias {quote('*' + name)} has no anchor", line)
@@ -309,7 +298,7 @@ class _YamlBuilder:
             raise DocumentError(f"the tag {quote(event.tag)} is not used here: leave it out", line)
         if len(self._stack) >= DEPTH_MAX:
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", line)
-        # None until its end: an earlier alias to it is inside of it.
+        # None until its end: until then an alias to it is inside.
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         self._stack.append(_Open(line=line, anchor=event.anchor, mapping=mapping))
@@ -368,20 +357,20 @@ class _YamlBuilder:
 _MERGE = "<<"
 
 
-# JSON as the same trees, because ``kubectl -o json`` prints large texts and this reader is fast. A text may
-# have several objects. Lines are unknown (0): messages name the document by its number.
+# ``kubectl -o json`` prints large texts, and this reader is fast. Lines are unknown (0): messages name the
+# document by its number.
 
 
 _SPACE = " \t\r\n"
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether to try JSON: YAML's flow style begins the same way."""
+    """YAML's flow style begins the same way."""
     return text.lstrip(_SPACE)[:1] in ("{", "[")
 
 
 def parse_json(text: str) -> list[Node]:
-    """The documents of a text. Raises DocumentError; a text that is not JSON may still be YAML."""
+    """The documents of a text. Raises DocumentError; the text may still be YAML."""
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
     documents, position = [], _skip_space(text, 0)
     while position < len(text):

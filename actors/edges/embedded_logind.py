@@ -62,7 +62,10 @@ class EmbeddedLogindEdge(Edge):
         self._events, self._outbox = trio.open_memory_channel[PrepareForShutdown | Down](math.inf)
         self._timer: NurseryTimer | None = None
         self._logind = SimulatedLogind(
-            lambda what, **_: None, self, self._go_down, grant_seconds * NS_PER_SECOND
+            lambda what, **_: None,
+            self,
+            lambda kind: self._events.send_nowait(Down(kind, timed_out=self.lock_held)),
+            grant_seconds * NS_PER_SECOND,
         )
         self._logind.owner = EMBEDDED_OWNER
         self._logind.subscribers[HOLDER] = self._hear
@@ -73,8 +76,8 @@ class EmbeddedLogindEdge(Edge):
             d.Arm: self._arm,
             d.Disarm: self._give_back,
             d.ReleaseLock: self._give_back,
-            d.WriteDropIn: self._write_drop_in,
-            d.RemoveDropIn: self._remove_drop_in,
+            d.WriteDropIn: lambda order, outlet: self._change(order.seconds * NS_PER_SECOND, outlet),
+            d.RemoveDropIn: lambda order, outlet: self._change(None, outlet),
         }
 
     @property
@@ -132,9 +135,6 @@ class EmbeddedLogindEdge(Edge):
         if isinstance(signal, ShutdownSignal):
             self._events.send_nowait(self._logind.signal_fact(signal, HOLDER))
 
-    def _go_down(self, kind: ShutdownKind) -> None:
-        self._events.send_nowait(Down(kind, timed_out=self.lock_held))
-
     # --- effects -------------------------------------------------------------------------------
 
     async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
@@ -150,12 +150,6 @@ class EmbeddedLogindEdge(Edge):
     def _give_back(self, order: d.Disarm | d.ReleaseLock, outlet: Outlet) -> Ending:
         self._logind.close(HOLDER)
         return Ending()
-
-    async def _write_drop_in(self, order: d.WriteDropIn, outlet: Outlet) -> Ending:
-        return await self._change(order.seconds * NS_PER_SECOND, outlet)
-
-    async def _remove_drop_in(self, order: d.RemoveDropIn, outlet: Outlet) -> Ending:
-        return await self._change(None, outlet)
 
     async def _change(self, ours_ns: int | None, outlet: Outlet) -> Ending:
         try:

@@ -1,7 +1,7 @@
 """HTTP requests: preStop hooks to pods, and questions to services that know a machine's power.
 
-Each request opens its own connection. Any status is an answer, and a redirect is not followed. The caller
-bounds the time. Headers, queries and answers may hold secrets, so no error text quotes them.
+Any status is an answer, and a redirect is not followed. The caller bounds the time. Headers, queries and
+answers may hold secrets, so no error text quotes them.
 
 This module imports h11. Mode process imports it when a pod has such a hook, while the disk still answers.
 """
@@ -90,7 +90,7 @@ async def request(
 
 
 class _Received(trio.abc.ReceiveStream):
-    """Keeps the first bytes. OpenSSL's reason for a plain answer is another one in each release."""
+    """Keeps the first bytes: OpenSSL's reason for a plain answer differs in each release."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream, self.begin = stream, b""
@@ -134,7 +134,7 @@ async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_ma
             status = event.status_code
         elif isinstance(event, h11.Data):
             body += event.data
-            # An endless answer would fill our memory before the time is over.
+            # An endless answer would fill our memory.
             if len(body) > bytes_max:
                 return Answer(status, body[:bytes_max], False)
         # 1xx is not the answer yet. Every other event is its end.
@@ -145,14 +145,14 @@ async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_ma
 
 
 def _connection_text(error: BaseException | None) -> str:
-    """The system's words, or OpenSSL's about the certificate: they quote the host at most."""
+    """The system's text, or OpenSSL's about the certificate: it quotes the host at most."""
     if isinstance(error, trio.BrokenResourceError):
         error = error.__cause__
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or type(error).__name__}"
-    # Trio tries all addresses of a host and names them in its own text; the first failure says enough.
+    # Trio tries all addresses of a host; the first failure says enough.
     while isinstance(error, BaseExceptionGroup) or (isinstance(error, OSError) and error.strerror is None):
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
     if isinstance(error, OSError):
@@ -164,19 +164,19 @@ def _connection_text(error: BaseException | None) -> str:
 # --- preStop hooks ---------------------------------------------------------------------------------
 
 # The kubelet's rules: any answer is success, no certificate is verified, and a server that answers TLS in
-# plain HTTP is asked again in plain HTTP, without the Authorization header. Header values are what Go's
-# net/http sends. One rule differs: the kubelet follows up to ten redirects to the same host.
+# plain HTTP gets a plain request without the Authorization header. Header values are what Go's net/http
+# sends. One rule differs: the kubelet follows up to ten redirects to the same host.
 
 HEADERS_DEFAULT = (("User-Agent", "ebbtide-lifecycle/0.1"), ("Accept", "*/*"))
-#: Not sent when the manifest gives them without a value.
+#: Not sent without a value.
 OMITTED_WHEN_EMPTY = ("host", "user-agent", "accept")
-#: Never taken from a manifest: they would be untrue for a GET without a body.
+#: Untrue for a GET without a body.
 NEVER_SENT = ("content-length", "transfer-encoding", "trailer")
 #: What Go's net/http refuses in a value.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 #: A header's name (RFC 9110, "token").
 HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
-#: So much is read, so that the server can finish its answer.
+#: Read, so that the server can finish its answer.
 HOOK_BYTES_MAX = 10 * 1024
 UNESCAPED = "/%:@!$&'()*+,;=~-._?"
 

@@ -1,14 +1,11 @@
 """The kubelet's unit: stopped, started and watched; and the volumes that it has mounted for pods.
 
-The edge needs only the bus, ``/proc`` and the kubelet's health endpoint, so it is complete from the start of
-the process. The core decides what a kubelet that returns or is silent means.
+Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL. (A
+kubelet keeps its state on disk, and handles a crash like any restart.) The core decides what a kubelet that
+returns or is silent means.
 
-A wave runs while the kubelet is being stopped, and only a stopped kubelet does not restart the wave's
-containers. So a stop is bounded, and ends with SIGKILL. (A kubelet keeps its state on disk, and handles a
-crash like any restart.)
-
-A volume that is mounted here must not be attached elsewhere, whatever the API says: the kernel's table of
-mounts is read.
+A volume that is mounted here must not be attached elsewhere, whatever the API says: the edge reads the
+kernel's table of mounts.
 """
 
 from __future__ import annotations
@@ -36,14 +33,14 @@ from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, S
 from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
 from ebbtide.events.units import span_s
 
-#: The age of `KubeletRead`: a unit restarts a dead kubelet after ten.
+#: A unit restarts a dead kubelet after ten.
 LOOK_SECONDS = 5.0
-#: Between two questions to the health endpoint. With `kubelet_silent_seconds` this is what a hung kubelet
-#: costs its pods: they keep more than half of the usual wave of 10 s.
+#: Between two questions to the health endpoint. With `kubelet_silent_seconds` a hung kubelet costs its pods
+#: less than half of the usual wave of 10 s.
 HEALTH_SECONDS = 1.0
-#: The report of a kubelet that was started during the stop comes after the order's end.
+#: A kubelet that was started during the stop is reported after the order's end.
 AGAIN_SECONDS = 0.5
-#: Between two looks at the mounts. The kubelet looks every 300 ms.
+#: The kubelet looks every 300 ms.
 UNMOUNT_SECONDS = 0.1
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
@@ -51,10 +48,8 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 class KubeletEdge(Edge):
-    """``unit``: as the service manager names it. ``root``: the kubelet's folder.
-
-    ``mount_table``: the node's; ``/proc/1/mountinfo`` in a container that shares the node's processes.
-    ``tell``: takes lines for the operator. ``address``: of the bus, by default the system's.
+    """``unit``: as the service manager names it. ``root``: the kubelet's folder. ``mount_table``: the node's;
+    ``/proc/1/mountinfo`` in a container that shares the node's processes.
     """
 
     def __init__(
@@ -112,9 +107,7 @@ class KubeletEdge(Edge):
         self._asked.set()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Every order may be repeated. `AwaitUnmounts` then has its whole time again; its wave has a deadline
-        of its own.
-        """
+        """Every order may be repeated. `AwaitUnmounts` then has its whole time again, within its wave's."""
         ending = self.effects[type(order)](order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
@@ -125,7 +118,7 @@ class KubeletEdge(Edge):
         return self._starting or not (self._stopping or known_away)
 
     async def _look(self, outlet: Outlet) -> None:
-        """One at a time, so that an older look is never reported after a newer one."""
+        """In turn: an older look is never reported after a newer one."""
         async with self._turn:
             active = await self._unit.active()
             # An unhealthy answer of a stopped unit came from the kubelet before.
@@ -142,17 +135,17 @@ class KubeletEdge(Edge):
     # --- effects ---------------------------------------------------------------------------------
 
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
-        # Before the first await: from here on a pod that does not run is not waited for.
+        # Before the first await: from here on no pod starts.
         self._stopping, self._starting = True, False
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
         if not self._unit.answered:
-            # The state is unknown now, and is reported once it is known.
+            # Report the state once it is known.
             self._returned.set()
             return ending
         await self._look(outlet)
         if ending.result == "done" and self._reported and self._reported[0]:
-            # It was started after the stop: reported soon, so that it is stopped again.
+            # It was started again: a report soon, so that the core stops it again.
             self._returned.set()
         return ending
 
@@ -161,7 +154,6 @@ class KubeletEdge(Edge):
         self._starting = True
         ending = await self._unit.start()
         await self._look(outlet)
-        # From here on its observed state counts.
         self._starting = False
         return ending
 
@@ -197,10 +189,6 @@ class KubeletEdge(Edge):
         raise OSError(f"no answer in {span_s(bounds.now.file_seconds)}")
 
 
-# The service manager shows a hung kubelet as active. Its health endpoint shows the difference: the kernel
-# accepts the connection, and no answer comes.
-
-
 #: In the kubelet's folder, as kubeadm writes it.
 KUBELET_CONFIG = "config.yaml"
 CONFIG_BYTES_MAX = 256 * 1024
@@ -228,8 +216,8 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 
 async def ask_health(address: str, port: int) -> bool | None:
-    """Is the kubelet well? False also without an answer; None: no process listens. Bounded by
-    `kubelet_silent_seconds`. Raises nothing.
+    """Is the kubelet well? The service manager shows a hung one as active; here the kernel accepts the
+    connection, and no answer comes: False. None: no process listens. Bounded; raises nothing.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
@@ -239,10 +227,10 @@ async def ask_health(address: str, port: int) -> bool | None:
                 while len(answer) < STATUS_BYTES:
                     piece = await stream.receive_some()
                     if not piece:
-                        return None  # It has gone in the middle: the unit tells what became of it.
+                        return None
                     answer += piece
         except (OSError, ValueError, trio.BrokenResourceError):
-            return None  # A ValueError is what no address can be; a kubelet that was given it is not there.
+            return None  # ValueError: not an address.
         status = STATUS_LINE.match(answer)
         return status is not None and status[1] == b"200"
     return False
@@ -280,25 +268,22 @@ class MainProcess(NamedTuple):
 
 
 class KubeletUnit:
-    """``name`` with its suffix, such as ``kubelet.service``; ``address`` of the bus."""
+    """``name`` with its suffix, such as ``kubelet.service``."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self.name = name
         self._main: MainProcess | None = None
-        #: Has the service manager answered the last stop? Else it may report its end late.
+        #: Has the service manager answered the last stop?
         self.answered = True
 
     @property
     def stoppable(self) -> bool:
-        """False: the container runtime would stop as well."""
+        """Or would the container runtime stop as well?"""
         return self.name.removesuffix(".service") not in KUBELET_WITH_RUNTIME
 
     async def active(self) -> bool | None:
-        """Does it run, or will it by itself? None: unknown (no such unit, no bus, no manager).
-
-        A crashed kubelet waits as ``activating``: it was not stopped.
-        """
+        """Does it run, or will it by itself? A crashed one waits as ``activating``. None: unknown."""
         try:
             return await ask_once(self._address, self._active)
         except BusError:
@@ -306,18 +291,16 @@ class KubeletUnit:
 
     async def stop(self) -> Ending:
         """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent. Raises
-        nothing.
-
-        If the bus or the service manager does not answer, the main process gets SIGTERM directly, if it is
-        known: a kubelet that lives on restarts the containers that the waves end. The service manager may
-        start the kubelet again later; the caller then calls this again.
+        nothing. Without an answer of the service manager, which may start the kubelet again later, a known
+        main process gets SIGTERM directly.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
             return Ending("failed", f"{self.name} {both}")
         kill_at = trio.current_time() + bounds.now.kubelet_stop_seconds
-        why, self.answered = _silent_for(bounds.now.unit_answer_seconds), False
-        with trio.move_on_after(bounds.now.unit_answer_seconds):
+        bound = bounds.now.unit_answer_seconds
+        why, self.answered = f"the service manager did not answer within {span_s(bound)}", False
+        with trio.move_on_after(bound):
             try:
                 ended = await ask_once(self._address, self._order_stop)
                 why, self.answered = "", True
@@ -330,7 +313,7 @@ class KubeletUnit:
                 why = str(error)
         if self._main is None:
             return Ending("failed", why) if why else Ending()
-        # A copy: a look that finds the next process closes the original.
+        # A look that finds the next process closes the original.
         try:
             pidfd = os.dup(self._main.pidfd)
         except OSError as error:
@@ -362,7 +345,7 @@ class KubeletUnit:
             pid = int(await bus.get(service, "MainPID"))
             started_us = int(await bus.get(service, "ExecMainStartTimestampMonotonic"))
         except (BusRefused, TypeError, ValueError):
-            return  # No service, or of a kind that has no main process.
+            return  # No service, or one without a main process.
         if self._main is not None:
             if self._main[:2] == (pid, started_us):
                 return
@@ -375,7 +358,7 @@ class KubeletUnit:
         state = await self._state(bus, unit)
         if state in ENDED_STATES and not await _job_type(bus, unit):
             return True
-        # Before the stop: only what runs now is to be ended.
+        # Before the stop: only the process that runs now has to end.
         await self._note_main(bus, unit)
         await self._job(bus, "StopUnit")
         return False
@@ -418,7 +401,7 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
     except (OSError, ValueError, OverflowError):
         return None
     stat = read_stat(pid)
-    # The kernel counts from boot, with the time asleep; how much of it came before this start is unknown.
+    # The kernel counts with the time asleep. How much of it came before this start is unknown.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
     if not -bounds.now.unit_note_seconds <= slept_before <= slept_seconds + bounds.now.unit_note_seconds:
@@ -447,10 +430,6 @@ async def _end_process(pidfd: int, why: str, kill_at: float) -> Ending:
     return Ending("failed", f"its process lives on, {after}{told}")
 
 
-def _silent_for(seconds: float) -> str:
-    return f"the service manager did not answer within {span_s(seconds)}"
-
-
 async def _job_type(bus: Bus, unit: DBusAddress) -> str:
     """``JobType`` of the unit's queued or running job; empty: none."""
     try:
@@ -462,10 +441,7 @@ async def _job_type(bus: Bus, unit: DBusAddress) -> str:
     return ""
 
 
-# Volumes that go with the boot (memory, projected files) do not count.
-
-
-#: The kubelet's folder names of plugins whose volumes exist on one node only.
+#: The kubelet's folder names of plugins whose volumes go with the boot, or exist on one node only.
 NODE_LOCAL_PLUGINS = (
     "kubernetes.io~empty-dir",
     "kubernetes.io~secret",
@@ -475,10 +451,10 @@ NODE_LOCAL_PLUGINS = (
 )
 #: Below a pod's folder: file systems, and block devices.
 VOLUME_FOLDERS = ("volumes", "volumeDevices")
-#: One container's part of a volume, mounted again. Its path does not name the plugin.
+#: A part of a volume, mounted again. Its path does not name the plugin.
 SUBPATH_FOLDER = "volume-subpaths"
 TMPFS = "tmpfs"
-#: In one record, which has to stay below 1 MiB. A node has some hundred mounts.
+#: One record has to stay below 1 MiB. A node has some hundred mounts.
 MOUNTS_MAX = 2048
 #: The kernel writes space, tab, newline and backslash as three octal digits.
 OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -503,15 +479,13 @@ def parse_mountinfo(text: str, root: PurePosixPath) -> Iterator[Mount]:
         if not dash or len(fields) < 6:
             continue
         path = OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
-        # A node has a thousand other mounts: compare before a path is made.
+        # A node has a thousand other mounts: compare first.
         if path.startswith(str(root)) or str(root).startswith(path):
             yield Mount(PurePosixPath(path), fields[2], kind)
 
 
 def mounted_volumes(text: str, root: PurePosixPath) -> tuple[MountedVolume, ...]:
-    """The volumes in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the order of
-    mountinfo's ``text``, at most `MOUNTS_MAX`.
-    """
+    """The volumes in use below the kubelet's ``root``, each once, in the order of mountinfo's ``text``."""
     table = list(parse_mountinfo(text, root))
     # A path's file system is the deepest mount above it, and of several the last.
     above = [mount for mount in reversed(table) if root.is_relative_to(mount.path)]
@@ -532,5 +506,5 @@ def mounted_volumes(text: str, root: PurePosixPath) -> tuple[MountedVolume, ...]
 
 
 def read_mounted_volumes(table: Path, root: Path) -> tuple[MountedVolume, ...]:
-    """From a file such as ``/proc/self/mountinfo``. Follows a link at ``root``. Raises OSError."""
+    """Follows a link at ``root``. Raises OSError."""
     return mounted_volumes(table.read_text(errors="replace"), PurePosixPath(os.path.realpath(root)))

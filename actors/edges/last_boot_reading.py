@@ -1,8 +1,7 @@
 """Reads the end of the last boot once, from the machine's records, and keeps a sign of life for the next.
 
-The records belong to other programs, so each is read by itself, bounded, and in a thread: a hung disk or a
-huge log costs only that record (``unread``). Reading begins once the node is armed. Only known words go on
-record.
+The records belong to other programs. Each is read by itself, bounded, and in a thread: a hung disk or a huge
+log costs only that record (``unread``). Only known words go on record.
 
 * the kernel's crash store, in ``/sys/fs/pstore`` and systemd-pstore's archive: a record's first line has
   its reason;
@@ -11,7 +10,7 @@ record.
 * the hardware watchdog, and kexec's number among the boot loaders.
 
 **The sign of life.** An idle journal has no entries for months. So a file beside it has the boot's id, and
-its time of change is set each minute. It is not synced: a power cut loses some half a minute.
+its time of change is set each minute, unsynced: a power cut loses some half a minute.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
 
 ValueT = TypeVar("ValueT")
 
-#: In the folder that outlives a boot: holds the boot's id, and its time of change is the sign of life.
+#: In the folder that outlives a boot.
 ALIVE_NAME = "alive"
-#: A boot's id fits twice.
 ALIVE_BYTES_MAX = 64
 #: Precise enough for a node's death, at 1440 changes of one inode a day.
 ALIVE_SECONDS = 60.0
 
-#: A daemon that is switched off is never armed, and reads all the same.
+#: A daemon that is switched off is never armed.
 UNARMED_SECONDS = 5.0
 
 # Below the machine's root.
@@ -57,14 +55,14 @@ INIT_ROOT = Path("/proc/1/root")
 
 
 class Machine(NamedTuple):
-    """``root`` of its files; ``journalctl``: the command."""
+    """``root`` of its files."""
 
     root: Path
     journalctl: tuple[str, ...] = ("journalctl",)
 
 
 def this_machine() -> Machine:
-    """Through its first process if we may, else what we see ourselves."""
+    """Through its first process, if we may."""
     try:
         list(os.scandir(INIT_ROOT))
     except OSError:
@@ -73,10 +71,8 @@ def this_machine() -> Machine:
 
 
 class LastBootEdge(Edge):
-    """``ended_boot``: the boot to ask about; empty: none. ``boot_id``: the present one. ``folder`` outlives a
-    boot.
-
-    Both ids are without dashes.
+    """``ended_boot``: the boot to ask about; empty: none. ``boot_id``: the present one. Both without dashes.
+    ``folder`` outlives a boot.
     """
 
     def __init__(self, folder: Path, boot_id: str, ended_boot: str, machine: Machine | None = None) -> None:
@@ -86,7 +82,7 @@ class LastBootEdge(Edge):
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
-        """Report the last boot's end once, and show that this boot lives, until cancelled."""
+        """Report the last boot's end once, then show that this boot lives, until cancelled."""
         with trio.move_on_after(UNARMED_SECONDS):
             await self._armed.wait()
         if self._ended_boot:
@@ -97,7 +93,6 @@ class LastBootEdge(Edge):
             await trio.sleep(ALIVE_SECONDS)
 
     def prewarm(self) -> None:
-        """After arming there is time to read."""
         self._armed.set()
 
 
@@ -108,7 +103,7 @@ async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBo
     async def read(name: str, work: Callable[[], ValueT], otherwise: ValueT) -> None:
         found[name] = await _in_time(work, otherwise)
 
-    # First: the others use this time to tell the boot's records from older ones.
+    # First: its time separates the boot's records from older ones.
     alive_ns = await _in_time(partial(alive_wall_ns, folder, boot_id), 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read, "crash", partial(read_crash, machine.root, alive_ns), "unread")
@@ -156,7 +151,7 @@ def show_alive(folder: Path, boot_id: str) -> None:
         os.utime(path)
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Replaced as a whole: half an id would be another boot's.
+    # As a whole: half an id would be another boot's.
     part = folder / f"{ALIVE_NAME}.part"
     part.write_text(f"{boot_id}\n", encoding="ascii")
     part.rename(path)
@@ -164,9 +159,8 @@ def show_alive(folder: Path, boot_id: str) -> None:
 
 # --- the kernel's crash store ----------------------------------------------------------------------
 
-#: A store has a few dozen records, an archive those of all crashes. The newest count.
+#: A store has a few dozen, an archive all crashes. The newest count.
 CRASH_FILES_MAX = 256
-#: A record's first line has its reason.
 CRASH_HEAD_BYTES = 64
 #: The kernel's words (``kmsg_dump_reason_str``), with those before Linux 5.8, the worst first.
 CRASH_WORDS: Mapping[bytes, CrashRecord] = {
@@ -197,7 +191,8 @@ def read_crash(root: Path, alive_ns: int) -> CrashRecord:
     for path in _crash_files(root, alive_ns - CRASH_SLACK_NS if alive_ns else 0):
         with suppress(FileNotFoundError):
             if path.name.startswith(CONSOLE_PREFIX):
-                found |= _found_in(_tail(path, CONSOLE_TAIL_BYTES), CONSOLE_WORDS)
+                console = _tail(path, CONSOLE_TAIL_BYTES)
+                found |= {word for each, word in CONSOLE_WORDS.items() if each in console}
             else:
                 with open(path, "rb") as file:
                     # "Panic#1 Part1": alone in its line.
@@ -228,10 +223,6 @@ def _crash_files(root: Path, since_ns: int) -> list[Path]:
     return [path for _, path in sorted(dated, reverse=True)[:CRASH_FILES_MAX]]
 
 
-def _found_in(text: bytes, words: Mapping[bytes, CrashRecord]) -> set[CrashRecord]:
-    return {word for each, word in words.items() if each in text}
-
-
 def _tail(path: Path, size: int) -> bytes:
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - size))
@@ -249,7 +240,6 @@ SHUTDOWN_USER = b"shutdown".ljust(32, b"\0")
 #: beside 64-bit ones, the fields have 32 bits.
 UTMP_NARROW, UTMP_WIDE = (384, 340, "<ii"), (400, 344, "<qq")
 UTMP_FORMS = {"x86_64": UTMP_NARROW, "aarch64": UTMP_WIDE, "riscv64": UTMP_WIDE, "ppc64le": UTMP_NARROW}
-#: Some thousand logins.
 WTMP_ENTRIES_MAX = 4096
 
 
@@ -311,9 +301,8 @@ KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
 #: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot,
 #: which keeps the boot, may have reached the target long before.
 END_US = 120_000_000
-#: A power key begins a shutdown, which takes as long as its pods.
+#: A power key begins a shutdown, with all its pods.
 POWER_KEY_US = 3600_000_000
-#: The last ones.
 LOG_ENTRIES_MAX = 64
 FIELDS = "MESSAGE_ID,UNIT,MESSAGE,_TRANSPORT"
 
@@ -361,7 +350,7 @@ def _entries(
         *("--quiet", "--no-pager", "--output=json", f"--output-fields={FIELDS}", f"--lines={count}"),
         *words,
     ]
-    # With a bound of its own: our thread may be abandoned.
+    # Its own bound: our thread may be abandoned.
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ import msgspec
 
 from ebbtide.events.values import Hook
 
+HOOK_TIMED_OUT = "the hook's time is over"
 #: A hook's detail is one line for people.
 HOOK_DETAIL_LENGTH_MAX = 100
 

@@ -1,11 +1,9 @@
 """systemd, the service manager: reports to it, and questions about the running system.
 
 Its descriptor store keeps a duplicate of the delay lock, so that the lock survives our crash. But logind
-waits until *every* duplicate is closed: at the release the store's duplicate must be gone for certain before
-ours is closed.
+waits until *every* duplicate is closed: at the release the store's must be gone for certain before ours.
 
-A soft reboot keeps the boot id, so the same boot may have another userspace. Questions go to the bus, or, if
-that is gone late in a shutdown, to systemd's private socket.
+Questions go to the bus, or, if that is gone late in a shutdown, to systemd's private socket.
 """
 
 from __future__ import annotations
@@ -33,17 +31,14 @@ SYSTEMD = DBusAddress(
 FIRST_INHERITED = 3
 LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-#: Within the time after which the service manager takes us for hung: two may be lost or late.
+#: Before the service manager takes us for hung: two may be lost or late.
 SIGNS_OF_LIFE = 3
-#: Instead of an address: the number of an inherited, connected descriptor. `ebbtide.supervisor` writes it.
+#: Before the number of an inherited, connected descriptor, from `ebbtide.supervisor`.
 DESCRIPTOR_PREFIX = "fd:"
 
 
 def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, tuple[int, ...]]:
-    """The service manager's descriptors by name, made close-on-exec.
-
-    Removes the variables from the environment: they are not for our children.
-    """
+    """The service manager's descriptors by name. Removes the variables, which are not for our children."""
     environ = os.environ if environ is None else environ
     pid, count, listed = (environ.get(name, "") for name in LISTEN_VARIABLES[:3])
     for name in LISTEN_VARIABLES:
@@ -63,10 +58,8 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
 
 
 class ServiceManager:
-    """The notify socket at ``address`` (a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a
-    number); empty: none.
-
-    ``life_seconds``: between two ``WATCHDOG=1``; 0: not wanted.
+    """The notify socket at ``address``: a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a
+    number; empty: none. ``life_seconds``: between two ``WATCHDOG=1``; 0: not wanted.
     """
 
     def __init__(self, address: str, life_seconds: float = 0.0) -> None:
@@ -94,10 +87,7 @@ class ServiceManager:
         return self._inherited is not None or self._address[:1] in ("/", "\0")
 
     def notify(self, **variables: str | int) -> bool:
-        """Send, for example, ``READY=1, STATUS="armed"``; True: sent. Never waits, never raises.
-
-        A line break in a value becomes a space, since it would start another variable.
-        """
+        """Send, for example, ``READY=1, STATUS="armed"``; True: sent. Never waits, never raises."""
         try:
             with self._connected() as sender:
                 self._send(sender, variables)
@@ -106,11 +96,11 @@ class ServiceManager:
         return True
 
     async def notify_in_time(self, **variables: str | int) -> bool:
-        """As `notify`, but waits for room for at most `manager_send_seconds`."""
+        """As `notify`, but waits for room; bounded."""
         return await self._send_when_taken(variables)
 
     def _connected(self) -> socket.socket:
-        """The caller closes it. Raises OSError."""
+        """Raises OSError."""
         if self._inherited is not None:
             return self._inherited.dup()
         if not self:
@@ -128,6 +118,7 @@ class ServiceManager:
         sender: socket.socket, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> None:
         """Raises OSError; BlockingIOError where there is no room."""
+        # A line break in a value would start another variable.
         lines = (f"{name}={str(value).replace(chr(10), ' ')}" for name, value in variables.items())
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
@@ -152,10 +143,8 @@ class ServiceManager:
         return False
 
     async def store(self, name: str, descriptor: int) -> bool:
-        """Have the service manager keep a duplicate; True: sent.
-
-        ``FDPOLL=0``: while logind is down the lock polls an error, and would be dropped.
-        """
+        """Have the service manager keep a duplicate; True: sent."""
+        # ``FDPOLL=0``: while logind is down the lock polls an error, and would be dropped.
         return await self._send_when_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
 
     async def remove(self, name: str) -> bool:
@@ -169,10 +158,9 @@ class ServiceManager:
             try:
                 sent = await self._send_when_taken({"BARRIER": 1}, (theirs,))
             finally:
-                # Ours must be closed, or the pipe would never hang up.
                 os.close(theirs)
             if sent:
-                # systemd closes its end of the pipe at this message, and ours hangs up.
+                # systemd closes its end at this message, and ours hangs up.
                 with trio.move_on_after(bounds.now.manager_barrier_seconds):
                     await trio.lowlevel.wait_readable(ours)
                     return True
@@ -203,13 +191,11 @@ async def manager_property(name: str, address: str | None = None) -> Any:
 
 
 async def userspace_id(address: str | None = None) -> str:
-    """The boot id, and after a soft reboot an addition for this userspace.
-
-    Without a soft reboot it *is* the boot id, so an unanswered question makes no difference. A machine in a
-    container has the kernel's boot id in all its lives; there the service manager's start tells them apart.
+    """The boot id, and after a soft reboot, which keeps it, an addition for this userspace. An unanswered
+    question counts as no soft reboot. A machine in a container has the kernel's boot id in all its lives, so
+    the start of its service manager is added.
     """
     boot = boot_id()
-    # Not on a host, nor in a pod's own process namespace without a service manager.
     with contextlib.suppress(OSError):
         name, _, fields = (FIRST_PROCESS / "stat").read_text().rpartition(") ")
         if CONTAINER_FILE.exists() and name.endswith("(systemd"):

@@ -15,9 +15,8 @@ import click
 import trio
 
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DROP_IN_NAME, DropIns
-from ebbtide.actors.edges.logind.logind_edge import SIGHUP
-from ebbtide.actors.edges.logind.manager import LOGIND_UNIT
+from ebbtide.actors.edges.logind_edge import SIGHUP
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME, LOGIND_UNIT, DropIns
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.output import show, table

@@ -377,7 +377,7 @@ def absolute_path(value: str) -> str:
 
 def _drop_in_folder(value: str) -> str:
     """One spelling of each folder."""
-    from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS  # late: it imports the whole edge
+    from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS  # late: it imports the whole edge
 
     folder = os.path.normpath(absolute_path(value)).replace("//", "/")
     if folder not in DROP_IN_FOLDERS:

@@ -20,11 +20,11 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import Bus as Connection
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
-from ebbtide.actors.edges.logind.drop_ins import DropIns
-from ebbtide.actors.edges.logind.manager import (
+from ebbtide.actors.edges.logind_reading import (
     INHIBIT_WHO,
     INHIBITORS,
     MANAGER,
+    DropIns,
     ask_all,
     is_kubelet_lock,
     read_grant_ns,
@@ -232,7 +232,7 @@ def targets_of_processes(pod: PodRecord) -> Iterator[HookTarget]:
 
 def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
     """In the node's network a pod has its address."""
-    from ebbtide.actors.edges.cri.orders import node_address  # with gRPC: only where pods are containers
+    from ebbtide.actors.edges.cri.cri_runtime import node_address  # with gRPC: only where pods are containers
 
     specs = [entry.spec for entry in pod.containers.values()]
     return _targets_of(f"{pod.namespace}/{pod.name}", specs, pod.pod_ip or node_address())

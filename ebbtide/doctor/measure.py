@@ -27,7 +27,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     pod_path,
 )
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.logind.manager import read_preparing
+from ebbtide.actors.edges.logind_reading import read_preparing
 from ebbtide.actors.edges.process.start import CannotStart, spawn
 from ebbtide.doctor.gather import FoundPods, HookTarget
 from ebbtide.doctor.node_looks import ask_bounded, unit_state
@@ -171,7 +171,7 @@ class Refused(Exception):
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
     """Read the Node, and try a shutdown's delete of one pod as a dry run."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-    from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
+    from ebbtide.actors.edges.kubernetes.api_writes import GRACE_SECONDS_MIN
 
     link = ApiClient(parts.kubeconfig)
 

@@ -32,9 +32,15 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     pods_path,
 )
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import (
+    KnownPod,
+    PodCache,
+    PodObject,
+    PodStore,
+    project_pod,
+    read_manifests,
+)
 from ebbtide.actors.edges.kubernetes.node_writes import TAINT, TAINT_KEY
-from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import (
     Bus,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from ebbtide.actors.edges.linux.proc import SignalForecast
-from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
+from ebbtide.actors.edges.logind_reading import DROP_IN_NAME
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import msgspec
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import PacedCaller
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.kubernetes.paced import PacedCaller
-from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
-from ebbtide.actors.edges.kubernetes.work_view import WorkView
+from ebbtide.actors.edges.kubernetes.work_view import WorkEdge, WorkView
 from ebbtide.actors.interfaces import NOTICE, WARNING, Edge
 from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System

@@ -19,8 +19,7 @@ import trio
 from ebbtide import __version__
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
-from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeEdge
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer

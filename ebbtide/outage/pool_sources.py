@@ -11,17 +11,23 @@ from pathlib import Path
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof_sources.ec2 import Credentials, Ec2, Ec2Source
-from ebbtide.actors.edges.proof_sources.ipmi import Ipmi
-from ebbtide.actors.edges.proof_sources.kubelet_source import KubeletSource
-from ebbtide.actors.edges.proof_sources.node_statements import (
+from ebbtide.actors.edges.proof_sources.cluster_sources import (
     CONTRADICT,
     STATED,
+    KubeletSource,
     StatementsEdge,
     StatementSource,
 )
-from ebbtide.actors.edges.proof_sources.proof_edges import Check, PowerEdge, SourcesEdge
-from ebbtide.actors.edges.proof_sources.proof_source import Machine, PowerSwitch, ProofSource
+from ebbtide.actors.edges.proof_sources.ec2 import Credentials, Ec2, Ec2Source
+from ebbtide.actors.edges.proof_sources.ipmi import Ipmi
+from ebbtide.actors.edges.proof_sources.proof_source import (
+    Check,
+    Machine,
+    PowerEdge,
+    PowerSwitch,
+    ProofSource,
+    SourcesEdge,
+)
 from ebbtide.actors.edges.proof_sources.redfish import Redfish
 from ebbtide.actors.edges.proof_sources.remediators import (
     KINDS,

@@ -15,7 +15,7 @@ from jeepney import DBusAddress, HeaderFields, Message, MessageType, new_error, 
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
-from ebbtide.actors.edges.logind.manager import LOGIND_NAME, LOGIND_PATH, MANAGER_INTERFACE
+from ebbtide.actors.edges.logind_reading import LOGIND_NAME, LOGIND_PATH, MANAGER_INTERFACE
 
 
 class FakeLogin1:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide import modes
-from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DropIns
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DropIns
 from ebbtide.cli import uninstall
 from ebbtide.cli.uninstall import Step
 from ebbtide.events.facts import DaemonStarted

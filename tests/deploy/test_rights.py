@@ -10,9 +10,8 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod
 from ebbtide.actors.edges.kubernetes.api_watch import LIVENESS_PATH
-from ebbtide.actors.edges.kubernetes.api_writes import event_object
+from ebbtide.actors.edges.kubernetes.api_writes import event_object, final_status
 from ebbtide.actors.edges.kubernetes.node_writes import conditions_patch
-from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.node_marks import (
     DETECTED_MESSAGE,
     DOWN_CONDITIONS,

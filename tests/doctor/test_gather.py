@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry
-from ebbtide.actors.edges.cri.orders import node_address
+from ebbtide.actors.edges.cri.cri_runtime import node_address
 from ebbtide.actors.edges.kubernetes import api_client as light
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDER_DEFAULT, DROP_IN_NAME
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDER_DEFAULT, DROP_IN_NAME
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
 from tests.node.client import Object

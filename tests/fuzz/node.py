@@ -31,10 +31,10 @@ from ebbtide.actors.edges.cri.cri_pods import (
     coming_view,
     pod_view,
 )
-from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Listing
-from ebbtide.actors.edges.cri.orders import ContainerOrders
+from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, ContainerOrders, Listing
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod, Unanswered
 from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, VersionExpired, Watch, pods_of
+from ebbtide.actors.edges.kubernetes.api_writes import final_status
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CHANGED_ANNOTATION,
@@ -45,7 +45,6 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
     cordon_patch,
     fence_patch,
 )
-from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts as f

@@ -15,8 +15,8 @@ from jeepney.io.trio import DBusConnection
 
 from ebbtide import control, metrics_server
 from ebbtide.actors.edges.linux.bus import Bus, BusError
-from ebbtide.actors.edges.logind.connection import BUS_NAME, SignalFilter
-from ebbtide.actors.edges.logind.manager import (
+from ebbtide.actors.edges.logind_edge import BUS_NAME, SignalFilter
+from ebbtide.actors.edges.logind_reading import (
     INHIBITORS,
     LOGIND_NAME,
     MANAGER,

@@ -29,7 +29,7 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.kubernetes.api_calls import STRATEGIC_PATCH, ApiPod
-from ebbtide.actors.edges.kubernetes.pod_writes import final_status
+from ebbtide.actors.edges.kubernetes.api_writes import final_status
 from tests.actors.edges.cri import making_pb2 as making
 from tests.beds.inside import PROJECT
 from tests.node.bed import Bed

@@ -10,8 +10,7 @@ import yaml
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof_sources.proof_edges import SourcesEdge
-from ebbtide.actors.edges.proof_sources.proof_source import Machine
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, SourcesEdge
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.config import ConfigError
 from ebbtide.config.fields import fields_of
@@ -29,7 +28,7 @@ from ebbtide.outage.configuration import (
     parse_outage,
 )
 from ebbtide.outage.pool_sources import machine_of, machine_sources, proof_edges
-from tests.actors.edges.proof_sources.test_statements import Clock
+from tests.actors.edges.proof_sources.test_cluster_sources import Clock
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "deploy" / "kubernetes" / "outage" / "configuration.yaml"

@@ -13,19 +13,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, ConfigMapStorage
-from ebbtide.actors.edges.kubernetes.node_view import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    BURST,
     LEASES_PATH,
     NODES_PATH,
-    ClusterView,
-    Declared,
-    LeaseView,
-    NodeView,
+    REQUESTS_PER_SECOND,
+    Answer,
 )
-from ebbtide.actors.edges.kubernetes.paced import BURST, REQUESTS_PER_SECOND
-from ebbtide.actors.edges.proof_sources.proof_edges import SourcesEdge
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, LeaseView, NodeView
+from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events import outage_events

@@ -14,7 +14,7 @@ import trio
 
 from deploy.packages.build import FORMATS
 from ebbtide.actors.edges.linux.bus import Bus, Incoming, member
-from ebbtide.actors.edges.logind.manager import INHIBITORS, LOGIND_PATH, MANAGER
+from ebbtide.actors.edges.logind_reading import INHIBITORS, LOGIND_PATH, MANAGER
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, DaemonStarted, RuntimeRead
 from tests import waiting

@@ -1,11 +1,7 @@
 """The client of the container runtime. Its calls have deadlines, and it outlives a restart of the runtime.
 
-gRPC runs on asyncio. trio-asyncio gives it an event loop, and Trio's tasks wait for its calls. Only this
-module knows either library. It is imported once the node is armed (`cri_edge`).
-
-The client reports when the runtime stops or starts to answer, as a fact and to the operator. It notices a
-broken connection at once, and a runtime that hangs by lists that do not come. It reports a break of less than
-a second (a quick restart) when the break is over.
+gRPC runs on asyncio, in a loop by trio-asyncio. Only this module knows either. It is imported once the node
+is armed (`cri_edge`).
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import trio_asyncio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell, known_text
 from ebbtide.events import bounds
 from ebbtide.events.facts import RuntimeRead
@@ -61,8 +57,8 @@ SERVICE_NAME = "runtime.v1.RuntimeService"
 IMAGE_SERVICE_NAME, IMAGE_PREFIX = "runtime.v1.ImageService", "Image"
 #: The list of a dense node is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-#: Only the exit code of a hook matters. But the answer has all its output, up to 16 MiB, and a wave has a
-#: hundred hooks. Some lines of output are no reason to lose the exit code.
+#: A hook's answer has all its output, up to 16 MiB, and a wave has a hundred hooks. Only the exit code
+#: matters.
 EXEC_BYTES_MAX = 64 * 1024
 #: gRPC's service config: gRPC does not read an answer that announces more bytes.
 EXEC_LIMIT = {
@@ -76,7 +72,7 @@ RECONNECT_MS_MAX = 250
 READY_POLL_SECONDS = 0.05
 #: Between two looks at an idle connection.
 GONE_POLL_SECONDS = 0.5
-#: gRPC's own thread ends a cancelled call. A thread that needs longer is broken.
+#: gRPC's own thread ends a cancelled call.
 CANCELLED_SECONDS_MAX = 10.0
 
 #: gRPC gives these codes without a connection, and to a call during which the runtime goes away.
@@ -88,9 +84,9 @@ UNSENT_TEXT, UNSENT_CODES = (
     "failed to connect",
     (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
-#: containerd listens but has not read its state yet. It says nothing else then.
+#: containerd listens but has not read its state yet.
 NOT_INITIALIZED = "server is not initialized yet"
-#: What a runtime or gRPC may say about a failed call. None of it comes from a container.
+#: Texts of a runtime or gRPC about a failed call. None of them comes from a container.
 RUNTIME_TEXTS = (
     UNSENT_TEXT,
     NOT_INITIALIZED,
@@ -150,7 +146,7 @@ def answer_type(method: str) -> type[Message]:
 
 
 class CriClient:
-    """One channel. ``endpoint`` is a gRPC target, such as ``unix:///run/containerd/containerd.sock``."""
+    """``endpoint`` is a gRPC target, such as ``unix:///run/containerd/containerd.sock``."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -253,8 +249,7 @@ class CriClient:
         why = f": {words}" if words else ""
         if code == grpc.StatusCode.NOT_FOUND:
             raise NotFound(f"{name}: not found")
-        # Before the codes: gRPC says "unavailable" about a call that it never sent, and about one that it
-        # lost.
+        # Before the codes: "unavailable" may be a call that was never sent, or a lost one.
         if details == NOT_INITIALIZED or (code in UNSENT_CODES and UNSENT_TEXT in details):
             raise Unsent(f"{name}: the runtime is away{why}")
         if code in AWAY_CODES:
@@ -266,8 +261,8 @@ class CriClient:
         raise RuntimeRefused(f"{name}: {code.name}{why}")
 
     async def _answer(self, call: Any) -> Message | None:
-        """Cancelled, it cancels the call in gRPC alone: the call's own task then ends with gRPC's report, for
-        which `_drain` waits. Cancelling the task as well would end it before.
+        """Cancelled, it cancels only the call in gRPC. The call's task then ends with gRPC's report, for
+        which `_drain` waits.
         """
         task = asyncio.ensure_future(call)
         self._open.add(task)
@@ -293,7 +288,11 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
 
 
 class RuntimeReach:
-    """Whether the runtime answers. ``known`` is set once that is found out."""
+    """Does the runtime answer? ``known`` is set at the first result. Changes become facts.
+
+    A broken connection is noticed at once, a runtime that hangs by lists that do not come. A break of less
+    than a second (a quick restart) is not reported.
+    """
 
     def __init__(self, client: CriClient, outlet: Outlet, tell: Tell) -> None:
         self.answering: bool | None = None
@@ -338,7 +337,7 @@ class RuntimeReach:
             await self._client.gone()
 
     async def doubt(self) -> None:
-        """A look takes long. A runtime that answers nothing else either is on record as away."""
+        """A look takes long. A runtime that does not answer a small call either is away."""
         await trio.sleep(bounds.now.runtime_doubt_seconds)
         try:
             await ask_version(self._client, bounds.now.runtime_echo_seconds)
@@ -352,7 +351,7 @@ class RuntimeReach:
 
     async def fails(self, error: Exception, since: float) -> None:
         """A look that began at ``since`` failed."""
-        # Counted from the first failure, since each look has its own long time.
+        # Each look has its own long time: count from the first failure.
         if self._failing_since is None:
             self._failing_since = since
         if trio.current_time() - self._failing_since > bounds.now.runtime_hangs_seconds:
@@ -374,8 +373,8 @@ class RuntimeReach:
 
 
 async def ask_version(client: CriClient, seconds: float) -> None:
-    """Raises Lost where the runtime does not answer. An error is an answer."""
-    # A bound of our own: gRPC's is only as good as its threads.
+    """An error is an answer. Raises Lost."""
+    # A bound of our own, since gRPC's depends on its threads.
     with trio.move_on_after(seconds + READY_POLL_SECONDS):
         try:
             await client.call(api.VersionRequest(version="v1"), seconds)

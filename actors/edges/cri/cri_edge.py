@@ -1,8 +1,8 @@
-"""The CRI edge ends a node's pods through the container runtime's own socket.
+"""The CRI edge ends a node's pods through the container runtime's own socket (docs/cri.md).
 
 This light part exists from the start of the process. A thread imports the rest, with gRPC, when the node is
-armed or a running shutdown needs it, so nothing delays the lock. If the import or the client fails, the
-runtime counts as away, orders fail with the reason, and the edge tries again. See docs/cri.md.
+armed or a running shutdown needs it, so nothing delays the lock. If the import or the client fails, orders
+fail with the reason, and the edge tries again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 ORDERS = (d.SendSignal, d.KillContainer, d.TakeAutopsy, d.RunHook, d.TakeInventory)
-#: Before the next try: a shutdown may run, or a package may be missing.
+#: Before the next try: a shutdown may run.
 RETRY_SECONDS = 5.0
 AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 
@@ -38,10 +38,9 @@ AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 class CriEdge(Edge):
     """Carries out signals, kills, hooks, autopsies and inventories.
 
-    ``endpoint``: the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``).
     ``state_dir``: on a file system that goes with the boot. ``own_uid``: the daemon's own pod, if its cgroup
-    does not show it. ``lookup``: what the API server knows. ``starts``: may a pod of this node start?
-    ``tell``: takes lines for the operator. Raises OSError when the folder cannot be made.
+    does not show it. ``lookup``: what the API server knows. ``starts``: may a pod of this node start? Raises
+    OSError when the folder cannot be made.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class CriEdge(Edge):
         self._tell = tell
         self._context: TraceContext = lambda order_key: ""
         self._wanted = trio.Event()
-        #: There is a runtime, or a reason why not.
+        #: There is a runtime, or a reason.
         self._tried = trio.Event()
         self._why = ""
         self._open: dict[int, trio.CancelScope] = {}
@@ -116,9 +115,7 @@ class CriEdge(Edge):
         return self._runtime.active() if self._runtime is not None else []
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """The exec of an open hook ended with the daemon, and the core repeats a stop signal itself. Other
-        orders are repeated here.
-        """
+        """Repeat the order; but a hook's exec ended with the daemon, and the core repeats a stop itself."""
         lost = isinstance(order, d.RunHook | d.SendSignal)
         return None if lost else await self._carry_out(order, outlet)
 

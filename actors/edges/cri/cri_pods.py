@@ -1,11 +1,9 @@
 """The runtime's pods, warm in memory: an inventory is read from here without any call.
 
-The table holds ready sandboxes and their containers. An inventory shows a pod as the runtime has it,
-completed by what the API server reported. It is put together when it is read, so later knowledge counts. A
-runtime knows of Kubernetes only labels and annotations (kubelet, ``kuberuntime/labels.go``). A file keeps the
-containers of the current inventory for the daemon's next life.
-
-Nothing here needs gRPC: `cri_edge` and the doctor load it.
+An inventory shows a pod as the runtime has it, completed by what the API server reported until then. Of
+Kubernetes a runtime has only labels and annotations (kubelet, ``kuberuntime/labels.go``). A file keeps the
+containers of the current inventory for the daemon's next life. Nothing here needs gRPC: `cri_edge` and the
+doctor load it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus, open_child
+from ebbtide.actors.edges.linux.processes import ExitStatus, open_child
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
     ExecAction,
@@ -39,7 +37,7 @@ from ebbtide.events.values import Container, Pod
 
 
 class ContainerEntry(msgspec.Struct, eq=False):
-    """A container that runs or ran a moment ago. ``pid`` 0: this machine shows no process of it."""
+    """``pid`` 0: this machine shows no process of it."""
 
     pod: PodEntry
     id: str
@@ -58,7 +56,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The UID and the name by which orders name it."""
+        """As orders name it."""
         return self.pod.uid, self.spec.name
 
     def finish(self, end: ExitStatus) -> None:
@@ -67,7 +65,6 @@ class ContainerEntry(msgspec.Struct, eq=False):
         self.ended.set()
 
     def close(self) -> None:
-        """Close the descriptor of its process."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
         self.pidfd = -1
@@ -84,8 +81,8 @@ def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExit
 
 
 class PodEntry(msgspec.Struct, eq=False):
-    """A ready sandbox with its containers by name, in the order of their creation. ``pod_ip`` empty: it
-    shares the node's network (``host_network``), or the address is unknown.
+    """A ready sandbox. ``containers`` by name, in the order of their creation. ``pod_ip`` empty: it shares
+    the node's network (``host_network``), or the address is unknown.
     """
 
     uid: str
@@ -134,8 +131,8 @@ class PodTable:
         return (entry for pod in self.pods.values() for entry in pod.containers.values())
 
     def put(self, entry: ContainerEntry) -> None:
-        """Add a running container. Keeps an earlier one of its name only if a shutdown follows it: a kubelet
-        may start a container again while the shutdown's orders still mean the one before.
+        """Add a running container. Keep an earlier one of its name only if a shutdown follows it, since
+        orders may still mean that one.
         """
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
@@ -145,8 +142,8 @@ class PodTable:
             self.followed[entry.id] = entry
 
     def find(self, uid: str, container: str) -> ContainerEntry | None:
-        """The inventory's container of this name, and never one that was started since. If the inventory has
-        none: the one that runs, else the last.
+        """The inventory's container of this name, never one that was started since. Without one in the
+        inventory: the one that runs, else the last.
         """
         pods = (pod for pod in self.pods.values() if pod.uid == uid)
         found = [pod.containers[container] for pod in pods if container in pod.containers]
@@ -163,8 +160,7 @@ class PodTable:
         """Add the running containers of these pods to the inventory. ``anew``: of a new shutdown."""
         if anew:
             self.given = {}
-            # The ends of earlier shutdowns' containers are reported. A node that stays up through many
-            # shutdowns must not keep them all.
+            # A node that stays up through many shutdowns must not keep all ended containers.
             self.followed = {key: entry for key, entry in self.followed.items() if not entry or entry.running}
             self._replaced = {key: entry for key, entry in self._replaced.items() if key in self.followed}
         for pod in pods:
@@ -173,12 +169,10 @@ class PodTable:
                     self.give_one(entry)
 
     def give_one(self, entry: ContainerEntry) -> None:
-        """Add one running container to the inventory. The first of a name stays: its orders must not hit a
-        successor.
-        """
+        """The first container of a name stays: its orders must not hit a successor."""
         uid, name = entry.key
         self.given.setdefault(entry.key, InventoryContainer(uid=uid, container=name, id=entry.id))
-        # Also after a cancel: a pod that the cancelled shutdown began to stop is still waited for.
+        # Also after a cancel, which still waits for pods that are being stopped.
         self.followed[entry.id] = entry
 
     def give_started(self) -> list[PodEntry]:
@@ -196,10 +190,9 @@ class PodTable:
 
     def _is_new(self, entry: ContainerEntry) -> bool:
         given = self.given.get(entry.key)
-        # Without one it did not run at the signal: this is its first start, or a restart after a pause.
         if given is None or given.id == entry.id:
             return given is None
-        # No longer followed: its end was found after a start of the daemon. None: not found yet.
+        # No longer followed: its end is known. None: the daemon before knew it, and it is not found yet.
         before = self.followed.get(given.id, given)
         return before is given or (isinstance(before, ContainerEntry) and not before.running)
 
@@ -235,10 +228,10 @@ HELPER = "conmon"
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
     """By container id, the number and start of the first process in its cgroup; a virtual machine has none.
-    With every runtime and driver the cgroup's name contains the container's id. Reads all processes once.
+    Every runtime and driver puts the container's id into the cgroup's name. Reads all processes once.
 
-    The first one's parent is outside the cgroup. The age alone decides between it and an exec: within one
-    tick, pids that begin again from the lowest would show a child as the older one.
+    The first process has its parent outside the cgroup, and so has an exec: then the age decides. By age
+    alone, reused pids would show a child as the older one.
     """
     members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
@@ -255,9 +248,6 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 # --- how a pod is shown -------------------------------------------------------------------------
 
-# A container that ended well adds nothing to a pod that goes down. One that ended badly, or in an unknown
-# way, is shown as not running: with it the pod does not succeed, whatever its other containers do.
-
 
 def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
     """By UID; a static pod also by name, since the API server may not know its UID. A mirror that matches no
@@ -273,7 +263,11 @@ def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
 
 
 def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
-    """``known`` goes before the runtime's labels and annotations."""
+    """``known`` goes before the runtime's labels and annotations.
+
+    A container that ended well is left out. One that ended badly, or in an unknown way, is shown as not
+    running: with it the pod does not succeed.
+    """
     sidecars = pod.sidecars
     ended: dict[str, int] = {}
     priority, grace_seconds = pod.priority, pod.grace_seconds
@@ -301,26 +295,23 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         # Behind init containers, or not pulled yet: without it the pod does not succeed.
         unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
         made += [Container(name=name, running=False) for name in unstarted]
+    # Sidecars first, then as in the manifest; others last, in the order of their creation.
     order = known.sidecars + known.containers if known is not None else ()
+    position = {name: index for index, name in enumerate(order)}
+    made.sort(key=lambda each: (not each.sidecar, position.get(each.name, len(position))))
     return Pod(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         priority=priority,
         grace_seconds=grace_seconds,
-        containers=_in_manifest_order(made, order),
+        containers=tuple(made),
         static=pod.static or (known is not None and known.static),
         daemon=known is not None and known.daemon,
         tolerates_all=known is not None and known.tolerates_all,
         volumes=known is not None and known.volumes,
         owner=known.owner if known is not None else "",
     )
-
-
-def _in_manifest_order(made: Sequence[Container], order: Sequence[str]) -> tuple[Container, ...]:
-    """Sidecars first, then as in the manifest; others last, in the order of their creation."""
-    position = {name: index for index, name in enumerate(order)}
-    return tuple(sorted(made, key=lambda each: (not each.sidecar, position.get(each.name, len(position)))))
 
 
 def coming_view(known: KnownPod, names: Sequence[str]) -> Pod:
@@ -334,10 +325,6 @@ def coming_view(known: KnownPod, names: Sequence[str]) -> Pod:
 
 # --- what labels and annotations say ------------------------------------------------------------
 
-# A kubelet writes neither the priority nor which init containers are sidecars. Annotations of the pod reach
-# its sandbox: a user may set both there.
-
-
 POD_UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
@@ -348,7 +335,8 @@ PORTS_ANNOTATION = "io.kubernetes.container.ports"
 #: On a pod: its kubelet's source. Every source but the API server makes it static.
 CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 CONFIG_SOURCE_API = "api"
-#: On a pod: its priority as a number, and the names of its restartable init containers, with commas.
+#: A kubelet writes neither the priority nor which init containers are sidecars, so a user may annotate the
+#: pod: a number, and names with commas.
 PRIORITY_ANNOTATION = "ebbtide/priority"
 SIDECARS_ANNOTATION = "ebbtide/sidecars"
 
@@ -431,7 +419,7 @@ def is_static(annotations: Mapping[str, str]) -> bool:
 
 
 def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the restartable init containers, where the user annotated them."""
+    """The restartable init containers, where the user annotated them."""
     names = (name.strip() for name in annotations.get(SIDECARS_ANNOTATION, "").split(","))
     return tuple(name for name in names if name)
 
@@ -443,10 +431,10 @@ INVENTORY_FILE_NAME = "inventory-1"
 
 
 class InventoryFile:
-    """With the inventory the next daemon reports what ended while no daemon ran.
+    """With it the next daemon reports what ended while no daemon ran.
 
-    It means nothing after a reboot: it is not synced, and belongs on a file system that goes with the boot.
-    Makes the folder. Raises OSError when it cannot.
+    It means nothing after a reboot, so it is not synced, and belongs on a file system that goes with the
+    boot. Makes the folder. Raises OSError.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:

@@ -1,16 +1,17 @@
-"""The awake CRI edge: the connection, the warm table, the ends of containers, and the orders.
+"""The awake CRI edge: a shutdown's inventory, its orders on containers, and the warm table.
 
-`cri_edge` imports it when the node is armed.
-
-`Listing` compares the table with the runtime's lists, and asks for the state and the address of a new
-container. `ContainerEnds` sees a container's end through a descriptor of its first process, at once and
-without the runtime. The lists find new containers, and ends where this machine shows no process.
+`cri_edge` imports this module when the node is armed. In reading order: `Runtime` keeps the connection and
+the table, `Inventory` reads the table at the signal, `ContainerOrders` stops containers. `Listing` and
+`ContainerEnds` keep the table warm, so that neither the inventory nor a stop has to call the runtime.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
+import socket
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -20,14 +21,19 @@ import trio
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
+from ebbtide.actors.edges import http_request as http
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.cri_client import (
+    EXEC_BYTES_MAX,
+    ON_RECORD_AS_AWAY,
     CallFailed,
     CriClient,
     Lost,
     NotFound,
     RuntimeReach,
     RuntimeRefused,
+    TooLarge,
+    Unsent,
     ask_version,
     exit_of_container,
 )
@@ -42,39 +48,46 @@ from ebbtide.actors.edges.cri.cri_pods import (
     InventoryFile,
     PodEntry,
     PodTable,
+    coming_view,
     first_processes,
     found_gone,
     grace_seconds_of,
     is_static,
+    known_pod_of,
     open_first_process,
     parse_number,
+    pod_view,
     ports_of,
     pre_stop_of,
     sidecars_of,
 )
-from ebbtide.actors.edges.cri.inventory import Inventory
-from ebbtide.actors.edges.cri.orders import ContainerOrders
-from ebbtide.actors.edges.kubernetes.known_pods import PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, PodStore
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus, reap_soon
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
-from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.edges.linux.processes import ExitStatus, TreeRoot, examine_tree, reap_soon
+from ebbtide.actors.edges.pod_spec import (
+    HOOK_TIMED_OUT,
+    ContainerSpec,
+    ExecAction,
+    HttpGetAction,
+    SleepAction,
+)
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
-from ebbtide.events.base import Order
-from ebbtide.events.decisions import TakeInventory
+from ebbtide.events import decisions as d
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Fact, Order
+from ebbtide.events.facts import FROM_TABLE, AutopsyTaken, ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.units import bound_text, size_text
 from ebbtide.events.values import Pod
 
-#: Between two looks, idle and in a shutdown: the age of an inventory. Ends are always fresh.
+#: Between two looks, idle and in a shutdown. Ends are reported at once.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
-#: Pods that one line for the operator names.
+#: In one line for the operator.
 NAMED_PODS_MAX = 5
 
 
 class Runtime:
-    """Lives as long as `run`."""
-
     def __init__(
         self,
         endpoint: str,
@@ -106,10 +119,8 @@ class Runtime:
             self._client, self._reach, self.table, self._warm, self._start, context
         )
 
-    # --- life ------------------------------------------------------------------------------------
-
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled. Cancelling ends no container."""
+        """Until cancelled, which ends no container."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -148,10 +159,10 @@ class Runtime:
     def _busy(self) -> bool:
         """Is a container being stopped, or may a new one come soon?"""
         stopping = any(entry.stopping and entry.running for entry in self.table.entries())
-        return stopping or self._inventory.late.open or self._ends.fresh
+        return stopping or self._inventory.takes_late or self._ends.fresh
 
     async def _note_priorities(self) -> None:
-        """CRI has no priorities: users of waves have to know which pods have none."""
+        """Name the pods without a priority: CRI has none."""
         if self._lookup is not None:
             await trio.sleep(bounds.now.priorities_seconds)
         pods = self._inventory.views()
@@ -163,9 +174,7 @@ class Runtime:
             self._tell(WARNING, f"{len(unknown)} of {len(pods)} pods have {why}: {named}")
 
     async def _look_anew(self) -> bool:
-        """Also reports what ended since the daemon before: without it a restart by the kubelet cannot be
-        seen.
-        """
+        """Also report what ended since the daemon before, or a restart by the kubelet cannot be seen."""
         await self._look_until_done()
         await self._ends.catch_up()
         return True
@@ -186,35 +195,473 @@ class Runtime:
             await self._reach.fails(failure, since)
             await trio.sleep(BUSY_SECONDS)
 
-    # --- what is asked of it ---------------------------------------------------------------------
-
     def active(self) -> list[Pod]:
         return self._inventory.views()
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        if not isinstance(order, TakeInventory):
+        if not isinstance(order, d.TakeInventory):
             return await self._orders.carry_out(order, outlet)
         ending = await self._inventory.take(order, outlet)
         if self._busy:
-            self._wake()
+            with suppress(trio.WouldBlock):  # A look is due already.
+                self._stirred.send_nowait(None)
         return ending
 
-    def _wake(self) -> None:
-        with suppress(trio.WouldBlock):  # It was told already.
-            self._stirred.send_nowait(None)
+
+#: The wait for a runtime that is away.
+LISTING_SECONDS_MAX = 60.0
+FIRST_WORD_SECONDS_MAX = d.FIRST_WORD_NS / NS_PER_SECOND
+FIRST_WORD_POLL_SECONDS = 0.02
+NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 
-# A sandbox or container without a state (its shim hangs or is dead) delays no other: all states are asked for
-# side by side. A container that is listed without a state in time is taken as it is listed. One whose state
-# the runtime refuses, without a process here, is left out. Both are asked for again later. Only a silent
-# runtime fails the whole look.
+class Inventory:
+    """The pods at the signal, those of a second look, and late pods; without an answer of the runtime, its
+    last known state. ``warm`` is set once the table is filled. ``look`` compares it with the runtime now.
+    ``starts``: may a pod of this node start now?
+    """
+
+    def __init__(
+        self,
+        table: PodTable,
+        file: InventoryFile,
+        lookup: PodStore | None,
+        reach: RuntimeReach,
+        warm: trio.Event,
+        look: Callable[[], Awaitable[bool]],
+        starts: Callable[[], bool],
+    ) -> None:
+        self._late_until_ns = 0
+        #: The UIDs of this shutdown's pods.
+        self._listed: dict[str, None] = {}
+        self._coming = ComingPods(table, lookup)
+        self._table = table
+        self._file = file
+        self._lookup = lookup
+        self._reach = reach
+        self._warm = warm
+        self._look = look
+        self._starts = starts
+        self._anew = False
+
+    @property
+    def takes_late(self) -> bool:
+        """Does this shutdown still take late pods?"""
+        return time.monotonic_ns() < self._late_until_ns
+
+    async def take(self, order: d.TakeInventory, outlet: Outlet) -> Ending:
+        """Fails without a runtime: an unknown inventory is not an empty one."""
+        # A shutdown whose first inventory failed begins with the second.
+        self._anew = self._anew or not order.refresh
+        left_seconds = FIRST_WORD_SECONDS_MAX
+        if order.priorities_by_ns:
+            left_seconds = min(left_seconds, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
+        priorities_by = trio.current_time() + left_seconds
+        with trio.move_on_after(bounds.now.runtime_warm_seconds):
+            await self._reach.known.wait()
+        if not order.refresh:
+            await self._await_priorities(priorities_by)
+        if not self._warm.is_set():
+            with trio.move_on_after(
+                LISTING_SECONDS_MAX if order.refresh else bounds.now.runtime_warm_seconds
+            ):
+                await self._warm.wait()
+        if not self._warm.is_set():
+            return Ending("failed", NOT_LISTED)
+        looked = not order.refresh or await self._reach.while_it_answers(self._look)
+        if not order.refresh:
+            self._listed, self._late_until_ns = {}, 0
+        self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
+        await self._report(order, "cri" if looked else FROM_TABLE, outlet)
+        self._anew = False
+        return Ending()
+
+    async def _report(self, order: d.TakeInventory, source: str, outlet: Outlet) -> None:
+        # Before the table's pods join the inventory. A new shutdown needs no such facts.
+        before: list[Fact] = [] if self._anew else [*self._coming.settle(), *self._started_since()]
+        pods = self._table.active()
+        self._table.give(pods, anew=self._anew)
+        if self._anew:
+            self._coming.forget()
+        views = [self._view(pod) for pod in pods]
+        if order.refresh:
+            # At the first inventory it is not decided yet whether the kubelet goes on.
+            views += self._about_to_start({pod.uid for pod in pods})
+        self._listed |= dict.fromkeys(pod.uid for pod in views)
+        untold = ""
+        if self._lookup is not None and any(pod.priority is None for pod in views):
+            untold = self._lookup.untold
+        # Together: the pods are known before the order ends.
+        await outlet.put(
+            *before, *InventoryTaken.in_parts(order.key, time.monotonic_ns(), source, views, untold)
+        )
+        self._save()
+
+    async def _await_priorities(self, until: float) -> None:
+        """Wait until Trio's time ``until``: without priorities a plan has all pods in one wave."""
+        while self._lookup is not None and self._lookup.expecting and trio.current_time() < until:
+            pods = self.views()
+            if (pods or self._warm.is_set()) and all(pod.priority is not None for pod in pods):
+                return
+            await trio.sleep(FIRST_WORD_POLL_SECONDS)
+
+    def _about_to_start(self, but: Collection[str]) -> list[Pod]:
+        return self._coming.find(but) if self._starts() else []
+
+    def _view(self, pod: PodEntry) -> Pod:
+        return pod_view(pod, known_pod_of(pod, self._lookup))
+
+    def _started_since(self) -> list[PodJoined]:
+        found = self._table.give_started() if self.takes_late else []
+        return [PodJoined(pod=self._view(pod)) for pod in found]
+
+    async def report_late(self, outlet: Outlet) -> None:
+        """Report pods that no inventory of this shutdown has, and pods that the kubelet has started again."""
+        facts: list[Fact] = [*self._coming.settle()]
+        joined: list[Pod] = []
+        if self.takes_late:
+            found = [pod for pod in self._table.active() if pod.uid not in self._listed]
+            # An order may follow the report at once.
+            self._table.give(found)
+            joined = [*map(self._view, found), *self._about_to_start(self._listed)]
+        self._listed |= dict.fromkeys(pod.uid for pod in joined)
+        facts += [*(PodJoined(pod=pod) for pod in joined), *self._started_since()]
+        if facts:
+            await outlet.put(*facts)
+        self._save()
+
+    def views(self) -> list[Pod]:
+        return [self._view(pod) for pod in self._table.active()]
+
+    def _save(self) -> None:
+        self._file.store(self._table.given.values())
 
 
-#: Before the next question for a missing state: it may cost the runtime all its time.
+class ComingPods:
+    """Pods of the inventory that may start soon.
+
+    With a running kubelet they may start at any time, so mode api has to delete them, or they start after all
+    others have ended. Until such a pod runs, only the API server shows its end.
+    """
+
+    def __init__(self, table: PodTable, lookup: PodStore | None) -> None:
+        self._table, self._lookup = table, lookup
+        #: UID and name of their containers that neither run nor have ended.
+        self._waiting: dict[tuple[str, str], None] = {}
+
+    def forget(self) -> None:
+        self._waiting = {}
+
+    def find(self, but: Collection[str]) -> list[Pod]:
+        """Pods without a running container, except those with these UIDs. Empty before the API server's first
+        list. A static pod's object is only its mirror.
+        """
+        if self._lookup is None or not self._lookup.version:
+            return []
+        others = {"", *but, *self._table.own, *(pod.uid for pod in self._table.active())}
+        views = []
+        for each in self._lookup.pods():
+            names = [name for name in each.sidecars + each.containers if name not in each.ended]
+            over = each.running or each.static or each.deleting or each.phase in FINAL_PHASES
+            if names and not over and each.uid not in others:
+                views.append(coming_view(each, names))
+                self._waiting |= dict.fromkeys((each.uid, name) for name in names)
+        return views
+
+    def settle(self) -> list[ContainerExited]:
+        """The ends of waiting containers: from the runtime if they started, else from the API server."""
+        ends = []
+        for uid, name in list(self._waiting):
+            entry = self._table.find(uid, name)
+            known = self._lookup.find(uid) if self._lookup is not None else None
+            if entry is not None and entry.running:
+                self._table.give_one(entry)
+            elif entry is not None:
+                ends.append(entry.exited())
+            # The kubelet removes an object, and writes a final phase, after the last end.
+            elif known is None or name in known.ended or known.phase in FINAL_PHASES:
+                code = self._lookup.exit_code(uid, name) if self._lookup is not None else None
+                ends.append(found_gone(uid, name, code))
+            else:
+                continue
+            del self._waiting[uid, name]
+        return ends
+
+
+UNKNOWN_CONTAINER = "no such container is known here"
+RUNTIME_AWAY = "the runtime does not answer"
+NOWHERE = "no process of it is found here, and the runtime does not answer"
+NOT_KNOWN = "the runtime reports no process of this container"
+
+
+class ContainerOrders:
+    """Stop signal, SIGKILL, preStop hook and autopsy. ``start`` runs a task that may outlive its order.
+
+    An order means the container of its shutdown's inventory. If the kubelet has started another one under the
+    same name since, the order only reports that the first has ended.
+
+    A stop is a signal to the container's first process, so it needs no runtime. Without such a process the
+    runtime's ``StopContainer`` sends it: signal, timeout and SIGKILL in one call. Its timeout is later than
+    the core's own SIGKILL, because the core may shorten the grace.
+
+    A lost stop is not sent again, a lost SIGKILL is. A hook runs at most once.
+    """
+
+    def __init__(
+        self,
+        client: CriClient,
+        reach: RuntimeReach,
+        table: PodTable,
+        warm: trio.Event,
+        start: Callable[..., None],
+        context: TraceContext,
+    ) -> None:
+        self._client = client
+        self._reach = reach
+        self._table = table
+        self._warm = warm
+        self._start = start
+        self._context = context
+
+    async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
+        """Waits for the table, for a bounded time."""
+        assert isinstance(order, d.SendSignal | d.KillContainer | d.TakeAutopsy | d.RunHook)
+        key = order.uid, order.container
+        meant = self._table.given.get(key)
+        with trio.move_on_after(bounds.now.runtime_warm_seconds):
+            await self._reach.known.wait()
+            if not self._reach.away:
+                await self._warm.wait()
+        given = self._table.given.get(key)
+        unknown = Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)
+        if meant is not None and given is not None and given.id != meant.id:
+            return Ending() if isinstance(order, d.SendSignal | d.KillContainer) else unknown
+        entry = self._table.find(*key)
+        if isinstance(order, d.SendSignal | d.KillContainer):
+            if entry is None or not entry.running:
+                return await self._report_end(order, entry, outlet)
+            entry.stopping = True
+            if isinstance(order, d.KillContainer):
+                return await self._kill(entry, self._context(order.key))
+            return await self._signal(entry, order.signal, self._context(order.key))
+        if entry is None or not entry.running:
+            return unknown
+        if isinstance(order, d.RunHook):
+            return await self._run_hook(entry, order)
+        processes = await examine_tree(TreeRoot(entry.pid, entry.start_ticks))
+        await outlet.put(AutopsyTaken(uid=order.uid, container=order.container, processes=processes))
+        return Ending()
+
+    async def _report_end(
+        self, order: d.SendSignal | d.KillContainer, entry: ContainerEntry | None, outlet: Outlet
+    ) -> Ending:
+        if entry is not None:
+            await outlet.put(entry.exited())
+            return Ending()
+        # It ended while no daemon ran. The runtime may still know its exit code; else the last list counts.
+        given, listed = self._table.given.get((order.uid, order.container)), self._table.listed
+        runs, code = None if listed is None else given is not None and given.id in listed, None
+        if given is not None and not self._reach.away:
+            with trio.move_on_after(bounds.now.exit_code_seconds), suppress(CallFailed):
+                end = await exit_of_container(self._client, given.id)
+                runs, code = end is None, None if end is None else end.exit_code
+        if runs is not False:
+            ending = None if given is None else await self._end_untabled(order, given)
+            return ending or Ending("failed", NOT_KNOWN if runs else NOWHERE)
+        await outlet.put(found_gone(order.uid, order.container, code))
+        return Ending()
+
+    async def _end_untabled(
+        self, order: d.SendSignal | d.KillContainer, given: InventoryContainer
+    ) -> Ending | None:
+        """The runtime has not described it, but its process may be found. None: no process."""
+        signal_of_order = order.signal if isinstance(order, d.SendSignal) else "SIGKILL"
+        spec = ContainerSpec(name=given.container, argv=(), stop_signal=signal_of_order)
+        entry = ContainerEntry(PodEntry(given.uid, "", "", ""), given.id, spec)
+        processes = await trio.to_thread.run_sync(first_processes, [given.id])
+        if given.id not in processes or not open_first_process(entry, *processes[given.id]):
+            return None
+        try:
+            if isinstance(order, d.KillContainer):
+                return await self._kill(entry, self._context(order.key))
+            return await self._signal(entry, order.signal, self._context(order.key))
+        finally:
+            entry.close()
+
+    async def _signal(self, entry: ContainerEntry, name: str, traceparent: str) -> Ending:
+        """``name``: the core's stop signal. The image's may have been read since."""
+        wanted = entry.spec.stop_signal
+        if entry.pidfd >= 0:
+            if failure := _signal_first_process(entry, wanted):
+                return Ending("failed", failure)
+            return Ending(reason="" if wanted == name else f"{wanted} was sent, as its image asks")
+        stopped = _Outcome()
+        self._start(self._stop_by_runtime, entry, traceparent, stopped)
+        # Only this call's own answer counts: a runtime that answers others may still refuse or lose this one.
+        with trio.move_on_after(bounds.now.stop_heard_seconds):
+            await stopped.known.wait()
+            return stopped.ending
+        return Ending(
+            "timed-out", f"{NOT_CONFIRMED}: no answer in {bound_text(bounds.now.stop_heard_seconds)}"
+        )
+
+    async def _stop_by_runtime(self, entry: ContainerEntry, traceparent: str, stopped: _Outcome) -> None:
+        timeout = backstop_seconds(entry.pod.grace_seconds)
+        request = api.StopContainerRequest(container_id=entry.id, timeout=timeout)
+        seconds = timeout + bounds.now.runtime_past_seconds
+        try:
+            await self._client.call(request, seconds, traceparent=traceparent)
+        except NotFound:
+            pass  # It has ended.
+        except Unsent as error:
+            stopped.ending = Ending("failed", str(error))
+        except Lost as error:
+            # Many programs stop at once on a second signal.
+            stopped.ending = Ending("timed-out", f"{NOT_CONFIRMED}: {error}")
+        except CallFailed as error:
+            stopped.ending = Ending("failed", str(error))
+        stopped.known.set()
+
+    async def _kill(self, entry: ContainerEntry, traceparent: str) -> Ending:
+        """SIGKILL to the first process ends its whole process namespace. The runtime kills a container that
+        has no process here, or whose process does not end.
+        """
+        error = _signal_first_process(entry, "SIGKILL")
+        if error == "" and await _has_ended(entry):
+            return Ending()
+        request = api.StopContainerRequest(container_id=entry.id, timeout=0)
+        try:
+            if self._reach.away:
+                raise Unsent(ON_RECORD_AS_AWAY)
+            await self._client.repeat(request, bounds.now.runtime_kill_seconds, traceparent=traceparent)
+        except CallFailed as failure:
+            if not entry.running or isinstance(failure, NotFound):
+                return Ending()
+            if error == "":
+                return Ending(reason=f"its first process has not ended, and the runtime: {failure}")
+            unanswered = isinstance(failure, Lost) and not isinstance(failure, Unsent)
+            return Ending("timed-out" if unanswered else "failed", str(failure))
+        return Ending()
+
+    async def _run_hook(self, entry: ContainerEntry, order: d.RunHook) -> Ending:
+        """Raises nothing but cancellation."""
+        action, traceparent = entry.spec.pre_stop, self._context(order.key)
+        if action is None or isinstance(action, SleepAction):
+            return Ending("failed", "no hook that has to be run")
+        with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
+            if isinstance(action, ExecAction):
+                seconds = -(-order.timeout_ns // NS_PER_SECOND)
+                request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
+                if self._reach.away:
+                    return Ending("failed", f"it was not begun: {ON_RECORD_AS_AWAY}")
+                answered = await self._reach.while_it_answers(lambda: self._exec(request, traceparent))
+                return answered or Ending("unknown", f"{WHETHER_IT_RAN}: {ON_RECORD_AS_AWAY}")
+            if isinstance(action, HttpGetAction):
+                # A broken sandbox has no address, and its request must not go to another pod of this node.
+                address = entry.pod.pod_ip or (node_address() if entry.pod.host_network else "")
+                if not (action.host or address):
+                    return Ending("failed", "its address is not known")
+                try:
+                    await http.request_of(action, entry.spec, address, traceparent).send()
+                except http.RequestFailed as error:
+                    return Ending("failed", str(error))
+                return Ending()
+            return Ending("failed", "invalid handler")
+        return Ending("timed-out", HOOK_TIMED_OUT)
+
+    async def _exec(self, request: api.ExecSyncRequest, traceparent: str) -> Ending:
+        try:
+            seconds = request.timeout + bounds.now.runtime_past_seconds
+            found = await self._client.call(request, seconds, traceparent=traceparent)
+        except Unsent as error:
+            return Ending("failed", f"it was not begun: {error}")
+        except Lost as error:
+            return Ending("unknown", f"{WHETHER_IT_RAN}: {error}")
+        except TooLarge:
+            return Ending("unknown", EXEC_TOO_LOUD)
+        except CallFailed as error:
+            return Ending("failed", f"cannot run: {error}")
+        code = found.exit_code
+        return Ending("failed", f"exit code {code}", code) if code else Ending(exit_code=0)
+
+
+class _Outcome:
+    """Of a call that may outlive its order."""
+
+    def __init__(self) -> None:
+        self.known = trio.Event()
+        self.ending = Ending()
+
+
+#: Later than any SIGKILL of the core.
+BEHIND_SECONDS = 1
+#: For a pod without a grace, since its wave's is not known here.
+NO_GRACE_SECONDS = 3600
+NOT_CONFIRMED = "whether it was sent is not known: the runtime was given the stop"
+
+
+def backstop_seconds(grace_seconds: int | None) -> int:
+    """The timeout of a stop."""
+    grace = NO_GRACE_SECONDS if grace_seconds is None else grace_seconds
+    return max(grace, FLOOR_SECONDS) + BEHIND_SECONDS
+
+
+async def _has_ended(entry: ContainerEntry) -> bool:
+    if not entry.running or entry.pidfd < 0:
+        return True
+    pidfd = os.dup(entry.pidfd)
+    try:
+        with trio.move_on_after(bounds.now.killed_seconds):
+            await trio.lowlevel.wait_readable(pidfd)
+            return True
+        return not entry.running
+    finally:
+        os.close(pidfd)
+
+
+def _signal_first_process(entry: ContainerEntry, name: str) -> str:
+    """Through the descriptor, so never to another process of the same number. Returns why it failed."""
+    if not entry.running:
+        return ""
+    if entry.pidfd < 0:
+        return "no process of it is known here"
+    try:
+        signal.pidfd_send_signal(entry.pidfd, signal_number(name))
+    except ProcessLookupError:
+        return ""
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+#: Neither a failure nor a success of the hook.
+EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its exit code is not known"
+WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
+#: The address of a node without a route.
+LOOPBACK = "127.0.0.1"
+#: No host has these addresses (RFC 5737, RFC 3849), so they are behind the default route. Nothing is sent.
+ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+ANY_PORT = 9
+
+
+def node_address() -> str:
+    """For a pod in the node's network. Like the kubelet, the address of the interface with the default
+    route.
+    """
+    for family, elsewhere in ROUTED_ADDRESSES:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, ANY_PORT))
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return LOOPBACK
+
+
+#: Before the next question for a missing state, which may cost the runtime all its time.
 BROKEN_AGAIN_SECONDS = 10.0
 #: The stop signal of an image that names none, with containerd and CRI-O.
 DEFAULT_STOP_SIGNAL = "SIGTERM"
-#: Takes a new container, or one that left the list without an end.
 OnContainer = Callable[[ContainerEntry], None]
 
 
@@ -231,6 +678,15 @@ class _VerboseImage(msgspec.Struct, frozen=True):
 
 
 class Listing:
+    """Compares the table with the runtime's lists. Asks for the state of a new container, and for the address
+    of a new sandbox.
+
+    All states are asked for side by side: a sandbox or container whose shim hangs or is dead delays no other.
+    A container without a state in time is taken as it is listed. One whose state the runtime refuses, and
+    which has no process here, is left out. Both are asked for again later. Only a silent runtime fails the
+    whole look. ``on_new`` gets a new container, ``on_gone`` one that left the list without an end.
+    """
+
     def __init__(
         self,
         client: CriClient,
@@ -253,8 +709,8 @@ class Listing:
         """Raises CallFailed; the table keeps what was learned until then."""
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
-        # Before the lists: a container found meanwhile is in none of them and has not ended.
-        # One that a shutdown follows may have a successor already.
+        # Taken before the lists: a container found during them is in none and has not ended. A followed
+        # container may have a successor in the table already.
         followed = filter(None, self._table.followed.values())
         before = list(dict.fromkeys([*self._table.entries(), *followed]))
         seconds = bounds.now.runtime_look_seconds
@@ -289,8 +745,8 @@ class Listing:
             raise lost
 
     async def _learn(self, ready: Collection[str], listed: Mapping[str, api.Container]) -> Lost | None:
-        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure: then no
-        object is to blame, and the next look asks again.
+        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure, for which no
+        object is to blame.
         """
         found, failed = await self._ask(
             {
@@ -337,8 +793,8 @@ class Listing:
     async def _ask(
         self, questions: Mapping[str, Message], *, again: bool = False
     ) -> tuple[dict[str, Any], dict[str, CallFailed]]:
-        """Asks all questions side by side. Returns the answers and the failures, by key; a container that the
-        runtime no longer knows is in neither. ``again``: an earlier question was lost.
+        """The answers and the failures, by key; a container that the runtime no longer knows is in neither.
+        ``again``: an earlier question was lost.
         """
         found: dict[str, Any] = {}
         failed: dict[str, CallFailed] = {}
@@ -363,8 +819,8 @@ class Listing:
     async def _signals_of(
         self, states: Mapping[str, api.ContainerStatus], silence: Lost | None
     ) -> tuple[dict[str, str], dict[str, CallFailed]]:
-        """By container, the signal that the runtime would send: the container's, else its image's. Then, by
-        container, why its image gave no answer. ``silence``: asks for no image.
+        """By container, its stop signal, else its image's; and why an image gave no answer. ``silence``: ask
+        for no image.
         """
         signals = {key: signal_of_status(state.stop_signal) for key, state in states.items()}
         images = {
@@ -393,7 +849,7 @@ class Listing:
         stop_signal: str,
         error: CallFailed | None,
     ) -> None:
-        """Put it into the table. ``error``: it has no state."""
+        """Put it into the table. ``error``: why it has no state."""
         pod = self._table.pods.get(item.pod_sandbox_id)
         if pod is None or (known is not None and not known.running):
             return
@@ -419,7 +875,7 @@ class Listing:
             self._on_new(entry)
 
     def _note(self, key: str, error: CallFailed, item: api.Container | None) -> None:
-        """Its state or image is missing. Plan the next question, and warn once."""
+        """A state or an image is missing: plan the next question, and warn once."""
         before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
         if pod is None or before is not None:
@@ -440,7 +896,7 @@ def signal_of_status(number: int) -> str:
 
 
 def signal_of_image(info: str) -> str:
-    """From the verbose status of an image, as containerd and CRI-O write it. Empty: not specified."""
+    """From the verbose status of an image, as containerd and CRI-O write it."""
     try:
         found = msgspec.json.decode(info, type=_VerboseImage).spec.config.stop_signal or DEFAULT_STOP_SIGNAL
         return signal_name(signal_number(found))
@@ -454,19 +910,19 @@ def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozense
     return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
 
-# The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
-# runtime, for a moment only: an exit code is worth less than the next wave's time. An unknown exit code is
-# never guessed.
-
-
 #: One question costs the runtime a millisecond.
 NOTICE_AGAIN_SECONDS = 0.02
-#: So long after an end the table is compared more often: the kubelet may start the container again.
+#: After an end the table is compared more often: the kubelet may start the container again.
 RESTART_SECONDS = 5.0
 
 
 class ContainerEnds:
-    """``start`` runs a task as long as the edge lives."""
+    """Sees a container's end at once through its first process; the lists find other ends.
+
+    The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
+    runtime, for a moment only: an exit code is worth less than the next wave's time. ``start`` runs a task as
+    long as the edge lives.
+    """
 
     def __init__(
         self,
@@ -503,7 +959,6 @@ class ContainerEnds:
         async with self._turn:
             self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
             listed = self._table.listed or ()
-            # A runtime that lists but gives no states costs the time of one question.
             async with trio.open_nursery() as nursery:
                 for each in self.owed:
                     if each.id not in listed:
@@ -515,8 +970,8 @@ class ContainerEnds:
         with suppress(CallFailed):
             end = await exit_of_container(self._client, given.id)
         if end is None:
-            return  # Its shim is lost to the runtime, so its state is unknown.
-        # Else a new shutdown has its successor.
+            return  # The runtime has lost its shim.
+        # A new shutdown may have its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
             code = (
                 await self._code_in_api(given.uid, given.container)
@@ -528,9 +983,7 @@ class ContainerEnds:
         self._table.followed.pop(given.id, None)
 
     async def _code_in_api(self, uid: str, container: str) -> int | None:
-        """The exit code that the API server shows: a kubelet removes a deleted pod's container, and its
-        object, a moment after the end.
-        """
+        """From the API server: a kubelet removes a deleted pod's container and object soon after the end."""
         lookup, code = self._lookup, None
         if lookup is not None:
             with trio.move_on_after(bounds.now.exit_code_seconds):
@@ -548,21 +1001,21 @@ class ContainerEnds:
         await self._finish(entry, end)
 
     async def _ask_end(self, entry: ContainerEntry) -> None:
-        """Without an end it may run: the runtime has lost its shim. The next list asks again."""
+        """No end: the runtime has lost its shim. The next list asks again."""
         with suppress(CallFailed):
             if (end := await exit_of_container(self._client, entry.id)) is not None:
                 await self._finish(entry, end)
 
     async def _finish(self, entry: ContainerEntry, end: ExitStatus) -> None:
         if not entry.running:
-            return  # A second list missed it too.
+            return
         entry.finish(end)
         self._quiet_at = trio.current_time() + RESTART_SECONDS
         if entry.id in self._table.followed:
             await self._outlet.put(entry.exited())
 
     async def _exit_of(self, entry: ContainerEntry) -> ExitStatus:
-        """Only known ones end this wait."""
+        """Waits for a known exit status."""
         while True:
             if entry.pidfd >= 0 and (end := await reap_soon(entry.pidfd)) != ExitStatus():
                 return end

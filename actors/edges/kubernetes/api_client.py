@@ -3,10 +3,9 @@
 It runs on asyncio, in a loop by trio-asyncio. Only this module knows either. It is imported once the node is
 armed (`api_edge`).
 
-Of the package `kubernetes` only settings and connection (`RESTClientObject`, on aiohttp) are loaded. All of
-it takes 47 MiB, for a daemon that decodes a dozen fields itself. Python imports a package's ``__init__``
-before its modules, so during the import empty modules stand in for the packages; a later ``import
-kubernetes`` loads the real one.
+Of the package `kubernetes` only settings and connection (`RESTClientObject`, on aiohttp) are loaded: all of
+it takes 47 MiB. Python imports a package's ``__init__`` before its modules, so during the import empty
+modules replace the packages; a later ``import kubernetes`` loads the real one.
 """
 
 from __future__ import annotations
@@ -93,14 +92,14 @@ def _without_parents() -> Iterator[None]:
 
 #: A slow server gets a whole wave's deletes at once, beside the watch.
 CONNECTIONS_MAX = 128
-#: Two waves may be half a minute apart, and a new connection costs 2 ms of the processor.
+#: Two waves may be half a minute apart; a new connection costs 2 ms of the processor.
 KEEPALIVE_SECONDS = 60.0
 #: The kernel closes once both directions are shut, mostly before the first look.
 CLOSING_LOOK_SECONDS, CLOSING_LOOKS_MAX = 0.005, 200
 READ_BUFFER_BYTES = 64 * 1024
 
 
-#: Of the present call: not empty once a request's head has left on a connection.
+#: Of the present call: not empty once a request's head has left.
 _sent: ContextVar[list[None] | None] = ContextVar("_sent", default=None)
 
 
@@ -361,7 +360,7 @@ class ApiClient:
                         await loop.run_aio_coroutine(self._session.close())
 
     async def _renew(self, *, refused: bool = False) -> None:
-        """Use what changed. Unusable credentials are logged once, and the last good ones stay."""
+        """Use changed credentials. Unusable ones are logged once, and the last good ones stay."""
         assert self._client is not None
         try:
             access = await self._credentials.refresh(refused=refused)
@@ -384,7 +383,7 @@ class ApiClient:
         self._reported = ""
 
     async def _retire(self, old: ApiSession) -> None:
-        """Its streams are opened anew with valid credentials; its calls may finish."""
+        """End its streams; its calls may finish."""
         loop = self._loop
         assert loop is not None
         old.hang_up()
@@ -491,13 +490,13 @@ class ApiClient:
         try:
             return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
-            # The client also cancels tasks that wait for a connection when it closes.
+            # When the client closes, it cancels tasks that wait for a connection.
             kind = api.AnswerTooLong if isinstance(error, api.AnswerTooLong) else api.Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
 def _request_headers(content_type: str, traceparent: str, accept: str = api.JSON) -> dict[str, str]:
-    # Decompressing costs this machine more than it saves on the way to a nearby server.
+    # Decompressing would cost more than it saves on the way to a nearby server.
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})

@@ -20,6 +20,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     NO_LIST,
     PodCache,
     PodStore,
+    follow_manifests,
 )
 from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
@@ -72,7 +73,7 @@ class KubernetesEdge(Edge):
         await self._wanted.wait()
         async with trio.open_nursery() as nursery:
             if self._manifests is not None:
-                follow = partial(self._follow_manifests, self._manifests)
+                follow = partial(follow_manifests, self._manifests, self._node, self.pods.set_manifests)
                 nursery.start_soon(
                     retry_until_cancelled, "static pods' manifests", follow, self._manifests_failed
                 )
@@ -110,10 +111,6 @@ class KubernetesEdge(Edge):
         if is_news:
             self._tell(WARNING, line)
             await outlet.put(ApiRead(reachable=False, error=line))
-
-    async def _follow_manifests(self, path: Path) -> None:
-        module = await trio.to_thread.run_sync(import_module, "ebbtide.actors.edges.kubernetes.pod_object")
-        await module.follow(path, self._node, self.pods.set_manifests)
 
     async def _manifests_failed(self, line: str) -> None:
         self.pods.manifests_known = True

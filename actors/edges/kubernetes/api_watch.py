@@ -19,12 +19,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, LineStream, SilentStream
-from ebbtide.actors.edges.kubernetes.known_pods import (
-    NO_LIST,
-    KnownPod,
-    PodStore,
-)
-from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
+from ebbtide.actors.edges.kubernetes.known_pods import NO_LIST, KnownPod, PodObject, PodStore, project_pod
 from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead

@@ -1,16 +1,15 @@
 """An outage's journal in the API server, as numbered, immutable ConfigMaps.
 
-Each write is one more object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
-journal and are only ever created. Two leaders that continue from the same place create the same number. The
-API server takes one, and the other leader is *fenced*: its journal ends. The object's content shows whether a
-taken number is our own.
+Each write creates one object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
+journal. Two leaders that continue from the same place create the same number. The API server takes one, and
+the other leader is *fenced*: its journal ends. The object's content shows whether a taken number is our own.
 
 Retention frees numbers: a leader that was stopped until its next number was written and removed would create
 it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
 piece before it: if that exists, no number behind it was ever removed. Each piece also names the journal's
 first piece, and a reader ignores all pieces below. Retention writes such a piece before it removes others.
 
-The journal waits for the API server however long it is away: without it nothing can be done.
+The journal waits for the API server however long it is away.
 """
 
 from __future__ import annotations
@@ -40,16 +39,15 @@ from ebbtide.events.segment import parse_segment_file_name
 
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
-#: On the last piece of a journal closed without an open outage: the next leader need not open it.
+#: On the last piece of a journal without an open outage: the next leader need not open it.
 REST_LABEL = "ebbtide.dev/at-rest"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
 FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
-#: A list of all journals asks only for metadata: the pieces may fill etcd.
+#: For a list of all journals: the pieces may fill etcd.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PART_METADATA = 500
-#: Pieces of all journals, some KiB each.
 PART_OF_ALL = 250
-#: A Node's UID, as a part of names and labels: a UUID, or what else fits.
+#: A Node's UID, as a part of names and labels.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
 _DIGITS = re.compile("[0-9]{1,17}")
 
@@ -57,20 +55,19 @@ _DIGITS = re.compile("[0-9]{1,17}")
 PIECE_BYTES_MAX = 512 * 1024
 #: Missing pieces in the middle of a segment.
 HOLE_BYTES_MAX = 16 * 1024 * 1024
-#: Of one journal: most outages fit one answer.
+#: Most outages fit one answer.
 PART_PIECES = 100
 #: While the API server is away. A hundred journals wait together.
 AGAIN_SECONDS_MAX = 5.0
-#: Without the right or the namespace.
 REFUSED_SECONDS = 5.0
 
 #: A created piece is stored. While no task waits, one check covers this time.
 UNSYNCED_SECONDS = 30.0
 #: Writes that no task waits for gather, so that a hundred quiet outages stay within their rate. A leader that
-#: dies loses so much of what it saw.
+#: dies loses so much.
 GATHER_SECONDS = 2.0
 
-#: Reading needs a processor. Its own threads: the shared ones may hang with a name server or a disk.
+#: Its own threads: the shared ones may hang with a name server or a disk.
 READING = trio.CapacityLimiter(4)
 
 T = TypeVar("T")
@@ -203,17 +200,15 @@ class ConfigMapFile:
         await self._storage.confirm()
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """No-op."""
 
 
 class ConfigMapStorage:
-    """`events.disk.Storage` of one Node's journal, for one writer.
-
-    ``writer``: unique to this process. ``node``: the Node's name, for people. Raises ValueError for a UID
-    that fits no name.
+    """`events.disk.Storage` of one Node's journal. ``writer``: unique to this process. ``node``: the Node's
+    name, for people. Raises ValueError for a UID that fits no name.
     """
 
-    #: No bound: what another leader cannot read must not take place.
+    #: No bound: an action needs a record that another leader can read.
     waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS, GATHER_SECONDS)
 
     def __init__(
@@ -253,9 +248,7 @@ class ConfigMapStorage:
         return self._source
 
     async def acquire(self, program: str) -> None:
-        """Read what exists: this writer continues from exactly that. The first create decides between two
-        writers.
-        """
+        """Read what exists, to continue from exactly that. The first create decides between two writers."""
         if self._next:
             return
         pieces = await self._read()
@@ -287,7 +280,7 @@ class ConfigMapStorage:
         """The API server cannot reserve space."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-        """With the pieces in memory, read anew if need be."""
+        """With the pieces in memory."""
         read = not self._source.loaded
         if read:
             self._load(await self._read())
@@ -466,9 +459,9 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
 async def read_journals(
     caller: api.ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
 ) -> None:
-    """Read all journals of a namespace with one list, one at a time in memory; a list of one would make the
-    server look through all pieces. ``take`` gets each with its Node's UID; a journal with foreign pieces in
-    between comes in parts. Raises OSError, also in the middle.
+    """Read all journals of a namespace with one list, since a list of one would make the server look through
+    all pieces. ``take`` gets one at a time, with its Node's UID; a journal with foreign pieces in between
+    comes in parts. Raises OSError, also in the middle.
     """
     node_uid, pieces = "", list[Piece]()
 

@@ -1,26 +1,34 @@
 """This node's pods, from the API server, the cache on disk and the static pods' manifests.
 
-The watch replaces what the cache had; manifests add static pods that the API never showed. The cache is one
-file, which outlives a reboot, so that a start without the API server knows the pods' priorities. Nothing here
-needs the client.
+The watch replaces what the cache had; manifests add static pods that the API never showed, as on a control
+plane without its own API server. The cache is one file, which outlives a reboot, so that a start without the
+API server knows the pods' priorities.
+
+A pod object can be 1.5 MiB, most of it annotations. Decoding skips every field that is not named here: no
+environment, no image, no annotation but a mirror's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
 
+from ebbtide.actors.edges.linux.inotify import FolderWatch
+from ebbtide.actors.edges.linux.proc import CONTAINER_ID
+from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, Int64
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 from ebbtide.events.files import read_own, write_atomically
 
-#: Here, so that the edge takes orders before the writers are loaded.
+#: The edge takes these before the writers are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
     d.AnnounceNode,
     d.AwaitStatuses,
@@ -69,9 +77,9 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 # A static pod is a file on this node. Its kubelet makes a mirror object, with annotations that name the pod.
-# Every user who may create pods can write these, so a real pod goes before a mirror; a mirror counts only for
-# a static pod of the runtime with its namespace and name (`cri_pods.known_pod_of`); and without the runtime a
-# mirror with a kubelet's status counts first, since writing a status takes another right.
+# Every user who may create pods can write these. So a real pod goes before a mirror; a mirror counts only for
+# a static pod of the runtime with its name (`cri_pods.known_pod_of`); and of several mirrors, one with a
+# status goes first, since writing a status takes another right.
 
 
 class Annotations(msgspec.Struct, gc=False):
@@ -116,8 +124,8 @@ def controller_of(owners: Iterable[Owner] | None) -> Owner:
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
-    """The UID of the static pod that this object mirrors, if it looks like a kubelet's: with a source, owned
-    by its Node, with the Node's name at its end. Else empty.
+    """The mirrored static pod's UID, if the object looks like a kubelet's: with a source, owned by its Node,
+    with the Node's name at its end.
     """
     if annotations is None or annotations.source not in STATIC_SOURCES:
         return ""
@@ -146,7 +154,7 @@ NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
-#: They are asked for at once. A kubelet may remove 100 objects at once, then 50 a second.
+#: A kubelet may remove 100 objects at once, then 50 a second.
 LAST_ENDS_MAX = 256
 
 
@@ -178,7 +186,7 @@ class PodStore:
 
     @property
     def expecting(self) -> bool:
-        """May the pods become better known in a moment, with no change to them?"""
+        """May the pods become better known in a moment?"""
         return self.untold == NOT_LISTED_YET or not self.manifests_known
 
     def find(self, uid: str) -> KnownPod | None:
@@ -198,18 +206,18 @@ class PodStore:
         return [*believed, *unseen]
 
     def exit_code(self, uid: str, container: str) -> int | None:
-        """As the API server has shown it since this start, for an object that is gone in its last state."""
+        """As the API server has shown it since this start; of an object that is gone, its last state."""
         if not self.version:
             return None
         known = self.find(uid)
         return (self._last_ends.get(uid, {}) if known is None else known.ended).get(container)
 
     def watched(self) -> list[KnownPod]:
-        """What the API has shown, to be kept over a restart."""
+        """For the cache."""
         return list(self._pods.values())
 
     def restore(self, pods: Iterable[KnownPod]) -> None:
-        """What was known before a restart, unless the watch was faster."""
+        """From the cache, unless the watch was faster."""
         if not self.resource_version:
             self._set(pods)
 
@@ -224,11 +232,11 @@ class PodStore:
         self._tell()
 
     def remove(self, last: KnownPod) -> None:
-        """An object is gone; ``last``: its last state. A new mirror of the same pod is another object."""
+        """``last``: the object's last state. A new mirror of the same pod is another object."""
         gone = self._pods.pop(last.api_uid, None)
         if gone is None:
             return
-        # A kubelet writes the last status and removes the object at once, often before a look at the first.
+        # A kubelet removes the object at once after the last status.
         if last.ended and self._by_uid[gone.uid] is gone:
             self._last_ends[gone.uid] = last.ended
             if len(self._last_ends) > LAST_ENDS_MAX:
@@ -254,7 +262,7 @@ CACHE_FILE_NAME = "pods.json"
 CACHE_FILE_VERSION = 1
 #: 250 pods are 100 KiB.
 CACHE_BYTES_MAX = 16 * 1024 * 1024
-#: Pods mostly come and go together: one write for all.
+#: One write for pods that come and go together.
 GATHER_SECONDS = 0.5
 #: Between two writes.
 REST_SECONDS = 5.0
@@ -274,7 +282,7 @@ class PodCache:
         self._node = node
         self._tell = tell
         self._failed = False
-        #: A thread that hangs on a disk outlives its task, and must not write after a later write.
+        #: A thread on a hung disk outlives its task, and must not write after a later one.
         self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:
@@ -286,7 +294,7 @@ class PodCache:
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
 
     async def follow(self, store: PodStore) -> None:
-        """Until cancelled, and then once more. Writes nothing before the first list."""
+        """Write each change after the first list, until cancelled, and then once more."""
         written = store.version
         try:
             while True:
@@ -321,3 +329,189 @@ class PodCache:
     def _store(self, data: bytes) -> None:
         os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
         write_atomically(self._path, data, sync=True)
+
+
+#: No other node waits for their unmount.
+LOCAL_VOLUMES = frozenset(
+    {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
+)
+TOLERATED_EFFECTS = ("", "NoSchedule")
+
+# Names and nesting of core/v1. Manifests may say null.
+
+
+class Toleration(msgspec.Struct, rename="camel", gc=False):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: Int64 | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    restart_policy: str | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str | None = None
+    priority: Int64 | None = None
+    priority_class_name: str | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    host_network: bool | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    tolerations: list[Toleration] | None = None
+    #: By the volume's kind, beside its name.
+    volumes: list[dict[str, Any]] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Phase(msgspec.Struct, rename="camel", gc=False):
+    exit_code: Int64 = 0
+    reason: str | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    waiting: _Phase | None = None
+    running: _Phase | None = None
+    terminated: _Phase | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    identity: str = msgspec.field(default="", name="containerID")
+    state: _State | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    phase: str | None = None
+    reason: str | None = None
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+    @property
+    def containers(self) -> tuple[_ContainerStatus, ...]:
+        """Init containers first."""
+        return (*(self.init_container_statuses or ()), *(self.container_statuses or ()))
+
+
+class PodObject(msgspec.Struct, gc=False):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def project_pod(pod: PodObject) -> KnownPod:
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
+    statuses = status.containers
+    return KnownPod(
+        uid=mirrored_uid(metadata.name, annotations, metadata.owner_references) or metadata.uid,
+        api_uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        phase=status.phase or "",
+        priority=priority_of(spec),
+        grace_seconds=spec.termination_grace_period_seconds,
+        static=annotations is not None and annotations.mirror is not None,
+        daemon=owner.kind == "DaemonSet",
+        tolerates_all=any(
+            each.operator == "Exists" and not each.key and (each.effect or "") in TOLERATED_EFFECTS
+            for each in spec.tolerations or ()
+        ),
+        volumes=any(
+            kind != "name" and kind not in LOCAL_VOLUMES for volume in spec.volumes or () for kind in volume
+        ),
+        host_network=bool(spec.host_network),
+        owner=_workload(owner, metadata),
+        sidecars=tuple(each.name for each in spec.init_containers or () if each.restart_policy == "Always"),
+        containers=tuple(each.name for each in spec.containers or ()),
+        ended={
+            each.name: each.state.terminated.exit_code
+            for each in status.container_statuses or ()
+            if each.state and each.state.terminated
+        },
+        # A status names its runtime before the id: ``containerd://…``. The id names processes of this
+        # machine, so any other text is left out.
+        running={
+            each.name: key
+            for each in statuses
+            if CONTAINER_ID.fullmatch(key := each.identity.rpartition("//")[2])
+            and each.state
+            and each.state.running
+        },
+        deleting=metadata.deletion_timestamp is not None,
+    )
+
+
+def priority_of(spec: PodSpec) -> int | None:
+    """The number, or the number of a class that every cluster has; None: only the cluster knows."""
+    if spec.priority is not None:
+        return spec.priority
+    return SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
+
+
+def _workload(owner: Owner, metadata: Metadata) -> str:
+    """``Kind/name`` of the workload: the Deployment where the owner is its ReplicaSet."""
+    template = metadata.labels.template if metadata.labels else ""
+    if not owner.name or owner.kind == "Node":
+        return ""
+    if owner.kind == "ReplicaSet" and template and owner.name.endswith(f"-{template}"):
+        return f"Deployment/{owner.name.removesuffix(f'-{template}')}"
+    return f"{owner.kind}/{owner.name}"
+
+
+#: A manifest is a few KiB; a folder holds a handful.
+MANIFEST_BYTES_MAX = 1024 * 1024
+MANIFESTS_MAX = 250
+
+
+def read_manifests(path: Path, node: str) -> list[KnownPod]:
+    """The static pods of a manifest or a folder, named as the kubelet names their mirrors. For a thread.
+
+    Skips files that cannot be read: the kubelet does not run them either.
+    """
+    from ebbtide.actors.edges.documents import object_of_file  # late: nothing else here needs YAML
+
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError:
+        return []
+    found: list[KnownPod] = []
+    for file in [file for file in files if not file.name.startswith(".")][:MANIFESTS_MAX]:
+        try:
+            pod = project_pod(msgspec.convert(object_of_file(file, MANIFEST_BYTES_MAX), PodObject))
+        except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
+            continue
+        if pod.name:
+            # The UID is a hash of the kubelet's, so the pod is found by name. Static pods tolerate
+            # everything.
+            mirror = msgspec.structs.replace(
+                pod,
+                namespace=pod.namespace or "default",
+                name=f"{pod.name}-{node.lower()}",
+                static=True,
+                tolerates_all=True,
+                uid="",
+                api_uid="",
+            )
+            found.append(mirror)
+    return found
+
+
+async def follow_manifests(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:
+    """Read now and whenever the folder changes, until cancelled. Raises OSError."""
+    folder = path if path.is_dir() else path.parent
+    with closing(FolderWatch([folder])) as watch:
+        while True:
+            take(await trio.to_thread.run_sync(read_manifests, path, node, abandon_on_cancel=True))
+            await watch.changed()

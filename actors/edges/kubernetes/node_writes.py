@@ -4,13 +4,10 @@ safe-to-detach certificate.
 A note on the Node lists our changes, so exactly these are taken back after any crash or reboot. Each change
 and its note are one request. A node that was cordoned before stays cordoned.
 
-The Node ends as ordered last. A sent request cannot be called back, and the server may carry it out later. So
-a later order takes over at once from one that waits or reads, but lets a write end first, and each write
-names the version that it was made from. After an unanswered write a Node that needs no change is written once
-more (`fence_patch`): the server then refuses what comes late.
-
-Going down, the node is shown for as long as that is of use. Coming back, restoring is tried until it is done:
-the node would stay empty. The certificate names its boot, and is void for another one.
+The Node ends as ordered last. The server may carry out a sent request later. So a later order takes over at
+once from one that waits or reads, but lets a write end first, and each write names the version that it was
+made from. After an unanswered write a Node that needs no change is written once more (`fence_patch`): the
+server then refuses the late request.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ TAINT: api.JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
-#: A certificate names at most 100 mounts.
 NOTE_CHARACTERS_MAX = 2**16
 
 NoteT = TypeVar("NoteT", bound=msgspec.Struct)
@@ -120,14 +116,14 @@ def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
 def conditions_patch(
     node: api.ApiNode, kinds: tuple[str, ...], ready: api.JsonObject | None
 ) -> api.JsonObject | None:
-    """Conditions of ours True, our former ones False, and ``ready``. Leaves what another component holds at
-    True.
+    """Our conditions True, our former ones False, and ``ready``. Conditions that another component holds at
+    True stay.
     """
     changed, now = read_note(node), node.status.conditions
     found = {kind: api.find_condition(now, kind) for kind in kinds}
     others = [k for k, each in found.items() if each and each.get("status") == "True" and not _is_ours(each)]
     kinds = tuple(kind for kind in kinds if kind in changed.conditions or kind not in others)
-    # What to restore. A condition of ours without a note has no known former one.
+    # A condition of ours without a note has no known former one.
     former = {kind: None if _is_ours(found[kind]) else found[kind] for kind in kinds}
     changed.conditions = {**former, **changed.conditions}
     wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
@@ -231,8 +227,7 @@ class NodeHold:
             self._is_writing = False
             if self._is_unwanted:
                 self.scope.cancel()
-        # A write that was taken makes all writes from the same or an older version fail; so does a refusal
-        # because the Node has changed.
+        # A taken write makes all writes from the same or an older version fail; so does a changed Node.
         is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
         writer.in_doubt = not is_over and (before or api.is_doubtful(answer))
         return answer
@@ -244,21 +239,19 @@ class NodeWriter:
     def __init__(self, caller: api.ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
         self._caller, self._path, self._note = caller, api.node_path(node), note
         self._holds: list[NodeHold] = []
-        #: The server may still carry out an earlier write. `change` rules that out.
+        #: The server may still carry out an earlier write, which `change` rules out.
         self.in_doubt = False
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
-        """Hold the Node for the block, after the earlier holders that this overtakes. Overtaken itself, the
-        block is cancelled.
-        """
+        """Hold the Node for the block, after the holders that this overtakes. Overtaken, it is cancelled."""
         earlier = [each for each in self._holds if each.kind in overtakes]
         for each in earlier:
             each.give_up()
         mine = NodeHold(self, self._caller, kind)
         self._holds.append(mine)
         try:
-            # A context manager has to yield: if it is overtaken here, its block is cancelled already.
+            # Overtaken here, the block is cancelled at its begin.
             with mine.waiting:
                 for each in earlier:
                     await each.over.wait()
@@ -269,9 +262,7 @@ class NodeWriter:
             mine.over.set()
 
     async def change(self, call: api.ApiCall, patch: NodePatch) -> str:
-        """Read, change, and write unless another component wrote in between. Returns why it failed. Raises
-        Unanswered.
-        """
+        """Read, change, and write unless another component wrote in between. Returns why it failed."""
         while True:
             read = await call.until_answered("GET", self._path)
             if not read.ok:
@@ -329,7 +320,7 @@ class NodeEffects:
         async with self._writes.hold(ANNOUNCEMENT_HOLD, overtakes) as hold:
             if not order.ready:
                 return await self._show(order, hold)
-            # A node that stays cordoned gets no pods, which is worse than an old condition.
+            # Uncordon first: a cordoned node gets no pods.
             what = "the node is not shown as it was yet"
             return await self._until_done(order, hold, RESTORE_PATCHES, what, RESTORE_SECONDS_MAX)
         return Ending("cancelled", "a later announcement has overtaken it")
@@ -399,7 +390,7 @@ class NodeEffects:
         seconds_max: float,
         again_seconds: float = RESTORE_AGAIN_SECONDS,
     ) -> Ending:
-        """Try all patches until they succeed. ``what`` and the first problem are logged."""
+        """Try all patches until they succeed: an unrestored node would stay empty."""
         until, is_told = trio.current_time() + seconds_max, False
         while True:
             call = api.ApiCall(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
@@ -418,7 +409,7 @@ class NodeEffects:
             await trio.sleep(again_seconds)
 
 
-#: The rest is a number. All annotations of an object share 256 KiB.
+#: All annotations of an object share 256 KiB.
 NAMED_MAX = 50
 NAME_CHARACTERS_MAX = 256
 
@@ -456,8 +447,8 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
-    """``safe`` and ``ended`` are always written. The obstacles: ``running`` pods, ``mounted`` volumes,
-    ``restarts``: the kubelet may have started pods again; ``more``: the number without a name.
+    """Void for another boot. The obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``: the kubelet
+    may have started pods again; ``more``: the number without a name.
     """
 
     safe: bool | None = None

@@ -1,56 +1,76 @@
 """The process edge: pods as local processes, with real signals, hooks and exit codes.
 
 Pods outlive the daemon: neither a cancelled `ProcessEdge.run` nor a dead daemon ends one. The next daemon
-finds them in their records, by number, start time and boot.
+finds them in their records, by number, start time and boot. A preStop hook is a process beside the container,
+or one HTTP request. Its process tree is killed at the end of its time and when it is cancelled, but not when
+the daemon goes.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import AsyncGenerator, Callable, Mapping, Set
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus, ExitWatch, open_child
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller, examine_tree, kill_group, kill_trees
+from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import signal_number
-from ebbtide.actors.edges.pod_spec import HttpGetAction
-from ebbtide.actors.edges.process.hooks import ProcessHooks
-from ebbtide.actors.edges.process.manifest_folder import (
-    LoadManifest,
-    ManifestChange,
-    ManifestGone,
-    ManifestSource,
+from ebbtide.actors.edges.linux.processes import (
+    Cgroups,
+    Child,
+    ExitStatus,
+    ExitWatch,
+    TreeKiller,
+    TreeRoot,
+    examine_tree,
+    kill_group,
+    kill_trees,
+    open_child,
+    reap,
+    reap_soon,
 )
+from ebbtide.actors.edges.pod_spec import HOOK_TIMED_OUT, ExecAction, HttpGetAction, ProcessSpec, SleepAction
 from ebbtide.actors.edges.process.process_pods import (
     ContainerEntry,
     PodEntry,
     PodRecord,
     PodRecords,
     PodTable,
+    ProcessRecord,
     output_name,
     root_of,
 )
 from ebbtide.actors.edges.process.start import (
     TRIM_IDLE_SECONDS,
     TRIM_SECONDS,
+    CannotStart,
     OutputFiles,
     PodStarter,
+    environ_of,
     ignore_by_handlers,
     raise_file_limit,
+    spawn,
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import Fact, Order
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.files import own_directory
 from ebbtide.events.values import Pod
 
 UNKNOWN_CONTAINER = "no such container is known here"
+TIMED_OUT = Ending("timed-out", HOOK_TIMED_OUT)
+#: Only the parent learns how a process ended.
+EXIT_UNKNOWN = Ending("unknown", "begun by a daemon that has gone; its exit code is not known")
+#: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
+TRACEPARENT = "TRACEPARENT"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessEdge:
@@ -87,10 +107,8 @@ class ProcessEdge:
         self._killer = TreeKiller()
         self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
         self._starter = PodStarter(self._records, self._output, self._watch, self._killer, self._cgroups)
-        self._hooks = ProcessHooks(
-            self._table, self._records, self._killer, self._watch, self._output, pod_ip
-        )
-        self._changes = ManifestChanges(self._table, self._records, self._output)
+        self._pod_ip = pod_ip
+        self._context: TraceContext = lambda order_key: ""
         self.effects: Mapping[type[Order], Effect] = {
             d.StartPod: self._start_pod,
             d.SendSignal: self._send_signal,
@@ -146,7 +164,7 @@ class ProcessEdge:
 
     def pass_on(self, context: TraceContext) -> None:
         """Give every hook its order's trace context."""
-        self._hooks.context = context
+        self._context = context
 
     def active(self) -> list[Pod]:
         """With running flags."""
@@ -194,7 +212,7 @@ class ProcessEdge:
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Follows an earlier hook or start; repeats other orders."""
         if isinstance(order, d.RunHook):
-            return await self._hooks.adopt(order)
+            return await self._adopt_hook(order)
         if isinstance(order, d.StartPod):
             pod = self._table.pods.get(order.uid)
             if pod is None or pod.order != order.key:
@@ -221,7 +239,7 @@ class ProcessEdge:
     async def _follow(self, source: ManifestSource, outlet: Outlet) -> None:
         async with aclosing(source.changes()) as changes:
             async for batch in changes:
-                facts = [fact for change in batch for fact in self._changes.take(change)]
+                facts = [fact for change in batch for fact in self._take_manifest(change)]
                 if facts:
                     await outlet.put(*facts)
 
@@ -296,53 +314,99 @@ class ProcessEdge:
         await outlet.put(fact)
         return Ending()
 
-    async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
-        entry = self._table.find(order.uid, order.container)
-        return Ending("failed", UNKNOWN_CONTAINER) if entry is None else await self._hooks.run(entry, order)
-
     async def _take_inventory(self, order: d.TakeInventory, outlet: Outlet) -> Ending:
         pods = self._table.active()
         await outlet.put(*f.InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
         return Ending()
 
+    # --- hooks -----------------------------------------------------------------------------------
 
-def _import_for_hooks(pod: PodEntry) -> None:
-    if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
-        # Loaded now, not in mid-shutdown: an import reads the disk.
-        from ebbtide.actors.edges import http_request  # noqa: F401
+    async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
+        """Raises nothing but cancellation."""
+        entry = self._table.find(order.uid, order.container)
+        if entry is None:
+            return Ending("failed", UNKNOWN_CONTAINER)
+        action = entry.spec.pre_stop
+        if action is None or isinstance(action, SleepAction):
+            return Ending("failed", "no hook that has to be run")
+        if entry.phase != "running":
+            return Ending("failed", "the container does not run")
+        with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
+            if isinstance(action, ExecAction):
+                return await self._exec(action, entry, order.key)
+            if isinstance(action, HttpGetAction):
+                # `prewarm` or the pod's start has imported it.
+                from ebbtide.actors.edges.http_request import RequestFailed, request_of
 
+                trace = self._context(order.key)
+                try:
+                    await request_of(action, entry.spec, self._pod_ip, trace).send()
+                except RequestFailed as error:
+                    return Ending("failed", str(error))
+                return Ending()
+            return Ending("failed", "invalid handler")
+        return TIMED_OUT
 
-def _signal_container(entry: ContainerEntry, name: str) -> Ending:
-    """To the first process only, as a runtime does."""
-    try:
-        # First: an invalid stop signal is the manifest's mistake, also when it comes too late.
-        number = signal_number(name)
-    except ValueError as error:
-        return Ending("failed", str(error))
-    if entry.phase != "running":
-        return Ending()
-    try:
-        signal.pidfd_send_signal(entry.pidfd, number)
-    except ProcessLookupError:
-        return Ending()
-    except OSError as error:
-        return Ending("failed", f"signal {name}: {error.strerror}")
-    return Ending()
+    async def _exec(self, action: ExecAction, entry: ContainerEntry, key: str) -> Ending:
+        trace = self._context(key)
+        environ = environ_of(({TRACEPARENT: trace} if trace else {}) | entry.spec.env)
+        try:
+            output = self._output.open(output_name(*entry.key))
+            try:
+                child = spawn(action.argv, environ, entry.spec.working_dir, output, entry.group)
+            finally:
+                os.close(output)
+        except (CannotStart, OSError) as error:
+            return Ending("failed", f"cannot start: {error}")
+        entry.pod.hooks[key] = ProcessRecord(name=key, pid=child.pid, start_ticks=child.start_ticks)
+        # Without a record the next daemon reports its outcome as unknown.
+        with suppress(OSError):
+            self._records.store(entry.pod)
+        end = await self._follow_hook(child)
+        # Cancelled with the daemon, it stays for the next one.
+        del entry.pod.hooks[key]
+        return hook_ending(end)
 
+    async def _follow_hook(self, child: Child) -> ExitStatus:
+        """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""
+        try:
+            await trio.lowlevel.wait_readable(child.pidfd)
+        except BaseException:
+            # If the daemon goes, the next one follows the hook.
+            if not self._killer.closed:
+                self._killer.kill_soon(TreeRoot(child.pid, child.start_ticks))
 
-class ManifestChanges:
-    """Keeps the table like the manifests, which start pods, and never end or change a running one.
+            async def reap_and_close() -> None:
+                reap(child.pidfd)
+                os.close(child.pidfd)
 
-    An ended pod is forgotten when its manifest goes, and starts anew when that comes back or changes.
-    """
+            self._watch.add(child.pidfd, reap_and_close)
+            raise
+        # The parent of an adopted hook has to wait for it first.
+        end = await reap_soon(child.pidfd)
+        os.close(child.pidfd)
+        return end
 
-    def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles) -> None:
-        self._table = table
-        self._records = records
-        self._output = output
+    async def _adopt_hook(self, order: d.RunHook) -> Ending | None:
+        """Follow an earlier daemon's hook, if it lives. Its time runs from its start."""
+        pod = self._table.pods.get(order.uid)
+        record = pod.hooks.get(order.key) if pod is not None else None
+        child = open_child(record.pid, record.start_ticks) if record is not None else None
+        if child is None:
+            return None
+        # ``/proc`` counts a start from boot with the time asleep, as this clock does.
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        left_ns = order.timeout_ns - max(0, now_ns - child.start_ticks * NS_PER_SECOND // TICKS_PER_SECOND)
+        with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):
+            return hook_ending(await self._follow_hook(child))
+        return TIMED_OUT
 
-    def take(self, change: ManifestChange) -> list[Fact]:
-        """Apply one change, and return its facts."""
+    # --- manifests -------------------------------------------------------------------------------
+
+    def _take_manifest(self, change: ManifestChange) -> list[Fact]:
+        """Keep the table like the manifests, which start pods, and never end or change a running one. An
+        ended pod is forgotten when its manifest goes, and starts anew when that comes back or changes.
+        """
         path = str(change.path)
         if isinstance(change, ManifestGone):
             self._leave(path, frozenset())
@@ -375,3 +439,146 @@ class ManifestChanges:
                     self._records.remove(uid)
                     for name in entry.containers:
                         self._output.remove(output_name(uid, name))
+
+
+def hook_ending(end: ExitStatus) -> Ending:
+    if end.signal:
+        return Ending("failed", f"ended by {end.signal}")
+    if end.exit_code:
+        return Ending("failed", f"exit code {end.exit_code}", end.exit_code)
+    if end.exit_code is None:
+        return EXIT_UNKNOWN
+    return Ending("done", exit_code=end.exit_code)
+
+
+def _import_for_hooks(pod: PodEntry) -> None:
+    if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
+        # Loaded now, not in mid-shutdown: an import reads the disk.
+        from ebbtide.actors.edges import http_request  # noqa: F401
+
+
+def _signal_container(entry: ContainerEntry, name: str) -> Ending:
+    """To the first process only, as a runtime does."""
+    try:
+        # First: an invalid stop signal is the manifest's mistake, also when it comes too late.
+        number = signal_number(name)
+    except ValueError as error:
+        return Ending("failed", str(error))
+    if entry.phase != "running":
+        return Ending()
+    try:
+        signal.pidfd_send_signal(entry.pidfd, number)
+    except ProcessLookupError:
+        return Ending()
+    except OSError as error:
+        return Ending("failed", f"signal {name}: {error.strerror}")
+    return Ending()
+
+
+#: Raises ValueError or OSError with one clear line.
+LoadManifest = Callable[[Path], list[tuple[Pod, ProcessSpec]]]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+SUFFIXES = (".yaml", ".yml", ".json")
+#: Longer than any editor or copy takes between two writes.
+HALF_WRITTEN_SECONDS = 0.2
+
+#: Without notifications a new manifest waits so long.
+POLL_SECONDS = 2.0
+
+
+class ManifestFound(NamedTuple):
+    """A new or changed file: its pods, or why it cannot be used."""
+
+    path: Path
+    pods: list[tuple[Pod, ProcessSpec]]
+    error: str = ""
+
+
+class ManifestGone(NamedTuple):
+    path: Path
+
+
+ManifestChange = ManifestFound | ManifestGone
+FileStamp = tuple[int, int, int]
+
+
+class ManifestSource:
+    """One manifest file, or a folder whose changes are followed. Each change compares the folder with its
+    former state, so a lost notification only delays. An unreadable file may be half written: it is read again
+    before it is rejected. All reading is in a thread, since disks hang and files are large.
+    """
+
+    def __init__(self, path: Path, load: LoadManifest) -> None:
+        self._path = path
+        self._load = load
+        self._seen: dict[Path, FileStamp] = {}
+        self._unreadable = ""
+
+    async def changes(self) -> AsyncGenerator[list[ManifestChange], None]:
+        """What exists, then each change; ends at once for a single file."""
+        if not self._path.is_dir():
+            yield [await self._read(self._path)]
+            return
+        try:
+            watch: FolderWatch | PollingWatch = FolderWatch([self._path])
+        except OSError:
+            watch = PollingWatch()
+        try:
+            while True:
+                yield await self._look()
+                await watch.changed()
+        finally:
+            watch.close()
+
+    async def _look(self) -> list[ManifestChange]:
+        try:
+            now = await _in_thread(self._stamps)
+        except OSError as error:
+            # An unreadable folder has not lost its manifests. Reported once.
+            said, self._unreadable = self._unreadable, str(error)
+            return [] if str(error) == said else [ManifestFound(self._path, [], str(error))]
+        self._unreadable = ""
+        gone: list[ManifestChange] = [ManifestGone(path) for path in self._seen if path not in now]
+        changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
+        # First: a file that changes during the reading has another stamp at the next look.
+        self._seen = now
+        found = [await self._read(path) for path in changed]
+        if any(item.error for item in found):
+            await trio.sleep(HALF_WRITTEN_SECONDS)
+        again = [await self._read(item.path) if item.error else item for item in found]
+        return gone + [item for item in again if not item.error or os.path.exists(item.path)]
+
+    def _stamps(self) -> dict[Path, FileStamp]:
+        """Raises OSError."""
+        now: dict[Path, FileStamp] = {}
+        # By name, so that a folder is read the same way each time.
+        for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                with suppress(OSError):
+                    stat = path.stat()
+                    now[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        return now
+
+    async def _read(self, path: Path) -> ManifestFound:
+        try:
+            return ManifestFound(path, await _in_thread(self._load, path))
+        except (ValueError, OSError) as error:
+            return ManifestFound(path, [], str(error) or type(error).__name__)
+
+
+async def _in_thread(function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    # Abandoned on a hung disk: the daemon must be able to leave.
+    return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
+
+
+class PollingWatch:
+    """Where the system has no notifications left."""
+
+    async def changed(self) -> None:
+        await trio.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """Nothing is held."""

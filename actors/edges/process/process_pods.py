@@ -1,9 +1,8 @@
 """The process edge's pods: in memory, and on disk for the daemon's next life.
 
-An inventory is read from the table without I/O. Each running pod has one small file with its processes and
-its launch specification, replaced atomically. It means nothing after a reboot, so it is not synced, and
-belongs on a file system that goes with the boot. A hook must still run after its manifest has changed, and
-may hold secrets, so only the owner can read the folder.
+Each running pod has one small file with its processes and its launch specification, since a hook must still
+run after its manifest has changed. It may hold secrets, so only the owner can read the folder. It means
+nothing after a reboot, so it is not synced, and belongs on a file system that goes with the boot.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from typing import Literal
 import msgspec
 import trio
 
-from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.linux.kill_tree import TreeRoot, kill_trees
 from ebbtide.actors.edges.linux.proc import boot_id_with_dashes
+from ebbtide.actors.edges.linux.processes import ExitStatus, TreeRoot, kill_trees
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
@@ -33,8 +31,8 @@ class ContainerEntry(msgspec.Struct, eq=False):
     """One container, with its first process while it has one.
 
     ``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted after
-    a restart, so another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: only
-    for init containers, which are waited for.
+    a restart, so another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: for
+    init containers.
     """
 
     pod: PodEntry
@@ -117,7 +115,7 @@ class PodEntry(msgspec.Struct, eq=False):
         return self.begun and all(item.phase == "ended" for item in self.containers.values())
 
     def view(self) -> Pod:
-        """For an inventory. A waiting container has to be stopped as well, so it counts as running."""
+        """For an inventory. A waiting container has to be stopped too, so it counts as running."""
         running = {name for name, entry in self.containers.items() if entry.phase != "ended"}
         containers = tuple(
             msgspec.structs.replace(item, running=item.name in running) for item in self.pod.containers

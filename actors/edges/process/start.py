@@ -1,9 +1,8 @@
 """Starts a pod, or ends what it began: init containers, sidecars, containers.
 
 A process leads a session of its own, and its output goes to a file, or nowhere. The daemon's death must not
-touch it: it has no pipe to the daemon, no death signal, no terminal. The files are in memory, since a disk
-that hangs would keep a writer from ending. They are bounded without the daemon between pod and file: a large
-file is emptied.
+touch it: it has no pipe to the daemon, no death signal, no terminal. The files are in memory, since a hung
+disk would keep a writer from ending. A large file is emptied.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from pathlib import Path
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, reap
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, TreeKiller
+from ebbtide.actors.edges.linux.processes import Cgroups, Child, ExitStatus, ExitWatch, TreeKiller, reap
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.edges.process.process_pods import (
     ContainerEntry,
@@ -62,7 +60,7 @@ class PodStarter:
         try:
             failure = await self._start_all(pod, outlet)
         except trio.Cancelled:
-            # Cancelled by an order, not with the daemon: half a pod is useless.
+            # By an order, not with the daemon: half a pod is useless.
             if not self._killer.closed:
                 self._kill(pod)
             raise
@@ -123,7 +121,7 @@ class PodStarter:
         uid, name = entry.key
         if self._cgroups is not None:
             entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")
-        # First: a daemon that dies before it knows the number must not cause a second copy.
+        # First: a daemon that dies now must not cause a second copy.
         entry.begun = True
         self._records.store(entry.pod)
         output = self._output.open(output_name(uid, name))
@@ -142,8 +140,8 @@ class PodStarter:
         self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
     async def _ended(self, entry: ContainerEntry) -> Fact | None:
-        # An unreaped child keeps its number. An adopted container may have been reaped. No new process gets
-        # its number while its group lives, so another process of this number means that the group is gone.
+        # An adopted container may have been reaped. No new process gets its number while its group lives, so
+        # another process of this number means that the group is gone.
         stat = proc.read_stat(entry.pid)
         if stat is None or stat.start_ticks == entry.start_ticks:
             # We may not signal a program that changed its user.
@@ -173,8 +171,7 @@ class PodStarter:
 #: One descriptor per container, and some for the daemon.
 FILE_LIMIT_WANTED = 65_536
 
-#: Enter the group, then become the program, so that its children are in the group. A group that cannot be
-#: entered must not prevent the start.
+#: The program's children are in the group too. A group that refuses must not prevent the start.
 ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
 
 NO_COMMAND = "no command is given"
@@ -185,7 +182,7 @@ PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CannotStart(Exception):
-    """A process could not be started. The text names the program or folder to look at."""
+    """The text names the program or folder to look at."""
 
 
 def environ_of(own: Mapping[str, str]) -> dict[str, str]:
@@ -212,8 +209,8 @@ RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def ignore_by_handlers() -> None:
-    """Pods get default signals. A shell without job control (``nohup ... &``) starts us with ignored signals,
-    and some supervisors with blocked ones. A child inherits both, but no handler. On the main thread.
+    """Pods get default signals: a shell without job control (``nohup ... &``) starts us with ignored ones,
+    some supervisors with blocked ones. A child inherits both, but no handler. On the main thread.
     """
     for number in signal.valid_signals() - RESTORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -246,8 +243,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # A signal to the daemon's group must not reach a pod, nor the reverse. And the session finds
-            # the pod's tree again.
+            # A signal to the daemon's group must not reach a pod, nor the reverse.
             start_new_session=True,
         )
     except OSError as error:
@@ -269,8 +265,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
 
 #: The size at which a container's output is emptied.
 OUTPUT_BYTES_MAX = 256 * 1024
-#: A program that only writes fills some 100 MB in this time. A look at a hundred files takes a thousandth of
-#: a processor.
+#: A program that only writes fills some 100 MB in this time.
 TRIM_SECONDS = 0.1
 #: Without files of our own: those of an earlier daemon may exist.
 TRIM_IDLE_SECONDS = 10

@@ -79,9 +79,8 @@ async def gather(
     cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
 ) -> ClusterCheck:
     """Raises Refused if even the Nodes cannot be listed."""
-    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
-    from ebbtide.actors.edges.kubernetes.node_view import NODES_PATH
-    from ebbtide.actors.edges.kubernetes.pod_object import PodObject
+    from ebbtide.actors.edges.kubernetes.api_calls import NODES_PATH, ApiNode
+    from ebbtide.actors.edges.kubernetes.known_pods import PodObject
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
 

@@ -273,7 +273,7 @@ def ago(text: object) -> str:
 
 def alive_by(node: NodeView) -> str:
     """The author of a statement that this boot runs; empty without one, or if it expired by this clock."""
-    from ebbtide.actors.edges.proof_sources.node_statements import ALIVE_SECONDS
+    from ebbtide.actors.edges.proof_sources.cluster_sources import ALIVE_SECONDS
 
     said = node.alive
     if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):

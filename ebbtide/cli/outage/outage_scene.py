@@ -19,7 +19,7 @@ def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
     """Raises ValueError if the object is not a pod."""
     import msgspec
 
-    from ebbtide.actors.edges.kubernetes.pod_object import PodObject
+    from ebbtide.actors.edges.kubernetes.known_pods import PodObject
     from ebbtide.actors.edges.kubernetes.work_view import WorkView
 
     view = WorkView().project_pod(msgspec.convert(pod, PodObject))

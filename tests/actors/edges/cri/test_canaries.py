@@ -20,7 +20,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, AutopsyTaken, OrderEnded
 from tests.actors.edges.cri.daemon_rig import DaemonRig
 from tests.actors.edges.cri.pods import DEAF, POLITE, Kubelet, Spec
-from tests.actors.edges.cri.test_orders_hooks import inside
+from tests.actors.edges.cri.test_containerd import inside
 from tests.actors.edges.process.test_hooks import CANARY
 from tests.actors.edges.test_http_request import WRONG_ANSWERS
 from tests.beds.containerd import Containerd

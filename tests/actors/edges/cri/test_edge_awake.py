@@ -1,4 +1,4 @@
-"""The awake part of the edge fails or cannot be imported: the daemon survives and reports it."""
+"""The edge without its awake part, without a socket, or with one that comes later: the daemon survives."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ebbtide.actors.edges.cri.cri_edge import AWAKE, RETRY_SECONDS, CriEdge
 from ebbtide.actors.interfaces import Ending, error_text
+from ebbtide.config import load
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer
 from ebbtide.events.facts import RuntimeRead
+from ebbtide.modes import edges_of_mode, find_node_parts
+from ebbtide.options import RunOptions
 from tests.actors.edges.process.process_bed import Outbox
+from tests.commands import Run
 
 KILL = KillContainer(key="k", uid="u", container="main")
 
@@ -144,3 +148,24 @@ async def test_what_fails_later(
             assert rig.outbox.of(RuntimeRead) == [RuntimeRead(reachable=False, error=reason)] * count
             assert rig.said == [f"container runtime: {reason}; no pod can be stopped over CRI"] * count
             mock_clock.jump(RETRY_SECONDS)
+
+
+def test_what_is_no_socket_is_refused(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the socket and the fix. Without a configured socket the edge tries the usual paths."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("ebbtide.modes.SOCKETS", (tmp_path / "none.sock",))
+    for words, problem in (
+        (("--cri", tmp_path / "file"), "file is not a socket"),
+        ((), f"no container runtime listens at {tmp_path / 'none.sock'}"),
+    ):
+        refused = run("run", "--mode", "cri", *words)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert problem in refused.err
+        assert "--cri PATH" in refused.err
+
+
+def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:
+    """A slow runtime must not leave a node unprotected."""
+    options, loaded = RunOptions(runtime=tmp_path, mode="cri", cri=tmp_path / "later.sock"), load(())
+    parts = find_node_parts(options, loaded.config.node)
+    assert edges_of_mode(options, loaded, parts, lambda level, line: None).runtime.active() == []

@@ -10,22 +10,12 @@ from typing import cast
 import pytest
 import trio
 
-from ebbtide.actors.edges.cri import inventory as inventory_module
+from ebbtide.actors.edges.cri import cri_runtime as runtime_module
 from ebbtide.actors.edges.cri.cri_client import CriClient, RuntimeReach
-from ebbtide.actors.edges.cri.cri_pods import (
-    ContainerEntry,
-    InventoryFile,
-    PodEntry,
-    PodTable,
-)
-from ebbtide.actors.edges.cri.inventory import (
-    FIRST_WORD_POLL_SECONDS,
-    NOT_LISTED,
-    ComingPods,
-    Inventory,
-)
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryFile, PodEntry, PodTable
+from ebbtide.actors.edges.cri.cri_runtime import FIRST_WORD_POLL_SECONDS, NOT_LISTED, ComingPods, Inventory
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
-from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
@@ -171,7 +161,7 @@ async def test_the_first_word_has_its_time(
     looked(table, "uid-web", "main", "first")
     lookup.expecting, lookup.untold = True, "not listed yet"
     inventory, now_ns = inventory_of(table, lookup, tmp_path), 100 * NS_PER_SECOND
-    monkeypatch.setattr(inventory_module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
+    monkeypatch.setattr(runtime_module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
     began = trio.current_time()
     by_ns = now_ns + int(by_seconds * NS_PER_SECOND)
     await inventory.take(TakeInventory(key="first", priorities_by_ns=by_ns), outbox)

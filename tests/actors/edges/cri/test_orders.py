@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri import orders
+from ebbtide.actors.edges.cri import cri_runtime
 from ebbtide.actors.edges.cri.cri_client import (
     ON_RECORD_AS_AWAY,
     CallFailed,
@@ -27,9 +27,9 @@ from ebbtide.actors.edges.cri.cri_client import (
     method_of,
 )
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryContainer, PodEntry, PodTable
-from ebbtide.actors.edges.cri.orders import NOT_CONFIRMED, WHETHER_IT_RAN, ContainerOrders
+from ebbtide.actors.edges.cri.cri_runtime import NOT_CONFIRMED, WHETHER_IT_RAN, ContainerOrders
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
@@ -210,7 +210,7 @@ async def test_a_hook_of_a_pod_without_an_address(
     monkeypatch: pytest.MonkeyPatch, process: subprocess.Popen[bytes]
 ) -> None:
     """Its request may hold a secret: it goes to the node only where the pod shares the node's network."""
-    monkeypatch.setattr(orders, "node_address", lambda: orders.LOOPBACK)
+    monkeypatch.setattr(cri_runtime, "node_address", lambda: cri_runtime.LOOPBACK)
     asked = list[bytes]()
 
     async def answer(stream: trio.SocketStream) -> None:
@@ -219,13 +219,13 @@ async def test_a_hook_of_a_pod_without_an_address(
             await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     async with rig_of(Runtime(), process) as rig, trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host=orders.LOOPBACK)
+        (listener,) = await trio.open_tcp_listeners(0, host=cri_runtime.LOOPBACK)
         nursery.start_soon(trio.serve_listeners, answer, [listener])
         port = listener.socket.getsockname()[1]
         action = HttpGetAction(port=port, headers=(("Authorization", "secret"),))
         assert await rig.hook(action) == Ending("failed", "its address is not known")
         assert asked == []
-        assert await rig.hook(replace(action, host=orders.LOOPBACK)) == Ending()
+        assert await rig.hook(replace(action, host=cri_runtime.LOOPBACK)) == Ending()
         rig.pod.host_network = True
         assert await rig.hook(action) == Ending()
         assert len(asked) == 2

@@ -15,9 +15,9 @@ from ebbtide.actors.edges.cri.cri_pods import (
     pod_view,
     pre_stop_of,
 )
-from ebbtide.actors.edges.cri.orders import backstop_seconds
+from ebbtide.actors.edges.cri.cri_runtime import backstop_seconds
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
-from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
     ExecAction,

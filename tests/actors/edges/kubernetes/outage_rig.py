@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, Answer
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
-from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, ClusterView
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import NodeRead, ReadNode, RemoveTaint, SetQuarantine, SetTaint

@@ -33,15 +33,7 @@ from tests.actors.edges.kubernetes.config_map_fake import leading, read
 from tests.actors.edges.kubernetes.outage_rig import OTHERS, Kubelet, asking
 from tests.actors.edges.kubernetes.rig import kubeconfig, linked, running, wire
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
-from tests.actors.edges.kubernetes.write_rig import (
-    NODE,
-    RULES,
-    TRACE,
-    Hand,
-    delete,
-    known,
-    of_kind,
-)
+from tests.actors.edges.kubernetes.write_rig import NODE, RULES, TRACE, Hand, delete, known, of_kind
 from tests.events.making import Told, step, write_steps
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused

@@ -19,10 +19,7 @@ import trio
 import trustme
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes import api_client as light
-from ebbtide.actors.edges.kubernetes import api_client as link
-from ebbtide.actors.edges.kubernetes import api_client as session
-from ebbtide.actors.edges.kubernetes import api_edge as keeping
+from ebbtide.actors.edges.kubernetes import api_client, api_edge
 from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, list_watched, pods_of
@@ -144,7 +141,7 @@ async def test_whether_anything_was_sent(
 ) -> None:
     """A silent or closing server may have received the call; an unreachable one has not."""
     mock_clock.rate = 1.0
-    monkeypatch.setattr(session, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(api_client, "CONNECTIONS_MAX", 1)
     heard = trio.Event()
 
     async def silent(stream: trio.SocketStream) -> None:
@@ -178,7 +175,7 @@ async def test_whether_anything_was_sent(
 
 async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parallel calls leave as many connections; sequential calls keep one."""
-    monkeypatch.setattr(session, "KEEPALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(api_client, "KEEPALIVE_SECONDS", 0.2)
     open_now, most = 0, 5
     together = trio.Event()
 
@@ -262,7 +259,7 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
 
 
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 1000)
+    monkeypatch.setattr(api_client, "ANSWER_BYTES_MAX", 1000)
     async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
         with pytest.raises(Unanswered, match="an answer of more than 1000 bytes"):
             await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
@@ -270,7 +267,7 @@ async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists shrink their parts, then give up."""
-    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
+    monkeypatch.setattr(api_client, "ANSWER_BYTES_MAX", 5000)
     limits: list[int] = []
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -293,7 +290,7 @@ async def test_writers_find_their_pods_among_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_at: int
 ) -> None:
     """An oversized list comes in parts. An expired list is no proof."""
-    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
+    monkeypatch.setattr(api_client, "ANSWER_BYTES_MAX", 5000)
     asked: list[dict[str, list[str]]] = []
     uids = [f"u{number}" for number in range(5)]
 
@@ -381,17 +378,17 @@ async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unforeseen failure counts as an absent API server, is reported once, and is retried."""
-    monkeypatch.setattr(keeping, "AGAIN_SECONDS", 0.01)
-    load, tries = light.load_client, 0
+    monkeypatch.setattr(api_edge, "AGAIN_SECONDS", 0.01)
+    load, tries = api_client.load_client, 0
 
-    def fail() -> light.ClientPackage:
+    def fail() -> api_client.ClientPackage:
         nonlocal tries
         tries += 1
         if tries < 4:
             raise KeyError("SECRET")
         return load()
 
-    monkeypatch.setattr(light, "load_client", fail)
+    monkeypatch.setattr(api_client, "load_client", fail)
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, partial(answer, []), [listener])

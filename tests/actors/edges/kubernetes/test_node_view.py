@@ -11,23 +11,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode, Unanswered
-from ebbtide.actors.edges.kubernetes.node_edge import (
-    Look,
-    NodeEdge,
-    facts_between,
-    is_as_ordered,
-    untaint_patch,
-)
+from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, NODES_PATH, Answer, ApiNode, Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import (
-    LEASES_PATH,
-    NODES_PATH,
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
     ClusterView,
     LeaseView,
+    Look,
+    NodeEdge,
     NodeView,
+    facts_between,
+    is_as_ordered,
     project_node,
+    untaint_patch,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
 from ebbtide.events import outage_events

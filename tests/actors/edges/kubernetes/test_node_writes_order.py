@@ -10,9 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.node_writes import (
-    LAST_BOOT_ANNOTATION,
-)
+from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order

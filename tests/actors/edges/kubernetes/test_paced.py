@@ -9,18 +9,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, node_path
-from ebbtide.actors.edges.kubernetes.node_view import lease_path
-from ebbtide.actors.edges.kubernetes.paced import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     BURST,
     FIRST_EVERY,
     JOURNAL,
     NODE,
     OTHER,
     REQUESTS_PER_SECOND,
+    Answer,
     PacedCaller,
+    node_path,
     rank_of,
 )
+from ebbtide.actors.edges.kubernetes.node_view import lease_path
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.write_fake import Scripted, answers
 

@@ -12,10 +12,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes import pod_writes as late
+from ebbtide.actors.edges.kubernetes import api_writes as late
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_writes import LateStatuses
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
-from ebbtide.actors.edges.kubernetes.pod_writes import LateStatuses
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods

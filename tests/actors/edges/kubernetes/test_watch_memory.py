@@ -15,12 +15,7 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import LINE_BYTES_MAX, LineStream
-from ebbtide.actors.edges.kubernetes.api_watch import (
-    SELF_SUBJECT_REVIEWS,
-    ApiHealth,
-    Watch,
-    pods_of,
-)
+from ebbtide.actors.edges.kubernetes.api_watch import SELF_SUBJECT_REVIEWS, ApiHealth, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead

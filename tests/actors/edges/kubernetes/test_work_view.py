@@ -12,8 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.pod_object import PodObject
-from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
+from ebbtide.actors.edges.kubernetes.known_pods import PodObject
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     PODS_PATH,
@@ -21,6 +20,7 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     AttachmentView,
     PodView,
     VolumeObject,
+    WorkEdge,
     WorkView,
     project_volume,
 )

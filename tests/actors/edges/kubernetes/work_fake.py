@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, NODES_PATH, Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import LineStream
 from ebbtide.actors.edges.kubernetes.api_watch import LIVENESS_PATH
-from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH, OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
 from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH
 
 Object = dict[str, Any]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from tests.actors.edges.process.conftest import (
-    nothing_outlives_its_test,
-    use_cgroups,
-    wide_bounds,
-)
+from tests.actors.edges.process.conftest import nothing_outlives_its_test, use_cgroups, wide_bounds
 
 __all__ = ["nothing_outlives_its_test", "use_cgroups", "wide_bounds"]

@@ -27,14 +27,7 @@ from jeepney import (
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
-from ebbtide.actors.edges.linux.bus import (
-    HEADER_BYTES_MAX,
-    Bus,
-    BusError,
-    Incoming,
-    TooLong,
-    member,
-)
+from ebbtide.actors.edges.linux.bus import HEADER_BYTES_MAX, Bus, BusError, Incoming, TooLong, member
 from tests.actors.edges.logind.conftest import bed
 from tests.beds.logind import LogindBed
 from tests.waiting import until

@@ -11,8 +11,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.actors.edges.linux import kill_tree, proc
-from ebbtide.actors.edges.linux.kill_tree import (
+from ebbtide.actors.edges.linux import proc, processes
+from ebbtide.actors.edges.linux.processes import (
     TreeKiller,
     TreeRoot,
     delegated_group,
@@ -96,13 +96,13 @@ async def test_a_fork_bomb_does_not_hold_up_the_others(monkeypatch: pytest.Monke
         looks.append(None)
         return True
 
-    monkeypatch.setattr(kill_tree, "kill_new", finds_more)
+    monkeypatch.setattr(processes, "kill_new", finds_more)
     async with trio.open_nursery() as nursery:
         killer.kill_soon(TreeRoot(1, 1))
         nursery.start_soon(killer.run)
         while not looks:
             await trio.lowlevel.checkpoint()
-        assert len(looks) < kill_tree.LOOKS_MAX
+        assert len(looks) < processes.LOOKS_MAX
         nursery.cancel_scope.cancel()
 
 

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.proc import (
-    FIRST_PROCESS_TEXT,
-    signal_name,
-    signal_number,
-    verdict_of,
-)
+from ebbtide.actors.edges.linux.proc import FIRST_PROCESS_TEXT, signal_name, signal_number, verdict_of
 
 NUMBERS = st.integers(min_value=0, max_value=2**31)
 COMMANDS = st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=15)

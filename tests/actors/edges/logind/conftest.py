@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from ebbtide.actors.edges.logind.logind_edge import LogindEdge
+from ebbtide.actors.edges.logind_edge import LogindEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import Fact, Order

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from ebbtide.actors.edges.logind.logind_edge import LogindEdge
+from ebbtide.actors.edges.logind_edge import LogindEdge
 from ebbtide.events.decisions import Arm
 from ebbtide.events.facts import PrepareForShutdown
 from tests.actors.edges.logind.conftest import running

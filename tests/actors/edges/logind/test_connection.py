@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from jeepney import HeaderFields, Message
 
-from ebbtide.actors.edges.logind.connection import REJECTED_MAX, OwnerChanged, ShutdownSignal, SignalFilter
-from ebbtide.actors.edges.logind.manager import (
-    PREPARE_FOR_SHUTDOWN,
-    PREPARE_FOR_SHUTDOWN_WITH_METADATA,
-)
+from ebbtide.actors.edges.logind_edge import REJECTED_MAX, OwnerChanged, ShutdownSignal, SignalFilter
+from ebbtide.actors.edges.logind_reading import PREPARE_FOR_SHUTDOWN, PREPARE_FOR_SHUTDOWN_WITH_METADATA
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import Arm, Disarm

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from jeepney import HeaderFields, MessageType
 
-from ebbtide.actors.edges.logind.drop_ins import DropIns
-from ebbtide.actors.edges.logind.logind_edge import LogindEdge
+from ebbtide.actors.edges.logind_edge import LogindEdge
+from ebbtide.actors.edges.logind_reading import DropIns
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
 from ebbtide.events import bounds
 from ebbtide.events import facts as f

@@ -8,12 +8,10 @@ import pytest
 import trio
 import trio.testing
 
+from ebbtide.actors.edges import logind_reading as reader
 from ebbtide.actors.edges.linux.bus import Bus, BusError
-from ebbtide.actors.edges.logind import manager as reader
-from ebbtide.actors.edges.logind.connection import LogindConnection
-from ebbtide.actors.edges.logind.drop_ins import DropIns
-from ebbtide.actors.edges.logind.logind_edge import READ_ATTEMPTS_MAX, DelayLock, LogindReporter
-from ebbtide.actors.edges.logind.manager import ScheduleFile
+from ebbtide.actors.edges.logind_edge import READ_ATTEMPTS_MAX, DelayLock, LogindConnection, LogindReporter
+from ebbtide.actors.edges.logind_reading import DropIns, ScheduleFile
 from ebbtide.events import bounds
 from ebbtide.events.base import Fact
 

@@ -16,7 +16,7 @@ import trio
 from jeepney import HeaderFields, Message
 from jeepney.io.trio import open_dbus_connection
 
-from ebbtide.actors.edges.logind.manager import PREPARE_FOR_SHUTDOWN
+from ebbtide.actors.edges.logind_reading import PREPARE_FOR_SHUTDOWN
 from tests.beds.inside import PROJECT
 from tests.beds.logind import LogindBed, manager_signal
 

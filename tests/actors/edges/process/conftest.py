@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, kill_exactly
+from ebbtide.actors.edges.linux.processes import Cgroups, kill_exactly
 from ebbtide.events import bounds
 from tests.actors.edges.process.process_bed import ours
 

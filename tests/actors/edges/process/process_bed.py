@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import all_stats
+from ebbtide.actors.edges.linux.processes import all_stats
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HookAction, ProcessSpec
 from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.process_edge import ProcessEdge

@@ -17,7 +17,7 @@ import trio
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import start
-from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
+from ebbtide.actors.edges.process.process_edge import EXIT_UNKNOWN
 from ebbtide.actors.edges.process.process_pods import PodEntry, PodRecords
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod

@@ -11,20 +11,18 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.pod_spec import ProcessSpec
-from ebbtide.actors.edges.process.manifest_folder import HALF_WRITTEN_SECONDS, ManifestFound, ManifestSource
-from ebbtide.actors.edges.process.process_edge import ProcessEdge
+from ebbtide.actors.edges.process.process_edge import (
+    HALF_WRITTEN_SECONDS,
+    ManifestFound,
+    ManifestSource,
+    ProcessEdge,
+)
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.values import Pod
 from ebbtide.manifests import load_local_pods
-from tests.actors.edges.process.process_bed import (
-    Bed,
-    Outbox,
-    nothing_left,
-    pod_of,
-    shell,
-)
+from tests.actors.edges.process.process_bed import Bed, Outbox, nothing_left, pod_of, shell
 from tests.actors.edges.test_documents import merge_keys
 from tests.waiting import until
 

@@ -6,8 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.proof_sources.proof_edges import NO_CONTROLLER, PowerEdge
-from ebbtide.actors.edges.proof_sources.proof_source import Unread
+from ebbtide.actors.edges.proof_sources.proof_source import NO_CONTROLLER, PowerEdge, Unread
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.outage_events import CHANGED, PowerOff, Source
 from tests.actors.edges.process.process_bed import Outbox

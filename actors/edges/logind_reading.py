@@ -1,10 +1,11 @@
-"""logind's configuration files: their ``InhibitDelayMaxSec``, and our own file.
+"""What logind says: its manager's properties on the bus, its schedule file, and its configuration files.
 
-Files of all folders are sorted by *file name*, and the last with the key wins. A file hides files of its name
-in lower folders. So ``99-kubelet.conf`` loses against a vendor's ``unattended-upgrades-logind-maxdelay.conf``
+The property ``ScheduledShutdown`` announces no change and stays stale after a failed shutdown, so the
+schedule file is read instead. It is an early warning and evidence, never a trigger.
+
+logind sorts the configuration files of all folders by *file name*, and the last ``InhibitDelayMaxSec`` wins.
+So ``99-kubelet.conf`` loses against a vendor's ``unattended-upgrades-logind-maxdelay.conf``
 (kubernetes#102818), and ours is called ``zz-``.
-
-Values are systemd's time spans ("1min 30s"), read as nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,12 +13,183 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Awaitable, Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_args
 
+from jeepney import DBusAddress
+
+from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, TooLong, side_by_side
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.facts import DropInsRead
+from ebbtide.events.facts import DropInsRead, ScheduleRead
+from ebbtide.events.values import ShutdownKind
+
+LOGIND_NAME = "org.freedesktop.login1"
+LOGIND_PATH = "/org/freedesktop/login1"
+MANAGER_INTERFACE = "org.freedesktop.login1.Manager"
+MANAGER = DBusAddress(LOGIND_PATH, LOGIND_NAME, MANAGER_INTERFACE)
+LOGIND_UNIT = "systemd-logind.service"
+PREPARE_FOR_SHUTDOWN = "PrepareForShutdown"
+#: From systemd 255 on, before the other signal.
+PREPARE_FOR_SHUTDOWN_WITH_METADATA = "PrepareForShutdownWithMetadata"
+OWNER_CHANGED = "NameOwnerChanged"
+OPERATION_IN_PROGRESS = "org.freedesktop.login1.OperationInProgress"
+
+INHIBIT_WHO = "ebbtide"
+INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
+KUBELET_WHO = "kubelet"
+
+#: What, who, why, mode, uid, pid.
+INHIBITORS = "a(ssssuu)"
+
+SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
+
+
+def kind_of(name: object) -> ShutdownKind:
+    return name if isinstance(name, str) and name in SHUTDOWN_KINDS else "unknown"  # type: ignore[return-value]  # one of KINDS
+
+
+def kind_in_metadata(metadata: object) -> ShutdownKind:
+    """The key ``type`` of an ``a{sv}``, in jeepney's form: name to (signature, value)."""
+    match metadata:
+        case {"type": (_, value)}:
+            return kind_of(value)
+    return "unknown"
+
+
+def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
+    """Does a kubelet run its own graceful node shutdown?"""
+    what, who, _, mode, uid, _ = row
+    # Any user may take a lock under any name; for the kubelet's we give ours up.
+    return who == KUBELET_WHO and mode == "delay" and uid == 0 and "shutdown" in what.split(":")
+
+
+ValueT = TypeVar("ValueT")
+Question = Callable[[Bus], Awaitable[Any]]
+
+
+class ManagerState(NamedTuple):
+    preparing: bool
+    grant_ns: int
+    kind: ShutdownKind
+    kubelet_lock: bool
+
+
+async def ask_all(bus: Bus, *parts: Question) -> list[Any]:
+    """The answers in order. Raises the first BusError after all have ended."""
+    return await side_by_side(BusError, *(partial(part, bus) for part in parts))
+
+
+def _checked(kind: type[ValueT], value: object) -> ValueT:
+    """Raises BusError for another type than documented."""
+    if not isinstance(value, kind):
+        raise BusError(f"logind answered {value!r} where a {kind.__name__} was expected")
+    return value
+
+
+async def read_preparing(bus: Bus) -> bool:
+    """True from the signal until the machine goes down or does not."""
+    return _checked(bool, await bus.get(MANAGER, "PreparingForShutdown"))
+
+
+async def read_grant_ns(bus: Bus) -> int:
+    """The limit in force."""
+    return grant_ns_of_usec(_checked(int, await bus.get(MANAGER, "InhibitDelayMaxUSec")))
+
+
+async def read_scheduled_kind(bus: Bus) -> ShutdownKind:
+    """On systemd 252 the only place, also for an immediate reboot."""
+    return kind_of(_checked(tuple, await bus.get(MANAGER, "ScheduledShutdown"))[0])
+
+
+async def read_kind(bus: Bus) -> ShutdownKind:
+    """The metadata property (newer systemd), else the schedule."""
+    try:
+        metadata = await bus.get(MANAGER, "PreparingForShutdownWithMetadata")
+    except BusRefused:
+        return await read_scheduled_kind(bus)
+    found = kind_in_metadata(metadata)
+    return await read_scheduled_kind(bus) if found == "unknown" else found
+
+
+async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
+    """``known``: the answer for a list that is too long to be read. Any user can cause one."""
+    try:
+        (rows,) = await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS)
+    except TooLong:
+        return known
+    return any(is_kubelet_lock(row) for row in rows)
+
+
+async def read_manager(bus: Bus, kubelet_lock: bool = False) -> ManagerState:
+    """``kubelet_lock``: as known before. Raises BusError."""
+    going, limit, coming, kubelet = await ask_all(
+        bus, read_preparing, read_grant_ns, read_kind, partial(read_kubelet_lock, kubelet_lock)
+    )
+    return ManagerState(going, limit, coming if going else "unknown", kubelet)
+
+
+SCHEDULE_FOLDER = "run/systemd/shutdown"
+SCHEDULE_FILE = "scheduled"
+SCHEDULE_BYTES_MAX = 64 * 1024
+WALL_CHARACTERS_MAX = 1024
+#: Far beyond any schedule, and an integer in every format.
+USEC_MAX = 2**62 // 1000
+#: ``shutdown`` with SYSTEMD_DRY_RUN.
+DRY_RUN = "dry-"
+
+NO_SCHEDULE = ScheduleRead()
+
+
+def unescape(text: str) -> str:
+    """logind escapes as C does, a space as ``\\s``, and bytes above ASCII one by one."""
+    with contextlib.suppress(UnicodeError):
+        return text.replace("\\s", " ").encode("ascii").decode("unicode_escape").encode("latin-1").decode()
+    return text
+
+
+def parse_schedule(text: str, now_ns: int) -> ScheduleRead:
+    """At wall time ``now_ns``. A time of 0, past, or unreadable is no schedule."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    at_ns = _integer(fields.get("USEC"), USEC_MAX) * 1_000
+    mode = fields.get("MODE", "")
+    if at_ns <= now_ns or mode.startswith(DRY_RUN):
+        return NO_SCHEDULE
+    return ScheduleRead(
+        at_wall_ns=at_ns,
+        kind=kind_of(mode),
+        uid=_integer(fields["UID"], 2**32 - 1) if "UID" in fields else None,
+        tty=_unquoted(fields.get("TTY", "")),
+        wall_message=_unquoted(fields.get("WALL_MESSAGE", "")),
+    )
+
+
+def _unquoted(text: str) -> str:
+    return unescape(text.strip('"'))[:WALL_CHARACTERS_MAX]
+
+
+def _integer(text: str | None, largest: int) -> int:
+    digits = (text or "").strip()
+    return min(int(digits[:20]), largest) if digits.isascii() and digits.isdigit() else 0
+
+
+class ScheduleFile:
+    """Read when its folder changes."""
+
+    def __init__(self, root: Path, wall_ns: Callable[[], int]) -> None:
+        self.folder = root / SCHEDULE_FOLDER
+        self._wall_ns = wall_ns
+
+    def read(self) -> ScheduleRead:
+        try:
+            with open(self.folder / SCHEDULE_FILE, "rb") as file:
+                text = file.read(SCHEDULE_BYTES_MAX).decode(errors="replace")
+        except OSError:
+            return NO_SCHEDULE
+        return parse_schedule(text, self._wall_ns())
+
 
 #: From the highest priority to the lowest.
 FOLDER_PREFIXES = ("etc", "run", "usr/local/lib", "usr/lib")
@@ -26,9 +198,8 @@ DROP_IN_FOLDER_DEFAULT = "/run/systemd/logind.conf.d"
 DROP_IN_NAME = "zz-ebbtide.conf"
 #: Not a ``.conf``: logind ignores a half-written file.
 TEMPORARY_NAME = ".zz-ebbtide.new"
-#: Without any file (logind.conf(5)).
+#: logind.conf(5).
 LOGIND_DEFAULT_NS = 5 * NS_PER_SECOND
-#: A configuration has a few lines.
 FILE_BYTES_MAX = 256 * 1024
 FILE_TEXT = """# Written by ebbtide: it needs this long to end the pods of this node before a shutdown.
 [Login]
@@ -82,7 +253,7 @@ class DropIns:
         return self._root / path.lstrip("/")
 
     def _settings(self) -> list[Setting]:
-        """In the order in which logind applies them."""
+        """As logind applies them, the winner last."""
         by_name: dict[str, str] = {}
         for folder in DROP_IN_FOLDERS:
             with contextlib.suppress(OSError):
@@ -95,7 +266,7 @@ class DropIns:
         main = next((name for name in mains if self._inside(name).exists()), "/etc/systemd/logind.conf")
         found = []
         for path in (main, *(by_name[name] for name in sorted(by_name, key=os.fsencode))):
-            # An unreadable file sets nothing, and neither does a mask (a link to /dev/null).
+            # A mask (a link to /dev/null) sets nothing.
             with contextlib.suppress(OSError):
                 if (file := self._inside(path)).is_file():
                     with open(file, "rb") as opened:
@@ -108,10 +279,9 @@ class DropIns:
         settings = self._settings()
         others = [setting for setting in settings if setting.path != self.ours]
         largest = max(others, key=lambda setting: setting.value_ns, default=Setting("", 0))
-        # No file means less than logind's default.
         if largest.value_ns < LOGIND_DEFAULT_NS:
             largest = Setting("", LOGIND_DEFAULT_NS)
-        # The file that wins against ours, even if ours does not exist.
+        # The file that wins against ours, whether ours exists or not.
         last = Path(settings[-1].path) if settings and settings[-1].path != self.ours else Path()
         wins = "logind.conf.d" in last.parts and os.fsencode(last.name) >= os.fsencode(DROP_IN_NAME)
         return DropInsRead(
@@ -150,7 +320,7 @@ class DropIns:
 #: logind's limit may be "infinity". This one fits every integer format.
 GRANT_NS_MAX = 366 * 24 * 3600 * NS_PER_SECOND
 
-#: systemd.time(7). "m" is minutes, "M" months.
+#: systemd.time(7).
 UNITS_NS = {
     "": NS_PER_SECOND,
     **dict.fromkeys(("us", "usec", "µs", "μs"), 1_000),
@@ -164,12 +334,11 @@ UNITS_NS = {
     **dict.fromkeys(("y", "year", "years"), 31_557_600 * NS_PER_SECOND),
 }
 SPAN_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)\s*", re.ASCII)
-#: A sensible span names each unit once.
 SPAN_CHARACTERS_MAX = 256
 
 
 def parse_timespan_ns(text: str) -> int | None:
-    """At most `GRANT_NS_MAX`; None where systemd ignores the line too."""
+    """None where systemd ignores the line too."""
     text = text.strip()
     if text == "infinity":
         return GRANT_NS_MAX

@@ -1,8 +1,9 @@
-"""Pods without the API server: the store, its disk cache, and static manifests."""
+"""This node's pods: the store, its disk cache, static manifests, and the stored fields of an object."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,16 +15,26 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from hypothesis import given
 
-from ebbtide.actors.edges.kubernetes import known_pods as caching
-from ebbtide.actors.edges.kubernetes import pod_object as manifests
-from ebbtide.actors.edges.kubernetes.known_pods import LAST_ENDS_MAX, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes import known_pods
+from ebbtide.actors.edges.kubernetes.known_pods import (
+    LAST_ENDS_MAX,
+    KnownPod,
+    PodCache,
+    PodObject,
+    PodStore,
+    project_pod,
+    read_manifests,
+)
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import WithdrawPods
 from ebbtide.events.facts import ApiRead
 from ebbtide.events.files import write_atomically
+from tests.actors.edges.kubernetes import objects
 from tests.actors.edges.kubernetes.rig import NODE, running
+from tests.actors.edges.test_documents import merge_keys
 from tests.waiting import WATCHDOG_SECONDS, until
 
 
@@ -100,8 +111,8 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         bounds, "now", bounds.Bounds(last_write_seconds=WATCHDOG_SECONDS, awake_seconds=WATCHDOG_SECONDS)
     )
-    monkeypatch.setattr(caching, "GATHER_SECONDS", 0.01)
-    monkeypatch.setattr(caching, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(known_pods, "GATHER_SECONDS", 0.01)
+    monkeypatch.setattr(known_pods, "REST_SECONDS", 0.01)
 
 
 @asynccontextmanager
@@ -148,7 +159,7 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         free.wait()
         write_atomically(*arguments, **more)
 
-    monkeypatch.setattr(caching, "write_atomically", slow)
+    monkeypatch.setattr(known_pods, "write_atomically", slow)
     monkeypatch.setattr(bounds, "now", bounds.Bounds(last_write_seconds=0.05))
     store, cache = PodStore(), PodCache(tmp_path, NODE, silent)
     try:
@@ -197,14 +208,14 @@ def test_manifests(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "list.yaml").write_text("- 1")
     (tmp_path / "folder").mkdir()
-    etcd, plain = manifests.read_manifests(tmp_path, "Node-1")
+    etcd, plain = known_pods.read_manifests(tmp_path, "Node-1")
     assert (etcd.namespace, etcd.name, etcd.priority) == ("kube-system", "etcd-node-1", 2_000_001_000)
     assert etcd.static
     assert etcd.host_network
     assert etcd.containers == ("etcd",)
     assert (plain.namespace, plain.name, plain.priority) == ("default", "plain-node-1", 3)
-    assert manifests.read_manifests(tmp_path / "plain.json", "node-1") == [plain]
-    assert manifests.read_manifests(tmp_path / "nothing", "node-1") == []
+    assert known_pods.read_manifests(tmp_path / "plain.json", "node-1") == [plain]
+    assert known_pods.read_manifests(tmp_path / "nothing", "node-1") == []
 
 
 # --- the edge without an API server ------------------------------------------------------------
@@ -253,7 +264,7 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     """Wait for the first list and the manifests."""
     store = PodStore()
     store.restore([pod("one", priority=4)])
-    assert store.untold == caching.NOT_LISTED_YET
+    assert store.untold == known_pods.NOT_LISTED_YET
     store.replace([], "7")
     assert store.untold == ""
     from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
@@ -279,3 +290,165 @@ assert not [name for name in sys.modules if name.split(".")[0] == "kubernetes"]
 assert client.rest.__module__ == "kubernetes.aio.client.rest"
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+MIRROR, SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
+
+
+def seen(**parts: Any) -> KnownPod:
+    return project_pod(msgspec.json.decode(json.dumps(parts), type=PodObject))
+
+
+def of_spec(**spec: Any) -> KnownPod:
+    return seen(metadata={"name": "a", "uid": "u"}, spec=spec)
+
+
+@given(objects.pods)
+def test_any_pod(pod: dict[str, Any]) -> None:
+    """Each pod has a projection that agrees with the object."""
+    found = seen(**pod)
+    spec = pod["spec"]
+    assert (found.api_uid, found.name, found.namespace) == tuple(
+        pod["metadata"][key] for key in ("uid", "name", "namespace")
+    )
+    assert found.priority == spec.get("priority")
+    assert found.grace_seconds == spec.get("terminationGracePeriodSeconds")
+    assert found.containers == tuple(each["name"] for each in spec["containers"])
+    assert found.deleting == ("deletionTimestamp" in pod["metadata"])
+
+
+@given(objects.pods)
+def test_it_is_kept_as_it_is(pod: dict[str, Any]) -> None:
+    """The cache reads back the pod that it wrote."""
+    found = seen(**pod)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=KnownPod) == found
+
+
+def test_nothing_secret() -> None:
+    """No environment, annotation or image is stored."""
+    pod = {
+        "metadata": {"name": "a", "uid": "u", "annotations": {"note": "SECRET"}, "labels": {"x": "SECRET"}},
+        "spec": {"containers": [{"name": "c", "image": "SECRET", "env": [{"name": "A", "value": "SECRET"}]}]},
+    }
+    assert b"SECRET" not in msgspec.json.encode(seen(**pod))
+
+
+OF_NODE = {"kind": "Node", "name": "Node-1", "controller": True}
+
+
+def mirrored(name: str = "etcd-node-1", owner: dict[str, Any] = OF_NODE, **annotations: str) -> KnownPod:
+    noted = {MIRROR: "hash", SOURCE: "file"} | {
+        f"kubernetes.io/config.{k}": v for k, v in annotations.items()
+    }
+    meta = {"name": name, "uid": "api", "annotations": noted, "ownerReferences": [owner]}
+    return seen(metadata=meta, spec={})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        mirrored(source="api"),
+        mirrored(name="etcd"),
+        mirrored(name="etcd-node-2"),
+        mirrored(owner={"kind": "ReplicaSet", "name": "node-1", "controller": True}),
+        mirrored(mirror=""),
+    ],
+)
+def test_a_mirror_that_no_kubelet_has_made(found: KnownPod) -> None:
+    """A mirror without a kubelet describes only itself, and no kubelet runs it."""
+    assert (found.uid, found.static) == ("api", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "labels", "owner", "daemon"),
+    [
+        ("ReplicaSet", "web-7d9f", {"pod-template-hash": "7d9f"}, "Deployment/web", False),
+        ("ReplicaSet", "web-7d9f", {}, "ReplicaSet/web-7d9f", False),
+        ("ReplicaSet", "web", {"pod-template-hash": "7d9f"}, "ReplicaSet/web", False),
+        ("StatefulSet", "db", {}, "StatefulSet/db", False),
+        ("DaemonSet", "logs", {}, "DaemonSet/logs", True),
+        ("Job", "once", {}, "Job/once", False),
+    ],
+)
+def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon: bool) -> None:
+    """The owner is the top workload; only controlling owners count."""
+    owners = [{"kind": "Other", "name": "x"}, {"kind": kind, "name": name, "controller": True}]
+    found = seen(metadata={"labels": labels, "ownerReferences": owners}, spec={})
+    assert (found.owner, found.daemon) == (owner, daemon)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "all_of_them"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists", "key": "node.kubernetes.io/unschedulable"}, False),
+        ({"operator": "Equal", "key": "a", "value": "b"}, False),
+    ],
+)
+def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
+    """Whether a pod tolerates any NoSchedule taint."""
+    assert of_spec(tolerations=[toleration]).tolerates_all is all_of_them
+
+
+@pytest.mark.parametrize(
+    ("kind", "concerns_others"),
+    [
+        ("persistentVolumeClaim", True),
+        ("csi", True),
+        ("ephemeral", True),
+        ("configMap", False),
+        ("projected", False),
+        ("hostPath", False),
+    ],
+)
+def test_volumes(kind: str, concerns_others: bool) -> None:
+    """Whether another node may wait for this volume's unmount."""
+    assert of_spec(volumes=[{"name": "v", kind: {}}]).volumes is concerns_others
+
+
+@pytest.mark.parametrize(
+    ("spec", "number"),
+    [
+        ({"priorityClassName": "system-node-critical"}, 2_000_001_000),
+        ({"priorityClassName": "system-cluster-critical"}, 2_000_000_000),
+        ({"priorityClassName": "mine"}, None),
+        ({"priorityClassName": "system-node-critical", "priority": 5}, 5),
+    ],
+)
+def test_classes(spec: dict[str, Any], number: int | None) -> None:
+    """The number counts; without one, the system classes have their known values."""
+    assert of_spec(**spec).priority == number
+
+
+def test_what_runs() -> None:
+    """Running containers and init containers, by runtime ID."""
+    runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
+    found = seen(
+        metadata={"name": "a", "uid": "u"},
+        status={
+            "initContainerStatuses": [
+                {"name": "i", "containerID": f"containerd://{'f0' * 32}", "state": runs}
+            ],
+            "containerStatuses": [
+                {"name": "a", "containerID": f"cri-o://{'beef' * 16}", "state": runs},
+                {
+                    "name": "b",
+                    "containerID": f"cri-o://{'dead' * 16}",
+                    "state": {"terminated": {"exitCode": 3}},
+                },
+                {"name": "c", "state": {"waiting": {}}},
+            ],
+        },
+    )
+    assert found.running == {"i": "f0" * 32, "a": "beef" * 16}
+
+
+def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
+    """A FIFO, a merge bomb and binary data are skipped; the other manifests are read."""
+    os.mkfifo(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text(merge_keys(40_000))
+    (tmp_path / "c.yaml").write_bytes(b"\xff")
+    (tmp_path / "d.yaml").write_text("metadata: {name: web, creationTimestamp: 2026-01-01T00:00:00Z}\n")
+    assert [each.name for each in read_manifests(tmp_path, "Node-1")] == ["web-node-1"]
