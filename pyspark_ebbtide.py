@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.fleet.fleet_rows import JOURNALS_TABLE, Options, options_of, parts, record_batches, schema
+from ebbtide.fleet.fleet_rows import JOURNALS, Options, options_of, parts, record_batches, schema
 from ebbtide.fleet.pool import forget_archives
 
 #: The store's clock dates objects, the node's clock dates shutdowns.
@@ -75,7 +75,7 @@ class PushdownReader(JournalReader):
         """Returns all filters: Spark still selects the rows."""
         for each in filters:
             # `journals` also has a row for an object of another node below this node's name.
-            of_nodes = isinstance(each, EqualTo | In) and self.asked.table != JOURNALS_TABLE
+            of_nodes = isinstance(each, EqualTo | In) and self.asked.table != JOURNALS.name
             if of_nodes and each.attribute == ("node",):
                 named = {each.value} if isinstance(each, EqualTo) else set(each.value)
                 self.nodes = named if self.nodes is None else self.nodes & named

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, get_args
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.causes import cause_of, ignored_stop
-from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord, stop_began_ns
 from ebbtide.events.values import workload_name
@@ -65,7 +64,7 @@ class Table(NamedTuple):
     subjects: Callable[[Any], Iterable[Row]]
     columns: tuple[Column, ...]
 
-    def rows(self, record: EpisodeRecord) -> Iterable[tuple[Any, ...]]:
+    def rows(self, record: Any) -> Iterable[tuple[Any, ...]]:
         """This shutdown's, or outage's, rows, in the order of its record."""
         for row in self.subjects(record):
             yield tuple(column.value(row) for column in self.columns)

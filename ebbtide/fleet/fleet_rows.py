@@ -20,7 +20,8 @@ from ebbtide.events.record.outage_record import OPEN, OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.fleet.fleet_journals import ELSEWHERE, OF_THE_READER, Opened, Ref, bins, journals, open_journals
-from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
+from ebbtide.replay import tables
+from ebbtide.replay.tables import Column, Table
 
 ROWS_MAX = 20_000
 TYPES = {
@@ -31,32 +32,49 @@ TYPES = {
     "time": pa.timestamp("us", tz="UTC"),
 }
 _NS_PER_US = 1000
-ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
-#: By a row's subject: the table with one row a subject.
-LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
 
-#: Name, type and meaning. The table has a row for every journal, read or not.
-JOURNAL_COLUMNS = (
-    ("node", "text", "the node, from its header or a redacted journal's path; empty: not known"),
-    ("journal_id", "text", "all 32 digits; eight where no header and no path has the others"),
-    ("cluster", "text", "from the path of a shipped journal"),
-    ("state", "text", "intact, torn, corrupt, incompatible; unread: the store did not return it"),
-    ("exit_code", "int", "the exit code of `ebbtide journal check`"),
-    ("segments", "int", "number of its objects"),
-    ("bytes", "int", "size of its objects"),
-    ("first_seq", "int", "the number of its first record"),
-    ("last_seq", "int", "the number of its last record that can be used"),
-    ("findings", "text", "its damage, with places"),
-    ("left_out", "text", "shutdowns without their begin on record: they are in no table"),
-    ("error", "text", "why rows are missing that the damage does not explain"),
-    ("location", "text", "its place"),
+
+class ReadJournal(msgspec.Struct, kw_only=True):
+    """The result of reading a journal."""
+
+    node: str
+    journal_id: str
+    cluster: str
+    segments: int
+    bytes: int
+    location: str
+    state: str = "intact"
+    exit_code: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    findings: str = ""
+    left_out: str = ""
+    error: str = ""
+
+
+JOURNALS = Table(
+    "journals",
+    "one row for each journal: the result of reading it",
+    lambda read: (tables.Row(read, read),),
+    (
+        Column("node", "text", "the node, from its header or a redacted journal's path; empty: not known"),
+        Column("journal_id", "text", "all 32 digits; eight where no header and no path has the others"),
+        Column("cluster", "text", "from the path of a shipped journal"),
+        Column("state", "text", "intact, torn, corrupt, incompatible; unread: the store did not return it"),
+        Column("exit_code", "int", "the exit code of `ebbtide journal check`"),
+        Column("segments", "int", "number of its objects"),
+        Column("bytes", "int", "size of its objects"),
+        Column("first_seq", "int", "the number of its first record"),
+        Column("last_seq", "int", "the number of its last record that can be used"),
+        Column("findings", "text", "its damage, with places"),
+        Column("left_out", "text", "shutdowns without their begin on record: they are in no table"),
+        Column("error", "text", "why rows are missing that the damage does not explain"),
+        Column("location", "text", "its place"),
+    ),
 )
-JOURNALS = pa.schema(
-    [pa.field(name, TYPES[kind], metadata={"doc": text}) for name, kind, text in JOURNAL_COLUMNS],
-    metadata={"doc": "one row for each journal: the result of reading it"},
-)
-JOURNALS_TABLE = "journals"
-EVERY_TABLE = (*ALL_TABLES, JOURNALS_TABLE)
+ALL_TABLES = {table.name: table for table in (*tables.TABLES, *tables.OUTAGE_TABLES, JOURNALS)}
+#: By a row's subject: the table with one row a subject.
+LEDGERS = {"shutdown": tables.TABLES[0].name, "outage": tables.OUTAGE_TABLES[0].name}
 #: As for an unreadable input.
 UNREAD, UNREAD_CODE = "unread", 2
 #: Rows are missing.
@@ -66,8 +84,6 @@ Row = tuple[Any, ...]
 
 
 def schema(table: str) -> pa.Schema:
-    if table == JOURNALS_TABLE:
-        return JOURNALS
     found = ALL_TABLES[table]
     fields = [
         pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
@@ -98,7 +114,7 @@ def _rows_of_all(refs: Iterable[Ref], settled: bool) -> Iterator[tuple[str, list
 
 def batched(found: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows by their table's name, in order, some thousands at a time."""
-    kept: dict[str, list[Row]] = {name: [] for name in EVERY_TABLE}
+    kept: dict[str, list[Row]] = {name: [] for name in ALL_TABLES}
     for name, rows in found:
         kept[name] += rows
         if len(kept[name]) >= ROWS_MAX:
@@ -138,11 +154,17 @@ def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[Epi
 
 
 def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
-    state, code, first_seq, last_seq, findings = "intact", 0, 0, 0, list(opened.lies)
-    left_out: list[str] = []
-    errors: dict[str, str] = {}
+    read = ReadJournal(
+        node=opened.node,
+        journal_id=opened.id,
+        cluster=opened.cluster,
+        segments=len(opened.files),
+        bytes=sum(file.size for file in opened.files),
+        location=opened.location,
+    )
+    findings, left_out, errors = list(opened.lies), list[str](), dict[str, str]()
     if opened.error:
-        state, code, errors[""] = UNREAD, UNREAD_CODE, opened.error
+        read.state, read.exit_code, errors[""] = UNREAD, UNREAD_CODE, opened.error
     if opened.sources:
         try:
             history = History(opened.sources)
@@ -153,14 +175,14 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
                     left_out.append(record.id)
                     continue
                 made: dict[str, list[Row]] = {}
-                tables = TABLES_OF[type(record)]
-                for table in tables:
+                wanted = tables.TABLES_OF[type(record)]
+                for table in wanted:
                     try:
                         made[table.name] = list(table.rows(record))
                     except Exception as problem:
                         errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
                 # It is written once: missing rows would never follow.
-                if len(made) == len(tables) or not settled:
+                if len(made) == len(wanted) or not settled:
                     yield from made.items()
         except OF_THE_READER:
             raise
@@ -168,23 +190,20 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
             errors[""] = error_text(problem)
         try:
             verdict = History(opened.sources).read() if "" in errors else history.verdict
-            state, code = verdict.state, verdict.exit_code or (UNFORESEEN_CODE if errors else 0)
-            first_seq, last_seq = verdict.first_seq, verdict.end.seq
+            read.state = verdict.state
+            read.exit_code = verdict.exit_code or (UNFORESEEN_CODE if errors else 0)
+            read.first_seq, read.last_seq = verdict.first_seq, verdict.end.seq
             findings += map(str, verdict.findings)
         except OF_THE_READER:
             raise
         except Exception as problem:
-            state, code = UNREAD, UNREAD_CODE
+            read.state, read.exit_code = UNREAD, UNREAD_CODE
             errors.setdefault("", error_text(problem))
-    if opened.lies and state in ("intact", "torn"):
-        state, code = "corrupt", EXIT_CODES["corrupt"]
-    sizes = [file.size for file in opened.files]
-    row = (
-        *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
-        *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
-        *("; ".join(errors.values()), opened.location),
-    )
-    yield JOURNALS_TABLE, [row]
+    if opened.lies and read.state in ("intact", "torn"):
+        read.state, read.exit_code = "corrupt", EXIT_CODES["corrupt"]
+    read.findings, read.left_out = "; ".join(findings), ", ".join(left_out)
+    read.error = "; ".join(errors.values())
+    yield JOURNALS.name, list(JOURNALS.rows(read))
 
 
 def not_whole_text(row: Mapping[str, Any]) -> str:
@@ -270,7 +289,7 @@ def options_of(given: Mapping[str, str]) -> Options:
     """Spark writes names in lower case. Raises ValueError."""
     named = {_known("option", name, Options.__struct_encode_fields__): text for name, text in given.items()}
     if "table" in named:
-        named["table"] = _known("table", named["table"], EVERY_TABLE)
+        named["table"] = _known("table", named["table"], ALL_TABLES)
     return msgspec.convert(named, Options, strict=False)
 
 

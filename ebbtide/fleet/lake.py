@@ -23,12 +23,13 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, store_url
-from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS_TABLE, LEDGERS, schema, subject_of
+from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS, LEDGERS, schema, subject_of
 
 T = TypeVar("T")
 
 #: In this order: ledgers after their tables.
-WRITTEN = (*(name for name in ALL_TABLES if name not in LEDGERS.values()), *LEDGERS.values(), JOURNALS_TABLE)
+_LAST = (*LEDGERS.values(), JOURNALS.name)
+WRITTEN = (*(name for name in ALL_TABLES if name not in _LAST), *_LAST)
 #: Its place among the rows of its shutdown, which may be alike.
 ROW = "row"
 #: In one merge, which reads a whole table.
@@ -62,7 +63,7 @@ class Lake:
         which may be repaired with the same length.
         """
         columns = ("journal_id", "segments", "bytes", "exit_code")
-        found = self._read(JOURNALS_TABLE, columns)
+        found = self._read(JOURNALS.name, columns)
         there = set[tuple[str, int, int]]()
         counts, lengths = Counter[str](), Counter[str]()
         for name, count, length, code in found:
@@ -104,7 +105,7 @@ class Lake:
             if name not in kept:
                 continue
             data = pa.Table.from_batches(kept[name])
-            if name == JOURNALS_TABLE:
+            if name == JOURNALS.name:
                 self._forget(data["journal_id"].to_pylist())
                 keys, changes = ["journal_id"], True
             else:
@@ -121,14 +122,14 @@ class Lake:
         Before the new rows: after a kill in between, the next ingest reads these journals again.
         """
         begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
-        rows = self._read(JOURNALS_TABLE, ("journal_id",), pa.array(sorted(begun), pa.string()))
+        rows = self._read(JOURNALS.name, ("journal_id",), pa.array(sorted(begun), pa.string()))
         if gone := ", ".join(f"'{each}'" for (each,) in rows):
 
             def forgotten() -> None:
-                table = self._table(JOURNALS_TABLE)
+                table = self._table(JOURNALS.name)
                 table.delete(f"journal_id in ({gone})", post_commithook_properties=LOGS_STAY)
 
-            self._tried(JOURNALS_TABLE, forgotten)
+            self._tried(JOURNALS.name, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
         """The number of new rows; ``changes``: also updates others. Raises StoreFailed."""
@@ -160,7 +161,7 @@ class Lake:
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name)
-            if name != JOURNALS_TABLE:
+            if name != JOURNALS.name:
                 shape = shape.append(_row_field(subject_of(shape)))
             DeltaTable.create(
                 place,

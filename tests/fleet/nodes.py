@@ -15,7 +15,7 @@ from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import parse_header
 from ebbtide.fleet.fleet_journals import Ref, journals
-from ebbtide.fleet.fleet_rows import EVERY_TABLE, table_batches
+from ebbtide.fleet.fleet_rows import ALL_TABLES, table_batches
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.tables import TABLES, TABLES_OF, Table
 from ebbtide.shipping.shipping_destination import Store
@@ -48,7 +48,7 @@ def rows(url: str | Path, table: str) -> list[dict[str, Any]]:
 
 
 def every_row(refs: list[Ref], *, settled: bool = False) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in EVERY_TABLE}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ALL_TABLES}
     for name, batch in table_batches(refs, settled=settled):
         found[name] += batch.to_pylist()
     return found

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 import pytest
 
 from ebbtide.fleet.fleet_journals import journals
-from ebbtide.fleet.fleet_rows import EVERY_TABLE, Options, options_of, parts, record_batches
+from ebbtide.fleet.fleet_rows import ALL_TABLES, Options, options_of, parts, record_batches
 from ebbtide.fleet.pool import forget_archives
 from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import a_node, every_row, shipped
@@ -63,7 +63,7 @@ def test_a_filter_leaves_journals_unread(tmp_path: Path) -> None:
 def test_each_table_has_the_rows_of_one_pass(nodes: Nodes) -> None:
     refs = journals(str(nodes.hurt))
     expected = every_row(refs)
-    for table in EVERY_TABLE:
+    for table in ALL_TABLES:
         assert [row for batch in record_batches(refs, table) for row in batch.to_pylist()] == expected[table]
 
 

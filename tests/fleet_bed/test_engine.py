@@ -14,7 +14,7 @@ import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, WRONG
 from ebbtide.fleet.fleet_journals import journals
-from ebbtide.fleet.fleet_rows import EVERY_TABLE
+from ebbtide.fleet.fleet_rows import ALL_TABLES
 from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide
 from tests.fleet.nodes import a_node, rows, shipped
@@ -98,14 +98,14 @@ def test_the_data_source_has_the_tables_of_one_machine(spark: Cluster, folder: P
         spark,
         folder,
         store,
-        *({"options": {"table": table, **few}} for table in EVERY_TABLE),
+        *({"options": {"table": table, **few}} for table in ALL_TABLES),
         {"options": where},
         {"options": where, "settings": enabled, "where": "node = 'node-7'"},
         {"options": where, "where": "started > '2200-01-01'"},
         {"options": where, "where": "started > '2020-01-01'"},
     )
     refs = journals(str(store))
-    for table, answer in zip(EVERY_TABLE, answers, strict=True):
+    for table, answer in zip(ALL_TABLES, answers, strict=True):
         assert answer == {"rows": in_order(rows(store, table)), "tasks": len(refs)}, table
         assert answer["rows"]
     assert "spark.sql.python.filterPushdown.enabled" in refused["error"]

@@ -156,11 +156,11 @@ def table_answers(
     """
     from functools import partial
 
-    from ebbtide.fleet.fleet_rows import JOURNALS_TABLE, not_whole_text, table_batches
+    from ebbtide.fleet.fleet_rows import JOURNALS, not_whole_text, table_batches
 
     for batches in answers(partial(table_batches, settled=settled), refs, engine):
         for name, batch in batches:
-            for row in batch.to_pylist() if name == JOURNALS_TABLE else ():
+            for row in batch.to_pylist() if name == JOURNALS.name else ():
                 codes[row["exit_code"]] += 1
                 if text := not_whole_text(row):
                     remark(f"ebbtide: {text}")

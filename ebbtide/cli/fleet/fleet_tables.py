@@ -65,15 +65,15 @@ def tables_command(url: str, folder: Path, engine: Engine, output: str) -> int:
     """
     refuse_existing(folder, "--to")
     refs = planned_journals(url, "tables", engine)
-    from ebbtide.fleet.fleet_rows import EVERY_TABLE, JOURNALS_TABLE, write_files
+    from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS, write_files
 
     codes = Counter[int]()
     with new_folder(folder) as made:
         batches = (batch for part in table_answers(refs, engine, codes) for batch in part)
-        counts = write_files(batches, EVERY_TABLE, made)
+        counts = write_files(batches, ALL_TABLES, made)
     if output == "json":
         show_json(FleetTables(folder=str(folder), rows=counts))
     else:
         show(struct_table([RowsLine(*each) for each in counts.items()]))
-        remark(f"wrote {folder}: {len(counts)} tables of {journals_text(counts[JOURNALS_TABLE])}")
+        remark(f"wrote {folder}: {len(counts)} tables of {journals_text(counts[JOURNALS.name])}")
     return worst(codes)

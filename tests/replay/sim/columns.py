@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebbtide.fleet.fleet_rows import JOURNAL_COLUMNS, JOURNALS, JOURNALS_TABLE
-from ebbtide.replay.tables import KEY, OUTAGE_TABLES, TABLES
+from ebbtide.fleet.fleet_rows import ALL_TABLES
+from ebbtide.replay.tables import KEY, OUTAGE_KEY
 
 PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
 BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!-- end of columns -->"
@@ -16,14 +16,12 @@ BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!
 
 def reference() -> str:
     """One section per table after the shared columns. A column that an earlier table has names that table."""
-    tables = [
-        (table.name, table.text, [(each.name, each.type, each.text) for each in table.columns[len(KEY) :]])
-        for table in (*TABLES, *OUTAGE_TABLES)
-    ]
-    tables.append((JOURNALS_TABLE, JOURNALS.metadata[b"doc"].decode(), JOURNAL_COLUMNS))
     parts = []
     first: dict[tuple[str, str, str], str] = {}
-    for table, text, columns in tables:
+    for table, found in ALL_TABLES.items():
+        columns = [
+            (each.name, each.type, each.text) for each in found.columns if each not in (*KEY, *OUTAGE_KEY)
+        ]
         earlier: dict[str, list[str]] = {}
         own: dict[tuple[str, str], list[str]] = {}
         for name, kind, means in columns:
@@ -36,7 +34,7 @@ def reference() -> str:
             f"* {', '.join(names)}{'' if kind == 'text' else f' ({kind})'}: {means}"
             for (kind, means), names in own.items()
         ]
-        parts.append("\n".join([f"### `{table}`: {text}", "", *lines, ""]))
+        parts.append("\n".join([f"### `{table}`: {found.text}", "", *lines, ""]))
         first |= {column: table for column in columns if column not in first}
     return "\n".join(parts)
 
