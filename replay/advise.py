@@ -190,22 +190,6 @@ MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 _WHOLE = 1 << 128
 
 
-class StopCounts(NamedTuple):
-    """How many stops ended by themselves, and how many were censored, after each time in nanoseconds."""
-
-    ended: Counter[int]
-    censored: Counter[int]
-
-
-def merge_counts(parts: Iterable[StopCounts]) -> StopCounts:
-    """The sum, which is the same for any order and groups."""
-    whole = StopCounts(Counter(), Counter())
-    for part in parts:
-        whole.ended.update(part.ended)
-        whole.censored.update(part.censored)
-    return whole
-
-
 class Survival(FrozenStruct):
     """``censored`` of ``stops`` were killed. The time within which half of them, 95 % and all have ended;
     None: not reached. ``ended_ns``: the longest that ended by itself; None: none did.
@@ -224,22 +208,25 @@ class Survival(FrozenStruct):
         return self.max_ns is not None
 
 
-def survival(counts: StopCounts) -> Survival:
-    censored = counts.censored.total()
-    left = stops = counts.ended.total() + censored
+def survival(stops: Iterable[tuple[bool, Counter[int]]]) -> Survival:
+    """From (whether they ended by themselves, how many took so many nanoseconds)."""
+    ended, killed = Counter[int](), Counter[int]()
+    for by_itself, times in stops:
+        (ended if by_itself else killed).update(times)
+    count = left = ended.total() + killed.total()
     share, reached = _WHOLE, dict[Fraction, int]()
-    for ns in sorted(counts.ended.keys() | counts.censored.keys()):
+    for ns in sorted(ended.keys() | killed.keys()):
         # At equal times the ended ones come first: the killed ones were still there.
-        share = share * (left - counts.ended[ns]) // left
+        share = share * (left - ended[ns]) // left
         for quantile in (MEDIAN, P95):
             if share <= (1 - quantile) * _WHOLE:
                 reached.setdefault(quantile, ns)
-        left -= counts.ended[ns] + counts.censored[ns]
-    ended_ns = max(counts.ended, default=None)
-    complete = ended_ns is not None and max(counts.censored, default=-1) < ended_ns
+        left -= ended[ns] + killed[ns]
+    ended_ns = max(ended, default=None)
+    complete = ended_ns is not None and max(killed, default=-1) < ended_ns
     return Survival(
-        stops=stops,
-        censored=censored,
+        stops=count,
+        censored=killed.total(),
         p50_ns=reached.get(MEDIAN),
         p95_ns=reached.get(P95),
         max_ns=ended_ns if complete else None,
@@ -342,15 +329,8 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
     )
 
 
-def _stop_counts(kinds: Kinds) -> StopCounts:
-    none: Counter[int] = Counter()
-    return merge_counts(
-        StopCounts(times, none) if kind.ended else StopCounts(none, times) for kind, times in kinds.items()
-    )
-
-
 def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
-    times = survival(_stop_counts(kinds))
+    times = survival((kind.ended, seen) for kind, seen in kinds.items())
     killed = [
         (max(seen), kind.limited, kind.wanted_seconds) for kind, seen in kinds.items() if not kind.ended
     ]
@@ -419,7 +399,7 @@ def _wave(
     known = [(each.times.ended_ns, each.name) for each, _ in workloads if each.times.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
     seconds = 0 if need_ns is None else _with_margin(need_ns, [each for each, _ in workloads], caution)
-    times = survival(merge_counts(_stop_counts(kinds) for _, kinds in workloads))
+    times = survival((kind.ended, seen) for _, kinds in workloads for kind, seen in kinds.items())
     kept: KeptBecause = ""
     if not workloads:
         kept = "left-out" if left_out else "never-stopped"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from ebbtide.replay.advise import MEDIAN, P95, StopCounts, merge_counts, survival
+from ebbtide.replay.advise import MEDIAN, P95, Survival, survival
 
 #: Weeks in remission under 6-mercaptopurine (Freireich and others, 1963); True: relapsed, False: censored.
 FREIREICH = (
@@ -29,10 +28,8 @@ class Observation(NamedTuple):
     ended: bool
 
 
-def count_stops(seen: Sequence[Observation]) -> StopCounts:
-    return StopCounts(
-        Counter(each.ns for each in seen if each.ended), Counter(each.ns for each in seen if not each.ended)
-    )
+def survival_of(seen: Sequence[Observation]) -> Survival:
+    return survival((each.ended, Counter([each.ns])) for each in seen)
 
 
 seen_stops = st.lists(st.builds(Observation, st.integers(0, 9), st.booleans()), max_size=12)
@@ -66,28 +63,15 @@ def test_the_textbook() -> None:
         (22, Fraction(64, 119)),
         (23, Fraction(160, 357)),
     ]
-    assert astuple(survival(count_stops(seen))) == (21, 12, 23, None, None, 23)
+    assert astuple(survival_of(seen)) == (21, 12, 23, None, None, 23)
 
 
 @given(seen_stops | many_stops)
 def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
     """Median, 95 % and maximum, with ties; it reaches 0 only if the longest ended by itself."""
-    found = survival(count_stops(seen))
+    found = survival_of(seen)
     expected = [by_fractions(seen, of) for of in (MEDIAN, P95, Fraction(1))]
     assert [found.p50_ns, found.p95_ns, found.max_ns] == expected
     longest = max((each.ns for each in seen), default=None)
     ended_last = bool(seen) and all(each.ended for each in seen if each.ns == longest)
     assert found.is_complete == ended_last
-
-
-@given(st.lists(seen_stops, min_size=3, max_size=6), st.randoms(use_true_random=False))
-def test_counts_merge_in_any_order(journals: list[list[Observation]], shuffled: random.Random) -> None:
-    """Associative and commutative: the parts do not matter."""
-    parts = [count_stops(each) for each in journals]
-    whole = count_stops([each for seen in journals for each in seen])
-    first, *rest = parts
-    assert merge_counts([first, merge_counts(rest)]) == merge_counts([merge_counts(parts[:2]), *parts[2:]])
-    assert merge_counts(parts) == whole
-    shuffled.shuffle(parts)
-    assert merge_counts(parts) == whole
-    assert survival(merge_counts(parts)) == survival(whole)
