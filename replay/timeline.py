@@ -5,7 +5,7 @@ Without execution, so on any readable journal: a type of another version shows i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -114,10 +114,6 @@ class LineFilter(NamedTuple):
             and (self.until is None or self.until.of(line) <= self.until.value)
         )
 
-    def names_pod(self, labels: Mapping[str, str]) -> bool:
-        """Whether the wanted pod is among these, UID to ``namespace/name``."""
-        return any(is_pod(self.pod, uid, label) for uid, label in labels.items())
-
 
 ALL_LINES = LineFilter()
 
@@ -219,7 +215,8 @@ class Timeline:
     @property
     def knows_pod(self) -> bool:
         """Whether an event has introduced the wanted pod; true without one."""
-        return not self._wanted.pod or self._wanted.names_pod(self.names.labels)
+        pod = self._wanted.pod
+        return not pod or any(is_pod(pod, uid, label) for uid, label in self.names.labels.items())
 
     def _line(self, raw: RawRecord, header: Header, event: Event | None) -> Line:
         since_ns, wall_ns = self._clock.when(header, raw)

@@ -21,7 +21,7 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, R
 from ebbtide.events.facts import ApiRead, DaemonStarted, EffectPanicked, OrderEnded, PrepareForShutdown
 from ebbtide.events.units import span
 from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
-from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label, world_times
+from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label
 
 
 class Breach(NamedTuple):
@@ -332,7 +332,8 @@ def no_hook_twice(view: BootView) -> BreachSentences:
     for box in () if view.hurt else view.boxes():
         for hooks in _by_shutdown(view, box, view.of_box(box, "hook")):
             if len(hooks) > 1 and not any(hook.late for hook in hooks[:-1]):
-                yield f"{container_label(box)} ran its hook {len(hooks)} times, at {world_times(hooks)}"
+                times = ", ".join(span(hook.at_ns) for hook in hooks)
+                yield f"{container_label(box)} ran its hook {len(hooks)} times, at {times}"
 
 
 def no_stop_twice(view: BootView) -> BreachSentences:

@@ -13,7 +13,6 @@ from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import Event, Record
 from ebbtide.events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
-from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.replay.sim.sim_node import Happening, SimulatedContainer
 
@@ -261,16 +260,9 @@ class BootView:
         return self._episodes
 
 
-# Text of a breach: containers by name, times in seconds of world time.
-
-
 #: An invariant yields one sentence for each breach.
 BreachSentences = Iterator[str]
 
 
 def container_label(box: SimulatedContainer) -> str:
     return f"{box.uid}/{box.name}"
-
-
-def world_times(seen: Sequence[Happening]) -> str:
-    return ", ".join(span(each.at_ns) for each in seen)
