@@ -18,24 +18,9 @@ from ebbtide.replay import simulate
 from ebbtide.replay.replayer import Replayer, whole_steps
 from ebbtide.replay.states import KnownState, states_at
 from ebbtide.replay.timeline import timeline
-from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.handlers import replace_handler
 from tests.journals import SHUTDOWN, Memory, changed, records_of, segment, write_files
-
-
-@pytest.mark.parametrize(
-    "name, arguments",
-    [
-        ("state-58.txt", ("--at", "58")),
-        ("state-pod.json", ("--at", "58", "--pod", "stuck-0", "-o", "json")),
-    ],
-)
-def test_golden(replay: Run, name: str, arguments: tuple[str, ...]) -> None:
-    """As it was read before it was committed."""
-    ran = replay("state", *arguments)
-    assert (ran.code, ran.err) == (0, "")
-    golden(name, ran.out)
 
 
 def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
