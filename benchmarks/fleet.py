@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.report import Figure, conclude, median, parser, say
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.events.values import Period, Settings
 from ebbtide.fleet.fleet_journals import Ref, journals
 from ebbtide.fleet.fleet_rows import table_batches

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.fleet import NODE_PODS
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.fleet.fleet_journals import journals
 from ebbtide.fleet.fleet_verbs import evidence_of
 from ebbtide.fleet.pool import over_bins

@@ -1,4 +1,5 @@
-"""A snapshot of this machine's node, for every verb that judges it: doctor, plan, status, uninstall.
+"""A snapshot of this machine's node, for every verb that judges it (doctor, plan, status, uninstall), and
+what a shutdown of it now would do.
 
 Each part is read on first use, and once: all answers of a verb are about the same node.
 
@@ -9,18 +10,23 @@ what a starting daemon would use.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ebbtide.control import ControlError, ask
 from ebbtide.events import bounds
 from ebbtide.options import JOURNAL_PATH, RunOptions
 
 if TYPE_CHECKING:
+    from ebbtide.actors.policy.planning import Plan, PlanWarning
     from ebbtide.config import Loaded
     from ebbtide.doctor.gather import FoundPods
-    from ebbtide.doctor.rules import JournalState, LogindState
+    from ebbtide.doctor.rules import JournalState, LogindState, NodeSnapshot
+    from ebbtide.events.values import Pod, ShutdownKind
 
 
 #: The name of a daemon's configuration in messages about a refused value.
@@ -152,3 +158,85 @@ def logind_grant_ns() -> int | None:
         return trio.run(look)
     except BusError:
         return None
+
+
+# --- a shutdown now ------------------------------------------------------------------------------
+
+#: The usual kinds; halt goes with poweroff, kexec and soft-reboot with reboot, unless configured otherwise.
+SHUTDOWN_KINDS: tuple[ShutdownKind, ...] = ("poweroff", "halt", "reboot", "kexec", "soft-reboot")
+
+
+class KindTermination(NamedTuple):
+    """What ends the pods in one kind of shutdown."""
+
+    kind: str
+    means: str
+    reason: str
+
+
+class NodeTermination(NamedTuple):
+    """What would end a Kubernetes node's pods. ``handover``: under ``api``, pods that no delete ends."""
+
+    mode: str
+    node: str
+    means: list[KindTermination]
+    handover: list[Pod]
+
+
+class ShutdownNow(NamedTuple):
+    """``termination`` None: the pods are no Kubernetes node's."""
+
+    plan: Plan
+    pods: list[Pod]
+    termination: NodeTermination | None = None
+
+
+def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -> ShutdownNow:
+    """``files``: manifests in place of this node's pods. Raises ConfigError, ManifestError."""
+    from ebbtide.manifests import load_manifests, plan_of
+
+    # Reads each part of this node only on use: a plan for files does not read its pods.
+    seen, settings, grant_ns = None, node.configuration.settings, node.grant_ns(grant_ns)
+    if files:
+        zero = settings.gate("PodLifecycleSleepActionAllowZero")
+        manifests = load_manifests(files, allow_zero_sleep=zero)
+    else:
+        manifests, seen = list(node.pods.manifests), node.pods.seen
+    made, pods = plan_of(settings, manifests, grant_ns), [manifest.pod for manifest in manifests]
+    if made.enabled:
+        no_daemon = not (files or manifests or seen) and node.status.document is None
+        unknown = _unknown(seen, node.options.runtime if no_daemon else None, grant_ns)
+        made = replace(made, warnings=(*made.warnings, *unknown))
+    if seen is None:
+        return ShutdownNow(made, pods)
+    from ebbtide.actors.policy.grace_periods import deletable
+    from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode
+
+    bus, _ = node.logind
+    lock = bus is not None and bus.kubelet_lock
+    health = NodeHealth(seen.kubelet.active, not seen.runtime.problem, seen.api.answers)
+    means = [
+        KindTermination(kind, *choose_mode(seen.mode, kind, settings.means, lock, health))
+        for kind in SHUTDOWN_KINDS
+    ]
+    # The runtime ends them after the last wave. Without the taint every DaemonSet recreates its pod.
+    left = [pod for pod in pods if not deletable(pod, taints=seen.api.taint is not False)]
+    return ShutdownNow(made, pods, NodeTermination(seen.mode, seen.name, means, left))
+
+
+def _unknown(
+    seen: NodeSnapshot | None, without_daemon: Path | None, grant_ns: int | None
+) -> Iterator[PlanWarning]:
+    """Warnings about missing data: an empty plan must not look like good news."""
+    if seen is not None and (seen.missing or seen.runtime.problem):
+        why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
+        yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
+    elif seen is not None and not seen.api.answers:
+        text = "the API server does not answer: priorities are those of the daemon's cache and of manifests"
+        yield "priorities-unknown", text
+    if without_daemon is not None:
+        where = f"no daemon was found in {without_daemon}"
+        yield "no-pods", f"{where}: no pod is planned; start it, or name pods with --pods"
+    if grant_ns is None:
+        text = "logind does not answer: the plan assumes that everything is granted"
+        yield "grant-unknown", f"{text}; name a limit with --grant"

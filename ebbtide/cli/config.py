@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import yaml
+from msgspec import Struct
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
-from ebbtide.actors.policy.planning import Plan, PlanWarning, make_plan
-from ebbtide.cli.common.guard import NOT_SO
+from ebbtide.actors.policy.planning import PlanWarning, make_plan
+from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import Cell, show, show_json, table
 from ebbtide.cli.common.shared_options import config_option, grant_option, need_command, output_option
+from ebbtide.cli.plan import WarningInPlan
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import document, visible
 from ebbtide.events.units import span_s
 
 CHECK_EPILOG = """\b
@@ -62,10 +64,10 @@ def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, 
     # With --grant the limit can be another machine's: a pipeline checks the files of a whole fleet.
     checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
     if output == "json":
-        show_json(check_document(checked))
+        show_json(checked)
     else:
         show_check(checked)
-    return NOT_SO if required and not checked.enabled else checked.exit_code
+    return NOT_SO if checked.honoured is False or (required and not checked.enabled) else DONE
 
 
 @config.command("show", epilog=SHOW_EPILOG)
@@ -82,41 +84,41 @@ def show_command(configs: tuple[Path, ...], output: str) -> None:
         show_configuration(loaded)
 
 
-SHOW_VERSION = CHECK_VERSION = 1
 #: The code of a cut by the grant; only this one means "cannot be honoured".
 OFF_CODE, _CUT_CODE = "disabled", "grant-too-small"
+VERDICTS = {
+    True: "valid, and can be honoured",
+    False: "valid, but it cannot be honoured",
+    None: "valid; whether it can be honoured is not known",
+}
 _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
-class Checked(NamedTuple):
-    """The result of ``config check`` for a valid configuration.
+class Checked(Struct, kw_only=True, tag_field="kind", tag="ConfigCheck"):
+    """The result for a valid configuration; an invalid one ends with exit code 2.
 
     ``honoured``: None where it depends on an unknown limit.
     """
 
+    version: int = 1
+    valid: bool = True
     enabled: bool
     honoured: bool | None
-    findings: tuple[tuple[str, str], ...]
-
-    @property
-    def exit_code(self) -> int:
-        return 1 if self.honoured is False else 0
+    findings: list[WarningInPlan]
 
 
 def configuration_json(loaded: Loaded) -> dict[str, Any]:
     """The values, the source of each, and the resulting periods."""
     periods = effective_periods(loaded.settings)
-    return {
-        "kind": "EffectiveConfiguration",
-        "version": SHOW_VERSION,
-        "enabled": bool(periods),
-        "requestedSeconds": requested_seconds(periods),
-        "periods": [
-            {"priority": each.priority, "shutdownGracePeriodSeconds": each.seconds} for each in periods
-        ],
-        "values": configuration_values(loaded),
-        "sources": loaded.sources,
-    }
+    return document(
+        "EffectiveConfiguration",
+        1,
+        enabled=bool(periods),
+        requested_seconds=requested_seconds(periods),
+        periods=[{"priority": each.priority, "shutdownGracePeriodSeconds": each.seconds} for each in periods],
+        values=configuration_values(loaded),
+        sources=loaded.sources,
+    )
 
 
 def configuration_yaml(loaded: Loaded) -> str:
@@ -158,62 +160,39 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     periods = effective_periods(settings)
     # A plan without pods: cuts by the limit do not depend on pods, and the sentences are ``plan``'s own.
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
-    cut = any(code == _CUT_CODE for code, _ in plan.warnings)
-    both: tuple[PlanWarning, ...] = ()
+    needed = f"{span_s(plan.requested_seconds + plan.reserve_seconds)} are needed"
+    found: list[PlanWarning] = [*plan.warnings]
+    honoured: bool | None = all(code != _CUT_CODE for code, _ in found)
+    if plan.enabled and grant_ns is None and not settings.raise_grant:
+        honoured = None
+        why = f"logind does not answer, and its limit may not be raised (raiseGrant): {needed}"
+        found.append(("grant-unknown", f"{why}; name the limit with --grant"))
+    elif settings.raise_grant and plan.override_needed:
+        honoured = True
+        why = f"logind grants {span_s(plan.grant_seconds)} now and {needed}"
+        # A raised limit removes its own warnings; the others stay true.
+        others = (warning for warning in found if warning[0] not in _CURED_BY_RAISING)
+        found = [("grant-raised", f"{why}: the daemon raises its limit with a drop-in"), *others]
     if plan.enabled and loaded.kubelet_periods:
         text = (
             f"{', '.join(loaded.kubelet_periods)}: a period in the kubelet's document is the kubelet's too:"
             " it takes a lock of its own and ends the pods itself. Mode observe wants that; for the others"
             " set it to 0s there and write it in an EbbtideConfiguration (docs/node.md, 'Whose periods')"
         )
-        both = (("kubelet-acts-too", text),)
-    if plan.enabled and grant_ns is None and not settings.raise_grant:
-        unknown = (
-            f"logind does not answer, and its limit may not be raised (raiseGrant): {_needed(plan)} are"
-            " needed; name the limit with --grant"
-        )
-        return Checked(True, None, (*plan.warnings, ("grant-unknown", unknown), *both))
-    if not (settings.raise_grant and plan.override_needed):
-        return Checked(plan.enabled, not cut, plan.warnings + both)
-    # A raised limit removes its own warnings; the others stay true.
-    others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
-    raised = (
-        f"logind grants {span_s(plan.grant_seconds)} now and {_needed(plan)} are needed: the daemon raises"
-        " its limit with a drop-in"
-    )
-    return Checked(plan.enabled, True, (("grant-raised", raised), *others, *both))
-
-
-def _needed(plan: Plan) -> str:
-    return span_s(plan.requested_seconds + plan.reserve_seconds)
-
-
-def check_document(checked: Checked) -> dict[str, Any]:
-    """``valid`` is always true: an invalid configuration ends with exit code 2."""
-    return {
-        "kind": "ConfigCheck",
-        "version": CHECK_VERSION,
-        "valid": True,
-        "enabled": checked.enabled,
-        "honoured": checked.honoured,
-        "findings": [{"code": code, "message": message} for code, message in checked.findings],
-    }
+        found.append(("kubelet-acts-too", text))
+    warnings = [WarningInPlan(*each) for each in found]
+    return Checked(enabled=plan.enabled, honoured=honoured, findings=warnings)
 
 
 def show_check(checked: Checked) -> None:
     """The verdict in one line, then one line a finding."""
     # The sentence for "off" also has the cure.
-    off = next((message for code, message in checked.findings if code == OFF_CODE), "")
-    verdict = "valid, but it cannot be honoured"
-    if checked.honoured is None:
-        verdict = "valid; whether it can be honoured is not known"
-    elif checked.honoured:
-        verdict = "valid, and can be honoured"
+    off = next((each.message for each in checked.findings if each.code == OFF_CODE), "")
     style = "green" if checked.enabled and checked.honoured else "yellow"
-    show(Text(f"valid, and {off}" if off else verdict, style=style))
-    for code, message in checked.findings:
-        if code != OFF_CODE:
-            show(Text(f"{code}: {message}"))
+    show(Text(f"valid, and {off}" if off else VERDICTS[checked.honoured], style=style))
+    for each in checked.findings:
+        if each.code != OFF_CODE:
+            show(Text(f"{each.code}: {each.message}"))
 
 
 def yaml_line(value: Any) -> str:

@@ -12,19 +12,12 @@ from rich.text import Text
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import STYLES, first_of_each, remark, show, show_json, table
-from ebbtide.cli.common.shared_options import (
-    config_option,
-    journal_option,
-    node_options,
-    output_option,
-    run_options,
-    runtime_option,
-)
+from ebbtide.cli.common.shared_options import journal_option, node_options, output_option
 from ebbtide.doctor.rules import Finding
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.node import LocalNode
-from ebbtide.options import PROCESS
+from ebbtide.options import PROCESS, RunOptions
 
 MILLISECOND = 1_000_000
 
@@ -39,22 +32,10 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.option("--measure", is_flag=True, help="Time the calls of a shutdown; does the budget hold?")
-@config_option
 @journal_option
-@runtime_option
 @node_options
 @output_option("table", "json")
-def doctor(
-    measure: bool,
-    configs: tuple[Path, ...],
-    journal: Path,
-    runtime: Path,
-    mode: str | None,
-    cri: Path | None,
-    kubeconfig: str | None,
-    node_name: str | None,
-    output: str,
-) -> int:
+def doctor(measure: bool, journal: Path, options: RunOptions, output: str) -> int:
     """Look for what would keep the next shutdown from being graceful, and say how to put it right.
 
     Only looks. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
@@ -63,16 +44,7 @@ def doctor(
 
     Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """
-    options = run_options(
-        mode,
-        cri=cri,
-        kubeconfig=kubeconfig,
-        node_name=node_name,
-        config=configs,
-        journal=journal,
-        runtime=runtime,
-    )
-    here = LocalNode(options)
+    here = LocalNode(options._replace(journal=journal))
     found, findings = diagnose(here, measure=measure)
     if output == "json":
         show_json(found)

@@ -11,15 +11,19 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ebbtide import __version__
 from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import remark, show
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import spare_journals
+from ebbtide.cli.common.shared_options import EpisodeCommand, journals_option, optional_episode_argument
 from ebbtide.events.messages import plural
 from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
+from ebbtide.events.record.format import document
 from ebbtide.events.recovery import Finding, findings_to_documents
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import size_text
@@ -31,14 +35,45 @@ PACK_VERSION = 1
 #: Copied at a time.
 CHUNK_BYTES = 1024 * 1024
 
+EPILOG = """\b
+Examples:
+  ebbtide journal pack -o ticket-4711.zip
+  ebbtide journal pack --redact -o ticket-4711.zip
+  ebbtide journal pack -2 --journal /mnt/old/journal -o that-one.zip
 
-def pack_journal(
-    journals: Sequence[Path], episode: str | None, file: Path, *, everything: bool, redacted: bool
+To read the file, name it as a journal: --journal ticket-4711.zip
+"""
+
+
+@click.command("pack", epilog=EPILOG, cls=EpisodeCommand)
+@optional_episode_argument
+@journals_option
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to make; it can be named wherever --journal is asked for.",
+)
+@click.option(
+    "--redact",
+    "redacted",
+    is_flag=True,
+    help="Names become pseudonyms, outputs are dropped, and the logic runs again: it verifies as itself.",
+)
+@click.option("--all", "everything", is_flag=True, help="The whole journal, not one shutdown.")
+def pack_command(
+    episode: str | None, journals: tuple[Path, ...], file: Path, redacted: bool, everything: bool
 ) -> int:
-    """The exit code of the journal's verdict, which the copy has as well.
+    """Make one file of a shutdown, for a ticket.
 
-    3 where a redacted copy diverges when it is executed again.
+    EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. With --redact no file has
+    the real names of the pseudonyms; records keep their numbers and times, and the first record has the
+    original's id and last hash.
     """
+    # The copy has the journal's damage too, so the exit code is the verdict's. 3: a redacted copy diverges.
     if everything and episode:
         raise Refused(f"--all packs the whole journal: leave it out, or {episode}")
     if file.is_dir():
@@ -57,7 +92,7 @@ def pack_journal(
     code = conclude(history.read())
     if not redacted:
         _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt), lambda path: None)
-    elif _redact(history, file) == DIVERGED:
+    elif pack_redacted(history, file) == DIVERGED:
         return worst((code, DIVERGED))
     with_names = "pseudonyms only; the file has no table of real names" if redacted else "names as they are"
     count = plural(len(list(episodes(history))), "outage" if history.of_outages else "shutdown")
@@ -66,7 +101,8 @@ def pack_journal(
     return code
 
 
-def _redact(history: History, file: Path) -> int:
+def pack_redacted(history: History, file: Path) -> int:
+    """3 where the logic decides differently today. Raises Refused."""
     verdict = history.verdict
     original = {"journalId": history.journal_id.hex(), "headSeq": verdict.end.seq}
 
@@ -133,15 +169,16 @@ def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
 def _manifest(history: History, original: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     """``findings``: the original's, which the copy's bytes do not show."""
     verdict = history.verdict
-    return {
-        "kind": "PackedJournal",
-        "version": PACK_VERSION,
-        "madeBy": f"ebbtide {__version__}",
-        "redacted": bool(original),
-        "firstSeq": verdict.first_seq,
-        "lastSeq": verdict.end.seq,
-        "state": verdict.state,
-        "findings": findings_to_documents(findings),
-        # A redacted copy has its own hashes: with the original's id alone it would look like the original.
-        **({"original": original} if original else {"journalId": history.journal_id.hex()}),
-    }
+    # A redacted copy has its own hashes: with the original's id alone it would look like the original.
+    named = {"original": original} if original else {"journal_id": history.journal_id.hex()}
+    return document(
+        "PackedJournal",
+        PACK_VERSION,
+        made_by=f"ebbtide {__version__}",
+        redacted=bool(original),
+        first_seq=verdict.first_seq,
+        last_seq=verdict.end.seq,
+        state=verdict.state,
+        findings=findings_to_documents(findings),
+        **named,
+    )

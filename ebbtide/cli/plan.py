@@ -1,42 +1,28 @@
 """``ebbtide plan``: waves, each pod's grace, and a reason for every cut.
 
-On a Kubernetes node also who would end the pods. The daemon's own table (`actors.policy.termination_mode`)
-chooses that from the present answers: at the signal it may choose differently.
+On a Kubernetes node also the means that would end the pods. The daemon's own table
+(`actors.policy.termination_mode`) chooses it from the present answers: it may choose differently at the
+signal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 from rich.text import Text
 
-from ebbtide.actors.policy.grace_periods import deletable, priority_of
-from ebbtide.actors.policy.planning import Plan, PlanWarning, first_names, short_name
-from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode
+from ebbtide.actors.policy.grace_periods import priority_of
+from ebbtide.actors.policy.planning import first_names, short_name
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import Cell, first_of_each, remark, show, show_document, table
-from ebbtide.cli.common.shared_options import (
-    config_option,
-    grant_option,
-    node_options,
-    output_option,
-    pods_option,
-    run_options,
-    runtime_option,
-)
+from ebbtide.cli.common.shared_options import grant_option, node_options, output_option, pods_option
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import span_s
-from ebbtide.events.values import Pod, Settings, ShutdownKind
-from ebbtide.manifests import load_manifests, plan_of
-from ebbtide.node import LocalNode
+from ebbtide.node import LocalNode, NodeTermination, ShutdownNow, plan_shutdown
 from ebbtide.options import RunOptions
-
-if TYPE_CHECKING:
-    from ebbtide.doctor.rules import NodeSnapshot
 
 EPILOG = """\b
 Examples:
@@ -46,164 +32,67 @@ Examples:
   ebbtide plan --pods pods.yaml --grant 15s -o json
 """
 
-#: The usual kinds; halt goes with poweroff, kexec and soft-reboot with reboot, unless configured otherwise.
-SHUTDOWN_KINDS: tuple[ShutdownKind, ...] = ("poweroff", "halt", "reboot", "kexec", "soft-reboot")
-
 
 @click.command(epilog=EPILOG)
-@config_option
 @pods_option("  [default: those of the running daemon]")
 @grant_option
-@runtime_option
 @node_options
 @output_option("table", "json", "yaml")
-def plan(
-    configs: tuple[Path, ...],
-    pods: tuple[str, ...],
-    grant: int | None,
-    runtime: Path,
-    mode: str | None,
-    cri: Path | None,
-    kubeconfig: str | None,
-    node_name: str | None,
-    output: str,
-) -> int:
+def plan(pods: tuple[str, ...], grant: int | None, options: RunOptions, output: str) -> int:
     """Show a shutdown now: waves, each pod's grace, cuts and warnings.
 
     Without --pods on a Kubernetes node: the runtime's pods with the API server's data, and who would end
     them.
     """
-    options = run_options(
-        mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
-    )
     # Pods from files have no node: data from this node would belong to other pods.
-    if pods and any((mode, cri, kubeconfig, node_name)):
+    if pods and any((options.mode, options.cri, options.kubeconfig, options.node_name)):
         raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
-    made, listed, means = plan_shutdown(options, pods, grant)
-    document = plan_document(made, listed)
-    if output == "table":
-        show_plan(made, listed)
-        show_termination(means)
-    else:
-        show_document(msgspec.to_builtins(document) | msgspec.to_builtins(means), output)
-    return 0
-
-
-# --- what would happen ---------------------------------------------------------------------------
-
-
-class KindTermination(msgspec.Struct):
-    """Who ends the pods in one kind of shutdown."""
-
-    kind: str
-    means: str
-    reason: str
-
-
-class PodName(msgspec.Struct):
-    namespace: str
-    name: str
-    uid: str
-
-
-class NodeTermination(msgspec.Struct, omit_defaults=True):
-    """``handover``: under ``api``, pods that no delete ends. Empty for pods that are no Kubernetes node's."""
-
-    mode: str = ""
-    node: str = ""
-    means: list[KindTermination] | None = None
-    handover: list[PodName] | None = None
-
-
-def plan_shutdown(
-    options: RunOptions, files: Sequence[str], grant_ns: int | None
-) -> tuple[Plan, list[Pod], NodeTermination]:
-    """``files``: manifests in place of this node's pods."""
-    # Reads each part of this node only on use: a plan for files does not read its pods.
-    node, seen = LocalNode(options), None
-    settings, grant_ns = node.configuration.settings, node.grant_ns(grant_ns)
+    node = LocalNode(options)
     if node.source:
         remark(f"planned {node.source}")
-    if files:
-        zero = settings.gate("PodLifecycleSleepActionAllowZero")
-        manifests = load_manifests(files, allow_zero_sleep=zero)
+    seen = None if pods else node.pods.seen
+    # Only a strict mode refuses a node whose parts were found.
+    if seen is not None and seen.unfit and node.pods.parts is None:
+        raise Refused(seen.unfit)
+    now = plan_shutdown(node, pods, grant)
+    if output == "table":
+        show_plan(now)
+        if now.termination is not None:
+            show_termination(now.termination)
     else:
-        manifests, seen = list(node.pods.manifests), node.pods.seen
-        # Only a strict mode refuses a node whose parts were found.
-        if seen is not None and seen.unfit and node.pods.parts is None:
-            raise Refused(seen.unfit)
-    made, pods = plan_of(settings, manifests, grant_ns), [manifest.pod for manifest in manifests]
-    if made.enabled:
-        no_daemon = not (files or manifests or seen) and node.status.document is None
-        unknown = tuple(_unknown(seen, options.runtime if no_daemon else None, grant_ns))
-        made = msgspec.structs.replace(made, warnings=(*made.warnings, *unknown))
-    if seen is None:
-        return made, pods, NodeTermination()
-    bus, _ = node.logind
-    return made, pods, node_termination(seen, pods, settings, bus is not None and bus.kubelet_lock)
-
-
-def _unknown(
-    seen: NodeSnapshot | None, without_daemon: Path | None, grant_ns: int | None
-) -> Iterator[PlanWarning]:
-    """Warnings about missing data: an empty plan must not look like good news."""
-    if seen is not None and (seen.missing or seen.runtime.problem):
-        why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
-        yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
-    elif seen is not None and not seen.api.answers:
-        text = "the API server does not answer: priorities are those of the daemon's cache and of manifests"
-        yield "priorities-unknown", text
-    if without_daemon is not None:
-        text = (
-            f"no daemon was found in {without_daemon}: no pod is planned; start it, or name pods with --pods"
-        )
-        yield "no-pods", text
-    if grant_ns is None:
-        text = (
-            "logind does not answer: the plan assumes that everything is granted; name a limit with --grant"
-        )
-        yield "grant-unknown", text
-
-
-def node_termination(
-    seen: NodeSnapshot, pods: Sequence[Pod], settings: Settings, kubelet_lock: bool
-) -> NodeTermination:
-    health = NodeHealth(seen.kubelet.active, not seen.runtime.problem, seen.api.answers)
-    means = [
-        KindTermination(kind, *choose_mode(seen.mode, kind, settings.means, kubelet_lock, health))
-        for kind in SHUTDOWN_KINDS
-    ]
-    # The runtime ends them after the last wave. Without the taint every DaemonSet recreates its pod.
-    left = [pod for pod in pods if not deletable(pod, taints=seen.api.taint is not False)]
-    return NodeTermination(
-        seen.mode, seen.name, means, [PodName(pod.namespace, pod.name, pod.uid) for pod in left]
-    )
+        show_document(msgspec.to_builtins(plan_document(now)), output)
+    return 0
 
 
 # --- as JSON and as tables -----------------------------------------------------------------------
 
 
-class PodInPlan(msgspec.Struct, rename="camel"):
+class PodName(Struct):
     namespace: str
     name: str
     uid: str
+
+
+class PodInPlan(PodName, rename="camel"):
     priority: int
     grace_seconds: int
 
 
-class WaveInPlan(msgspec.Struct, rename="camel"):
+class WaveInPlan(Struct, rename="camel"):
     priority: int
     period_seconds: int
     pods: list[PodInPlan]
 
 
-class WarningInPlan(msgspec.Struct):
+class WarningInPlan(Struct):
     code: str
     message: str
 
 
-class PlanDocument(msgspec.Struct, rename="camel", tag_field="kind", tag="Plan", kw_only=True):
-    """The promised shape; ``grant_seconds`` is null without the grant."""
+class PlanDocument(Struct, rename="camel", tag_field="kind", tag="Plan", kw_only=True):
+    """The promised shape; ``grant_seconds`` is null without the grant. From ``mode`` on: only of a Kubernetes
+    node.
+    """
 
     version: int = 1
     enabled: bool
@@ -214,31 +103,44 @@ class PlanDocument(msgspec.Struct, rename="camel", tag_field="kind", tag="Plan",
     override_needed: bool
     waves: list[WaveInPlan]
     warnings: list[WarningInPlan]
+    mode: str | UnsetType = UNSET
+    node: str | UnsetType = UNSET
+    means: list[dict[str, str]] | UnsetType = UNSET
+    handover: list[PodName] | UnsetType = UNSET
 
 
-def plan_document(made: Plan, pods: Sequence[Pod]) -> PlanDocument:
-    by_uid = {pod.uid: pod for pod in pods}
-    waves = []
-    for wave in made.waves:
-        planned = [(by_uid[each.uid], each.grace_seconds) for each in wave.pods]
-        shown = [
-            PodInPlan(pod.namespace, pod.name, pod.uid, priority_of(pod), grace) for pod, grace in planned
-        ]
-        waves.append(WaveInPlan(wave.priority, wave.period_seconds, shown))
-    return PlanDocument(
+def plan_document(now: ShutdownNow) -> PlanDocument:
+    made, by_uid = now.plan, {pod.uid: pod for pod in now.pods}
+
+    def planned(uid: str, grace_seconds: int) -> PodInPlan:
+        pod = by_uid[uid]
+        return PodInPlan(pod.namespace, pod.name, uid, priority_of(pod), grace_seconds)
+
+    found = PlanDocument(
         enabled=made.enabled,
         requested_seconds=made.requested_seconds,
         grant_seconds=made.grant_seconds,
         budget_seconds=made.budget_seconds,
         reserve_seconds=made.reserve_seconds,
         override_needed=made.override_needed,
-        waves=waves,
+        waves=[
+            WaveInPlan(
+                wave.priority, wave.period_seconds, [planned(pod.uid, pod.grace_seconds) for pod in wave.pods]
+            )
+            for wave in made.waves
+        ],
         warnings=[WarningInPlan(*each) for each in made.warnings],
     )
+    if (by := now.termination) is not None:
+        found.mode, found.node = by.mode, by.node
+        found.means = [each._asdict() for each in by.means]
+        found.handover = [PodName(pod.namespace, pod.name, pod.uid) for pod in by.handover]
+    return found
 
 
-def show_plan(made: Plan, pods: Sequence[Pod]) -> None:
+def show_plan(now: ShutdownNow) -> None:
     """A line of totals, a row for each pod, a line for each warning."""
+    made, by_uid = now.plan, {pod.uid: pod for pod in now.pods}
     if made.enabled:
         more = ", more is needed" if made.override_needed else ""
         show(
@@ -247,7 +149,7 @@ def show_plan(made: Plan, pods: Sequence[Pod]) -> None:
         )
     else:
         show("graceful shutdown is off")
-    by_uid, rows = {pod.uid: pod for pod in pods}, list[Sequence[Cell]]()
+    rows = list[Sequence[Cell]]()
     for number, wave in enumerate(made.waves):
         head = (str(number), str(wave.priority), span_s(wave.period_seconds))
         if not wave.pods:
@@ -274,12 +176,12 @@ def show_plan(made: Plan, pods: Sequence[Pod]) -> None:
 def show_termination(found: NodeTermination) -> None:
     """A line for each means with its kinds and reason, and one for the pods that are handed over."""
     by: dict[tuple[str, str], list[str]] = {}
-    for each in found.means or ():
+    for kind, means, reason in found.means:
         # The line begins with the kinds: kinds with the same reason share a line.
-        reason = each.reason.replace(f"a shutdown of kind {each.kind}", f"mode {found.mode}")
-        by.setdefault((each.means, reason), []).append(each.kind)
+        reason = reason.replace(f"a shutdown of kind {kind}", f"mode {found.mode}")
+        by.setdefault((means, reason), []).append(kind)
     for (means, reason), kinds in by.items():
         show(Text.assemble((f"{', '.join(kinds)}: ", "bold"), visible(f"by {means} ({reason})")))
-    if found.handover and any(each.means == "api" for each in found.means or ()):
-        names = first_names([f"{each.namespace}/{each.name}" for each in found.handover])
+    if found.handover and any(each.means == "api" for each in found.means):
+        names = first_names([f"{pod.namespace}/{pod.name}" for pod in found.handover])
         show(Text(visible(f"by api, no delete ends these: over the runtime, last: {names}")))

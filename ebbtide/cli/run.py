@@ -103,7 +103,7 @@ def run(
     import trio
 
     from ebbtide.config import load_named
-    from ebbtide.daemon_assembly import daemon_under_logind
+    from ebbtide.daemon import daemon_under_logind
 
     loaded = load_named(options.config)
     parts = _checked_parts(options, loaded)

@@ -9,31 +9,20 @@ import gc
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import click
 
 from ebbtide import __version__
-from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-from ebbtide.cli.common.output import remark, show, show_json
-from ebbtide.cli.common.saving import refuse_existing
-from ebbtide.cli.common.shared_options import local, output_option, pods_option
-from ebbtide.cli.simulate_view import (
-    Tally,
-    outage_simulation_view,
-    outage_tables,
-    simulation_tables,
-    simulation_view,
-)
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.output import remark
+from ebbtide.cli.common.saving import refuse_existing, write_journal
+from ebbtide.cli.common.shared_options import configs_option, given_options, local, output_option, pods_option
+from ebbtide.cli.simulate_view import Tally, show_run, show_tally
 from ebbtide.replay.sim.scenario import NodeMode
+from ebbtide.replay.sim.sim_outage import SimulatedOutage, simulate_outage
 from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ebbtide.replay.sim.sim_outage import SimulatedOutage
 
 EPILOG = """\b
 Examples:
@@ -68,14 +57,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
 
 
 @click.command("simulate", epilog=EPILOG)
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A configuration; repeatable, later files win field by field.  [default: waves of 30, 20 and 10 s]",
-)
+@configs_option("waves of 30, 20 and 10 s", "config")
 @pods_option()
 @click.option(
     "--synthetic",
@@ -122,73 +104,67 @@ def simulate_command(output: str, **options: Any) -> int:
     """
     gc.disable()  # one run needs its memory to the end
     asked = SimulateOptions(**options)
-    if asked.outage:
-        asked.refuse_for_outage()
     wanted = asked.wanted()
     if asked.journal is not None:
         refuse_existing(asked.journal, "--journal")
-    if asked.outage:
-        return _run_outage(asked, output)
     if asked.seeds is not None:
         return _run_many(asked, wanted, asked.seeds, output)
-    return _run_one(asked, wanted, output)
+    seed = asked.seed or 0
+    simulated: Simulated | SimulatedOutage
+    simulated = simulate_outage(seed, __version__) if asked.outage else simulate(wanted, seed)
+    # A failed run leaves no partial journal.
+    if asked.journal is not None:
+        write_journal(asked.journal, simulated.files())
+    return show_run(simulated, asked.command(seed), asked.journal, output)
 
 
 class SimulateOptions(NamedTuple):
     """The options; also as a request of the simulator, and as a command line."""
 
-    configs: tuple[Path, ...]
+    config: tuple[Path, ...]
     pods: tuple[str, ...]
     synthetic: int | None
     behaviour: Path | None
-    seed: int | None
-    seeds: range | None
+    mode: str | None
     outage: bool
     calm: bool
-    mode: str | None
+    seed: int | None
+    seeds: range | None
     journal: Path | None
-
-    def refuse_for_outage(self) -> None:
-        """Raises Refused."""
-        for name, value in self._asdict().items():
-            if name not in ("outage", "seed", "journal") and value not in (None, (), False):
-                option = {"configs": "config"}.get(name, name.replace("_", "-"))
-                raise Refused(f"--outage draws all of one run from --seed: leave --{option} out")
 
     def command(self, seed: int) -> str:
         """The command line that repeats one seed."""
-        options = [
-            *(word for path in self.configs for word in ("--config", str(path))),
-            *(word for path in self.pods for word in ("--pods", path)),
-            *(("--synthetic", str(self.synthetic)) if self.synthetic is not None else ()),
-            *(("--behaviour", str(self.behaviour)) if self.behaviour is not None else ()),
-            *(("--mode", self.mode) if self.mode is not None else ()),
-            *(("--outage",) if self.outage else ()),
-            *(("--calm",) if self.calm else ()),
-        ]
-        return shlex.join(["ebbtide", "simulate", *options, "--seed", str(seed)])
+        options = self._replace(seed=seed, seeds=None, journal=None)._asdict()
+        words = (
+            word
+            for option, value in given_options(options)
+            for word in ((option,) if value is True else (option, str(value)))
+        )
+        return shlex.join(["ebbtide", "simulate", *words])
 
     def wanted(self) -> SimulationRequest:
         """Read what the options name. Raises Refused, ConfigError, ManifestError, BehaviourError."""
+        drawn = self._replace(outage=False, seed=None, journal=None)._asdict()
+        for option, _ in given_options(drawn) if self.outage else ():
+            raise Refused(f"--outage draws all of one run from --seed: leave {option} out")
         if self.seeds is not None and self.seed is not None:
             raise Refused("--seeds says which seeds: leave --seed out")
         if self.pods and self.synthetic is not None:
             raise Refused("--pods says which pods there are: leave --synthetic out")
         if self.behaviour is not None and self.calm:
             raise Refused("--behaviour says what goes wrong: leave --calm out")
-        # In mode process there is no Kubernetes node to model; a file may bring one with it.
-        mode: NodeMode = "" if self.mode in (None, "process") else cast(NodeMode, self.mode)
         wanted = SimulationRequest(
             version=__version__,
             calm=self.calm,
             synthetic=SYNTHETIC_PODS if self.synthetic is None else self.synthetic,
-            mode=mode,
+            # In mode process there is no Kubernetes node to model; a file may bring one with it.
+            mode="" if self.mode in (None, "process") else cast(NodeMode, self.mode),
         )
-        if self.configs:
+        if self.config:
             # Only named files: this machine's own would change the journal of a seed.
             from ebbtide.config import load
 
-            loaded = load(self.configs)
+            loaded = load(self.config)
             wanted = wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
         if self.pods:
             # After the configuration: its feature gates decide which manifests are valid.
@@ -205,52 +181,10 @@ class SimulateOptions(NamedTuple):
 #: How often a long run reports its progress.
 PROGRESS_SECONDS = 5.0
 
-#: Breaches of one run that are listed: one defect often breaks an invariant many times.
-BREACHES_SHOWN = 10
-
-
-def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
-    # Simulate before writing: a failed run leaves no partial journal.
-    seed = asked.seed or 0
-    simulated = simulate(wanted, seed)
-    if asked.journal is not None:
-        write_journal(asked.journal, simulated.files())
-    view = simulation_view(simulated, asked.command(seed), asked.journal)
-    return _report(asked, simulated, view, simulation_tables(view, simulated), output)
-
-
-def _run_outage(asked: SimulateOptions, output: str) -> int:
-    from ebbtide.replay.sim.sim_outage import simulate_outage
-
-    seed = asked.seed or 0
-    simulated = simulate_outage(seed, __version__)
-    if asked.journal is not None:
-        write_journal(asked.journal, simulated.files())
-    view = outage_simulation_view(simulated, asked.command(seed), asked.journal)
-    return _report(asked, simulated, view, outage_tables(view, simulated), output)
-
-
-def _report(
-    asked: SimulateOptions,
-    simulated: Simulated | SimulatedOutage,
-    view: dict[str, Any],
-    tables: Iterator[RenderableType],
-    output: str,
-) -> int:
-    if output == "json":
-        show_json(view)
-    else:
-        for each in tables:
-            show(each)
-    _remark_breaches(asked, simulated)
-    if asked.journal is None and output == "table":
-        remark("the journal was not kept: name a directory for it with --journal")
-    return NOT_SO if simulated.breaches else DONE
-
 
 def _run_many(asked: SimulateOptions, wanted: SimulationRequest, seeds: range, output: str) -> int:
     gc.enable()  # a thousand runs would fill the memory
-    tally = Tally()
+    tally = Tally(journal=None if asked.journal is None else str(asked.journal))
     began = reported = time.monotonic()
     for count, seed in enumerate(seeds):
         now = time.monotonic()
@@ -260,38 +194,7 @@ def _run_many(asked: SimulateOptions, wanted: SimulationRequest, seeds: range, o
             remark(f"{count} of {len(seeds)} runs")
         simulated = simulate(wanted, seed)
         tally.add(simulated, asked.command(seed))
-        _remark_breaches(asked, simulated)
         if asked.journal is not None:
             write_journal(asked.journal / f"node-{seed}", simulated.files())
-    tally.seconds = time.monotonic() - began
-    if output == "json":
-        show_json(tally.view(asked.journal))
-    else:
-        for each in tally.tables(asked.journal):
-            show(each)
-    return NOT_SO if tally.broken else DONE
-
-
-def _remark_breaches(asked: SimulateOptions, simulated: Simulated | SimulatedOutage) -> None:
-    """Each breach of an invariant, and the command that repeats the run."""
-    if not simulated.breaches:
-        return
-    seed = simulated.seed
-    for breach in simulated.breaches[:BREACHES_SHOWN]:
-        remark(f"seed {seed}: {breach.invariant}: {breach.sentence}")
-    if len(simulated.breaches) > BREACHES_SHOWN:
-        remark(f"seed {seed}: and {len(simulated.breaches) - BREACHES_SHOWN} more")
-    remark(f"to see it again: {asked.command(seed)} --journal simulated-{seed}")
-
-
-#: As the daemon's own journal (`events.disk`).
-FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
-
-
-def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write the segments. Raises OSError."""
-    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    for name, data in files.items():
-        path = directory / name
-        path.touch(mode=FILE_MODE)
-        path.write_bytes(data)
+    tally.seconds = round(time.monotonic() - began, 3)
+    return show_tally(tally, output)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ebbtide.cli.common.output import pairs, table
-from ebbtide.cli.common.selection import shown_cause
+from msgspec import Struct, field
+
+from ebbtide.cli.common.guard import DONE, NOT_SO
+from ebbtide.cli.common.output import pairs, remark, show, show_json, table
+from ebbtide.cli.common.selection import episode_heading
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.messages import plural
-from ebbtide.events.record.causes import cause_groups, headline
+from ebbtide.events.record.causes import headline
+from ebbtide.events.record.format import document, json_object, json_values
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
-from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
+from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS
 from ebbtide.replay.sim.simulate import Simulated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ebbtide.events.record.outage_record import OutageRecord
     from ebbtide.replay.sim.sim_outage import SimulatedOutage
-    from ebbtide.replay.sim.simulate import SimulatedJournal
 
 SIMULATION_VERSION = 1
+
+#: Breaches of one run that are listed: one defect often breaks an invariant many times.
+BREACHES_SHOWN = 10
 
 #: Every invariant, and that the journal reads back and replays.
 CHECKS_COUNT = len(OF_BOOTS) + len(OF_RUNS) + 2
@@ -51,50 +58,76 @@ KUBELETS = {
 }
 
 
-def simulation_view(simulated: Simulated, command: str, journal: Path | None) -> dict[str, Any]:
-    """One run; durations in seconds."""
-    written = simulated.machine.journal
+def show_run(simulated: Simulated | SimulatedOutage, command: str, journal: Path | None, output: str) -> int:
+    """One run; its exit code. JSON has times in seconds."""
+    kept = None if journal is None else str(journal)
+    written, sizes = simulated.journal, [len(data) for data in simulated.files().values()]
+    events = len(written.records)
+    rows = [
+        ("journal", f"{events} events, {plural(len(sizes), 'segment')}, {size_text(sum(sizes))}"),
+        ("head", written.head.hex()),
+    ]
+    rows += [("kept in", kept)] if kept is not None else []
+    if isinstance(simulated, Simulated):
+        kind, found, tables = "Simulation", shutdown_fields(simulated), shutdown_tables(simulated, rows)
+    else:
+        kind, found, tables = "OutageSimulation", outage_fields(simulated), outage_tables(simulated, rows)
+    if output == "json":
+        shown = document(
+            kind,
+            SIMULATION_VERSION,
+            seed=simulated.seed,
+            command=command,
+            events=events,
+            bytes=sum(sizes),
+            journal_id=written.journal_id.hex(),
+            head=written.head.hex(),
+            journal=kept,
+            breaches=[each._asdict() for each in simulated.breaches],
+            **found,
+        )
+        show_json(shown)
+    else:
+        for each in tables:
+            show(each)
+    remark_breaches(simulated, command)
+    if journal is None and output == "table":
+        remark("the journal was not kept: name a directory for it with --journal")
+    return NOT_SO if simulated.breaches else DONE
+
+
+def remark_breaches(simulated: Simulated | SimulatedOutage, command: str) -> None:
+    """Each breach of an invariant, and the command that repeats the run."""
+    seed, found = simulated.seed, simulated.breaches
+    for breach in found[:BREACHES_SHOWN]:
+        remark(f"seed {seed}: {breach.invariant}: {breach.sentence}")
+    if len(found) > BREACHES_SHOWN:
+        remark(f"seed {seed}: and {len(found) - BREACHES_SHOWN} more")
+    if found:
+        remark(f"to see it again: {command} --journal simulated-{seed}")
+
+
+# --- shutdowns ---------------------------------------------------------------------------------
+
+
+def shutdown_fields(simulated: Simulated) -> dict[str, Any]:
     return {
-        "kind": "Simulation",
-        "version": SIMULATION_VERSION,
-        "seed": simulated.seed,
-        "command": command,
         "node": simulated.machine.plan.node,
         "pods": len(simulated.machine.plan.pods),
-        "misfortunes": list(_misfortunes(simulated)),
-        "shutdowns": [_shutdown_view(each) for each in simulated.shutdown_records()],
-        **_journal_view(written, simulated.files(), journal),
+        "misfortunes": list(misfortunes(simulated)),
+        "shutdowns": [_shutdown_document(each) for each in simulated.shutdown_records()],
         "invariants": CHECKS_COUNT,
-        "breaches": [each._asdict() for each in simulated.breaches],
     }
 
 
-def _journal_view(
-    written: SimulatedJournal, files: Mapping[str, bytes], journal: Path | None
-) -> dict[str, Any]:
-    return {
-        "events": len(written.records),
-        "bytes": sum(map(len, files.values())),
-        "journalId": written.journal_id.hex(),
-        "head": written.head.hex(),
-        "journal": None if journal is None else str(journal),
-    }
-
-
-def _shutdown_view(shutdown: ShutdownRecord) -> dict[str, Any]:
-    return {
-        "id": shutdown.id,
-        "traceId": shutdown.trace_id,
-        "kind": shutdown.kind,
+def _shutdown_document(shutdown: ShutdownRecord) -> dict[str, Any]:
+    heading: dict[str, Any] = json_values(episode_heading(shutdown))
+    found = {
         "means": shutdown.by.means,
-        "handedOver": shutdown.by.handed_over_ns is not None,
-        "outcome": shutdown.outcome,
-        "severity": shutdown.severity,
-        "headline": headline(shutdown),
-        "causes": [shown_cause(shutdown, group) for group in cause_groups(shutdown)],
+        "handed_over": shutdown.by.handed_over_ns is not None,
         "seconds": json_seconds(shutdown.ended_ns),
-        "budgetSeconds": json_seconds(shutdown.budget_ns),
-        "grantSeconds": json_seconds(shutdown.grant_ns),
+        "budget_ns": shutdown.budget_ns,
+        "grant_ns": shutdown.grant_ns,
         "pods": dict(sorted(pod_outcomes(shutdown).items())),
         "waves": [
             {
@@ -108,13 +141,14 @@ def _shutdown_view(shutdown: ShutdownRecord) -> dict[str, Any]:
             for wave in shutdown.waves
         ],
     }
+    return heading | json_object(found)
 
 
 def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
     return Counter(pod.outcome or "unknown" for pod in shutdown.pods)
 
 
-def _misfortunes(simulated: Simulated) -> Iterator[str]:
+def misfortunes(simulated: Simulated) -> Iterator[str]:
     """The node's faults, with the time since the shutdown's signal."""
     world_log, faults = simulated.machine.log, simulated.machine.plan.faults
     signal_ns = next((seen.at_ns for seen in world_log.of("shutdown")), 0)
@@ -136,21 +170,22 @@ def _misfortunes(simulated: Simulated) -> Iterator[str]:
             yield f"{text} at {offset(seen.at_ns - signal_ns)}"
 
 
-def simulation_tables(view: Mapping[str, Any], simulated: Simulated) -> Iterator[RenderableType]:
-    """The run, then each of its shutdowns with its waves."""
+def shutdown_tables(simulated: Simulated, written: list[tuple[str, str]]) -> Iterator[RenderableType]:
+    """The run, then each of its shutdowns with its waves. ``written``: the journal's rows."""
+    shutdowns = list(simulated.shutdown_records())
     rows = [
-        ("seed", str(view["seed"])),
-        ("pods", str(view["pods"])),
-        ("went wrong", "; ".join(view["misfortunes"]) or "nothing on the node itself"),
+        ("seed", str(simulated.seed)),
+        ("pods", str(len(simulated.machine.plan.pods))),
+        ("went wrong", "; ".join(misfortunes(simulated)) or "nothing on the node itself"),
     ]
-    if not view["shutdowns"]:
+    if not shutdowns:
         rows.append(("shutdowns", "none: graceful shutdown is off in this configuration"))
     held = f"it verifies identical, and all {CHECKS_COUNT} invariants hold"
     broken = simulated.breaches
     invariants = len({each.invariant for each in broken})
     checked = f"{len(broken)} breaches of {invariants} invariants" if broken else held
-    yield pairs([*rows, *_journal_rows(view, len(simulated.files())), ("checked", checked)])
-    for shutdown in simulated.shutdown_records():
+    yield pairs([*rows, *written, ("checked", checked)])
+    for shutdown in shutdowns:
         yield ""
         by = shutdown.by
         over = ", handed over to the runtime" if by.handed_over_ns is not None else ""
@@ -182,14 +217,6 @@ def simulation_tables(view: Mapping[str, Any], simulated: Simulated) -> Iterator
         yield table(headings, waves, right=headings[:-1])
 
 
-def _journal_rows(view: Mapping[str, Any], segments: int) -> list[tuple[str, str]]:
-    rows = [
-        ("journal", f"{view['events']} events, {plural(segments, 'segment')}, {size_text(view['bytes'])}"),
-        ("head", view["head"]),
-    ]
-    return [*rows, ("kept in", view["journal"])] if view["journal"] is not None else rows
-
-
 def _counts_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
 
@@ -197,51 +224,45 @@ def _counts_text(counts: Counter[str]) -> str:
 # --- outages -----------------------------------------------------------------------------------
 
 
-def outage_simulation_view(simulated: SimulatedOutage, command: str, journal: Path | None) -> dict[str, Any]:
-    """One run with outages; times in seconds since its begin."""
+def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
+    """Times since the begin of the run."""
+    happened = [
+        {"atSeconds": json_seconds(at_ms * NS_PER_MS), "what": what}
+        for at_ms, what in simulated.world.happened
+    ]
+    return {"happened": happened, "outages": list(map(_outage_document, simulated.outage_records()))}
+
+
+def _outage_document(record: OutageRecord) -> dict[str, Any]:
     from ebbtide.replay.report.outage_page import headline as outage_headline
 
     return {
-        "kind": "OutageSimulation",
-        "version": SIMULATION_VERSION,
-        "seed": simulated.seed,
-        "command": command,
-        "happened": [
-            {"atSeconds": json_seconds(at_ms * NS_PER_MS), "what": what}
-            for at_ms, what in simulated.world.happened
-        ],
-        "outages": [
-            {
-                "id": record.id,
-                "traceId": record.trace_id,
-                "outcome": record.outcome,
-                "headline": outage_headline(record),
-                "beganSeconds": json_seconds(record.started_mono_ns),
-                "seconds": json_seconds(record.ended_ns),
-                "outOfServiceSeconds": json_seconds(record.out_ns),
-                "proof": record.proof,
-                "unrecovered": list(record.unrecovered),
-            }
-            for record in simulated.outage_records()
-        ],
-        **_journal_view(simulated.journal, simulated.files(), journal),
-        "breaches": [each._asdict() for each in simulated.breaches],
+        "id": record.id,
+        "traceId": record.trace_id,
+        "outcome": record.outcome,
+        "headline": outage_headline(record),
+        "beganSeconds": json_seconds(record.started_mono_ns),
+        "seconds": json_seconds(record.ended_ns),
+        "outOfServiceSeconds": json_seconds(record.out_ns),
+        "proof": record.proof,
+        "unrecovered": list(record.unrecovered),
     }
 
 
-def outage_tables(view: Mapping[str, Any], simulated: SimulatedOutage) -> Iterator[RenderableType]:
+def outage_tables(simulated: SimulatedOutage, written: list[tuple[str, str]]) -> Iterator[RenderableType]:
     """The truth, then the record."""
+    from ebbtide.replay.report.outage_page import headline as outage_headline
+
     broken = simulated.breaches[0].sentence if simulated.breaches else ""
     checked = ("checked", broken or "it verifies identical")
-    yield pairs([("seed", str(view["seed"])), *_journal_rows(view, len(simulated.files())), checked])
+    yield pairs([("seed", str(simulated.seed)), *written, checked])
     yield ""
     happened = ((offset(at_ms * NS_PER_MS), what) for at_ms, what in simulated.world.happened)
     yield table(("WHEN", "WHAT WAS TRUE"), happened, right=("WHEN",))
     yield ""
-    records = zip(simulated.outage_records(), view["outages"], strict=True)
     rows = (
-        (offset(record.started_mono_ns), each["outcome"], each["headline"], each["proof"])
-        for record, each in records
+        (offset(each.started_mono_ns), each.outcome, outage_headline(each), each.proof)
+        for each in simulated.outage_records()
     )
     yield table(("BEGAN", "OUTCOME", "ON RECORD", "PROOF"), rows, right=("BEGAN",))
 
@@ -249,23 +270,27 @@ def outage_tables(view: Mapping[str, Any], simulated: SimulatedOutage) -> Iterat
 # --- many runs ---------------------------------------------------------------------------------
 
 
-class BrokenSeed(NamedTuple):
+class BrokenSeed(Struct):
     """A seed with its breaches, and the command that repeats the run."""
 
     seed: int
     command: str
-    breaches: list[Breach]
+    breaches: list[dict[str, str]]
 
 
-class Tally:
-    """Counts over all runs so far."""
+class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
+    """Counts over all runs so far, and every run that broke an invariant."""
 
-    def __init__(self) -> None:
-        self.runs = self.events = self.bytes = 0
-        self.seconds = 0.0
-        self.outcomes: Counter[str] = Counter()
-        self.pods: Counter[str] = Counter()
-        self.broken: list[BrokenSeed] = []
+    version: int = SIMULATION_VERSION
+    runs: int = 0
+    seconds: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    bytes: int = 0
+    journal: str | None
+    invariants: int = CHECKS_COUNT
+    broken: list[BrokenSeed] = field(default_factory=list)
 
     def add(self, simulated: Simulated, command: str) -> None:
         self.runs += 1
@@ -274,41 +299,31 @@ class Tally:
         for shutdown in simulated.shutdown_records():
             self.outcomes[shutdown.outcome] += 1
             self.pods.update(pod_outcomes(shutdown))
+        remark_breaches(simulated, command)
         if simulated.breaches:
-            self.broken.append(BrokenSeed(simulated.seed, command, simulated.breaches))
+            breaches = [each._asdict() for each in simulated.breaches]
+            self.broken.append(BrokenSeed(simulated.seed, command, breaches))
 
-    def view(self, journal: Path | None) -> dict[str, Any]:
-        return {
-            "kind": "Simulations",
-            "version": SIMULATION_VERSION,
-            "runs": self.runs,
-            "seconds": round(self.seconds, 3),
-            "outcomes": dict(sorted(self.outcomes.items())),
-            "pods": dict(sorted(self.pods.items())),
-            "events": self.events,
-            "bytes": self.bytes,
-            "journal": None if journal is None else str(journal),
-            "invariants": CHECKS_COUNT,
-            "broken": [
-                each._asdict() | {"breaches": [breach._asdict() for breach in each.breaches]}
-                for each in self.broken
-            ],
-        }
 
-    def tables(self, journal: Path | None) -> Iterator[RenderableType]:
-        """Counts, and every broken seed."""
-        held = f"all {CHECKS_COUNT} invariants hold in every run"
-        yield pairs(
-            [
-                ("runs", f"{self.runs} in {span_s(self.seconds)}"),
-                ("shutdowns", _counts_text(self.outcomes)),
-                ("pods by fate", _counts_text(self.pods)),
-                ("events", str(self.events)),
-                *([("kept in", f"{journal}/node-SEED")] if journal is not None else []),
-                ("checked", f"{len(self.broken)} runs broke an invariant" if self.broken else held),
-            ]
-        )
-        if self.broken:
-            yield ""
-            rows = ((str(each.seed), each.breaches[0].invariant, each.command) for each in self.broken)
-            yield table(("SEED", "BROKE", "TO SEE IT AGAIN"), rows, right=("SEED",))
+def show_tally(tally: Tally, output: str) -> int:
+    """Counts, and every broken seed; the exit code."""
+    code = NOT_SO if tally.broken else DONE
+    if output == "json":
+        show_json(tally)
+        return code
+    held = f"all {CHECKS_COUNT} invariants hold in every run"
+    rows = [
+        ("runs", f"{tally.runs} in {span_s(tally.seconds)}"),
+        ("shutdowns", _counts_text(tally.outcomes)),
+        ("pods by fate", _counts_text(tally.pods)),
+        ("events", str(tally.events)),
+    ]
+    rows += [("kept in", f"{tally.journal}/node-SEED")] if tally.journal is not None else []
+    show(
+        pairs([*rows, ("checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held)])
+    )
+    if tally.broken:
+        show("")
+        seeds = ((str(each.seed), each.breaches[0]["invariant"], each.command) for each in tally.broken)
+        show(table(("SEED", "BROKE", "TO SEE IT AGAIN"), seeds, right=("SEED",)))
+    return code

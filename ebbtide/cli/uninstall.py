@@ -95,7 +95,14 @@ def uninstall(
         if logind is not None and logind.preparing:
             raise Refused("this machine is going down: uninstall when it is up again")
         steps = [remove_unit(), remove_drop_in()]
-    steps.append(restore(node, parts))
+    name = node.options.node_name or ""
+    if not isinstance(parts, str):
+        steps.append(trio.run(restore_node, parts.kubeconfig, parts.node))
+    elif node.journal.mode in ANNOUNCING_MODES:
+        steps.append(Step("failed", "Node", name, f"its marks there are unknown: {parts}"))
+    else:
+        # Without a Node's name, the daemon has changed none.
+        steps.append(Step("nothing", "Node", name, parts))
     show(table(("RESULT", "WHAT", "WHERE", "REASON"), steps))
     return NOT_SO if any(step.result == "failed" for step in steps) else DONE
 
@@ -149,16 +156,6 @@ def find_parts(node: LocalNode) -> NodeParts | str:
     if path is None or path.exists():
         return parts
     return f"no identity for the API is here ({path} is not there): name one with --kubeconfig PATH"
-
-
-def restore(node: LocalNode, parts: NodeParts | str) -> Step:
-    if not isinstance(parts, str):
-        return trio.run(restore_node, parts.kubeconfig, parts.node)
-    name = node.options.node_name or ""
-    # Without a Node's name, the daemon has changed none.
-    if node.journal.mode in ANNOUNCING_MODES:
-        return Step("failed", "Node", name, f"its marks there are unknown: {parts}")
-    return Step("nothing", "Node", name, parts)
 
 
 async def restore_node(kubeconfig: Path | None, name: str) -> Step:

@@ -23,8 +23,7 @@ from ebbtide.actors.edges.process.process_pods import kill_recorded
 from ebbtide.actors.interfaces import Tell
 from ebbtide.cli.common.output import headline_text, table
 from ebbtide.config import load
-from ebbtide.daemon import Daemon
-from ebbtide.daemon_assembly import daemon_with_embedded_logind
+from ebbtide.daemon import Daemon, daemon_with_embedded_logind
 from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
 from ebbtide.demo import DemoFolder
 from ebbtide.events.base import NS_PER_SECOND, Record

@@ -40,7 +40,7 @@ def _json_escaped(each: str) -> str:
 def document(kind: str, version: int, result: msgspec.Struct | None = None, /, **more: Any) -> dict[str, Any]:
     """A result as a JSON object: the fields of ``result``, and ``more`` of them."""
     fields = {} if result is None else json_values(result)
-    return {"kind": kind, "version": version, **fields, **_json_object(more)}
+    return {"kind": kind, "version": version, **fields, **json_object(more)}
 
 
 def json_values(value: Any, *, every: bool = False) -> Any:
@@ -51,7 +51,7 @@ def json_values(value: Any, *, every: bool = False) -> Any:
     ``tookSeconds`` too. A Struct that leaves out defaults in the journal does so here, except with ``every``.
     """
     if isinstance(value, msgspec.Struct):
-        return _json_object(struct_fields(value, every=every), every=every)
+        return json_object(struct_fields(value, every=every), every=every)
     if isinstance(value, dict):
         return {str(name): json_values(of, every=every) for name, of in value.items()}
     if isinstance(value, list | tuple):
@@ -62,7 +62,8 @@ def json_values(value: Any, *, every: bool = False) -> Any:
     return value if isinstance(value, str | Real | None) else repr(value)
 
 
-def _json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
+def json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
+    """The same for fields by name."""
     made: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "wall_ns":

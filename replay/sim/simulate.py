@@ -495,9 +495,13 @@ class Simulated(NamedTuple):
     machine: Machine
     breaches: list[Breach]
 
+    @property
+    def journal(self) -> SimulatedJournal:
+        return self.machine.journal
+
     def files(self) -> dict[str, bytes]:
         """The journal's segments by name, in order."""
-        return self.machine.journal.files()
+        return self.journal.files()
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
         return shutdown_records(History([MemorySource(self.files())]))

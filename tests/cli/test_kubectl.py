@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -46,3 +47,17 @@ def test_without_a_kubeconfig_or_with_another_context(
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert said in err
+
+
+def test_every_given_option_reaches_the_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also wave 0, which equals False."""
+    kubectl = sys.modules["ebbtide.cli.kubectl"]  # the package has a function with this name
+    monkeypatch.setattr(kubectl, "chosen_kubeconfig", lambda given: None)
+    monkeypatch.setattr(kubectl, "ask_cluster", lambda access, work, context: work(None))
+    monkeypatch.setattr(kubectl, "ask_there", lambda *asked: (0, repr(asked), ""))
+    words = ["timeline", "node-1", "-2", "--all", "--wave", "0", "-n", "there", "-o", "json"]
+    assert guarded(words, plugin, "kubectl ebbtide") == 0
+    asked = ["timeline", "-2", "--all", "--wave=0", "--output=json"]
+    assert capsys.readouterr().out == f"{(None, 'node-1', 'there', asked)!r}\n"

@@ -17,6 +17,7 @@ from ebbtide.config import parse as parse_config
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Settings
 from ebbtide.manifests import Manifest, parse_manifests, plan_of
+from ebbtide.node import ShutdownNow
 from tests.cli.test_status import daemon
 from tests.commands import Run
 
@@ -172,12 +173,12 @@ def made(pods: list[Manifest], grant: int | None = 40, settings: Settings = SETT
 
 
 def printed(capsys: pytest.CaptureFixture[str], found: Plan, pods: list[Manifest]) -> str:
-    show_plan(found, [each.pod for each in pods])
+    show_plan(ShutdownNow(found, [each.pod for each in pods]))
     return capsys.readouterr().out
 
 
 def as_json(found: Plan, pods: list[Manifest]) -> Any:
-    return msgspec.to_builtins(plan_document(found, [each.pod for each in pods]))
+    return msgspec.to_builtins(plan_document(ShutdownNow(found, [each.pod for each in pods])))
 
 
 def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> None:

@@ -20,7 +20,7 @@ from ebbtide.actors import container
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import take_checkpoint
 from ebbtide.control import Request, control_verbs
-from ebbtide.daemon_assembly import recover_in_time
+from ebbtide.daemon import recover_in_time
 from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp

@@ -14,7 +14,7 @@ import yaml
 from deltalake import DeltaTable
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.fleet.lake import WRITTEN
 from tests.fleet.nodes import a_machine
 from tests.replay.sim.questions import FILE, questions

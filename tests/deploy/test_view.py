@@ -18,7 +18,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient, CommandResult
-from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX, ending
+from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX
+from ebbtide.cli.outage.outage_common import executed_code
 from tests.commands import Ran
 from tests.deploy.granted import Asked, applied, refusals, speaking
 from tests.deploy.rendering import Object, merged, place, rendered
@@ -139,7 +140,7 @@ class Looking:
             done = await client.execute(path, seconds_max=SECONDS_MAX, bytes_max=1 << 20)
             nursery.cancel_scope.cancel()
         assert isinstance(done, CommandResult), done
-        assert ending(done.ended)[0] is not None
+        assert executed_code(done.ended)[0] is not None
         return (done.out + done.err).decode()
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.replay.sim.simulate import Machine
 from tests.fleet.nodes import SHORT, a_machine, damage, tear
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import parse_header

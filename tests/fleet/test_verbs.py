@@ -15,7 +15,7 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, WRONG
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
 from ebbtide.extras import EXTRAS

@@ -9,8 +9,8 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.common.reading import JournalPool
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.cli.journal import check_command, ls_command
-from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, headless_episode
 from ebbtide.replay.sim.simulate import Machine, MemorySource, SimulationRequest, plan_of

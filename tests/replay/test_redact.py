@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System, take_checkpoint
 from ebbtide.cli.common.guard import DONE
-from ebbtide.cli.journal_pack import _redact as redact_to
+from ebbtide.cli.journal_pack import pack_redacted as redact_to
 from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.daemon_assembly import _trim_journal
+from ebbtide.daemon import _trim_journal
 from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage

@@ -20,8 +20,7 @@ from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import Edge
 from ebbtide.actors.system import System
 from ebbtide.config import Loaded, parse
-from ebbtide.daemon import Daemon
-from ebbtide.daemon_assembly import recover_in_time
+from ebbtide.daemon import Daemon, recover_in_time
 from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events.base import BARRIER_NS_MAX, Order, Record
 from ebbtide.events.disk import Storage

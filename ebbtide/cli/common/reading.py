@@ -1,10 +1,14 @@
-"""Opens journals for a command: one by its locations, or those from many nodes together.
+"""Opens journals for a command: one by its locations, or the journals of many nodes together.
 
 A command reads all usable records, reports the rest, and ends with the verdict's exit code.
+
+``configmaps:NAMESPACE/NODE`` names a journal of outages in the API server. It is read once, into memory, with
+kubectl's credentials; nothing is written.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,19 +17,26 @@ import click
 
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.shared_options import is_stored
-from ebbtide.cli.common.stored import stored_source
-from ebbtide.events.catalog import DirectorySource, Source, find_segments, journal_ids
-from ebbtide.events.reader import History
+from ebbtide.cli.common.shared_options import SCHEME, is_stored
+from ebbtide.events.catalog import DirectorySource, Source, find_path, find_segments, journal_ids
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.reader import Batch, History, Scan
 from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Link
+from ebbtide.events.units import span_s
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
+    from ebbtide.cli.outage.outage_common import Cluster
     from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 #: The suffix of a segment's file.
 SEGMENT_FILES = "*.ebj"
+#: For a journal in the API server; some MiB take a second.
+STORED_SECONDS_MAX = 30.0
+#: Between two looks at a followed journal: soon enough for eyes, and seldom enough for an idle machine.
+LOOK_SECONDS = 0.2
 
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:
@@ -60,6 +71,46 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         if context is not None:
             context.call_on_close(packed.close)
     return found
+
+
+def stored_source(place: Path) -> Source:
+    """The journal at a command's first call; later calls return the same. Raises Refused."""
+    context = click.get_current_context(silent=True)
+    # A command reads a journal several times, and must see the same records each time.
+    read: dict[str, Source] = {} if context is None else context.meta.setdefault(__name__, {})
+    name = str(place)
+    if name in read:
+        return read[name]
+    from ebbtide.cli.outage.outage_common import ask_cluster, chosen_kubeconfig
+
+    namespace, slash, node = name.removeprefix(SCHEME).partition("/")
+    if not (namespace and slash and node) or "/" in node:
+        raise Refused(f"{name}: write {SCHEME}NAMESPACE/NODE, with the Node's name or UID")
+
+    async def look(cluster: Cluster) -> Source | str:
+        import trio
+
+        from ebbtide.actors.edges.kubernetes.config_maps import read_journal
+
+        with trio.move_on_after(STORED_SECONDS_MAX):
+            try:
+                return await read_journal(cluster.caller, namespace, node)
+            except (LookupError, OSError) as error:
+                return str(error.args[0]) if isinstance(error, LookupError) else error.strerror or str(error)
+        return f"the API server does not answer within {span_s(STORED_SECONDS_MAX)}"
+
+    found = ask_cluster(chosen_kubeconfig(None), look)
+    if isinstance(found, str):
+        raise Refused(f"{name}: {found}")
+    read[name] = found
+    return found
+
+
+def refuse_following(journals: tuple[Path, ...]) -> None:
+    """A journal in the API server is read once. Raises Refused."""
+    for place in journals:
+        if is_stored(place):
+            raise Refused(f"{place} is read once, and cannot be followed: leave -f out, and ask again")
 
 
 def default_journals() -> list[Path]:
@@ -97,6 +148,35 @@ def conclude(verdict: Verdict) -> int:
     if verdict.state != "intact":
         remark(f"ebbtide: {verdict.banner}")
     return verdict.exit_code
+
+
+def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
+    """All records, then new ones, without end; None whenever it has caught up.
+
+    Whole steps, as in reading a finished journal. Raises OSError where a location cannot be listed.
+    """
+    end: Link | None = None
+    open_step: list[RawRecord] = []
+    while True:
+        segments = find_path(sources).segments
+        for index, segment in enumerate(segments):
+            if end is not None and segment.number < end.segment:
+                continue
+            following = segments[index + 1].header if index + 1 < len(segments) else None
+            # Without a next segment, a cut last frame may still be written.
+            scan = Scan(segment, following.link if following is not None else None)
+            if end is not None and segment.number == end.segment:
+                # Behind the last good frame: a look costs only the new bytes.
+                scan.end = end
+            for piece in scan.pieces():
+                # Show a step after its last record, when all its decisions are present.
+                whole = [*open_step, *piece.records[: piece.whole]] if piece.whole else []
+                open_step = piece.records[piece.whole :] if piece.whole else [*open_step, *piece.records]
+                if whole:
+                    yield Batch(piece.header, whole)
+            end = scan.end
+        yield None
+        time.sleep(LOOK_SECONDS)
 
 
 def journals_below(place: Path) -> list[Path]:

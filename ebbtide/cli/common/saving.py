@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,6 +83,19 @@ def refuse_existing(folder: Path, option: str) -> None:
     """Existing files are never overwritten or mixed. Raises Refused."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is there already: name a new directory with {option}")
+
+
+#: As the daemon's own journal (`events.disk`).
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+
+
+def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write the segments. Raises OSError."""
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    for name, data in files.items():
+        path = directory / name
+        path.touch(mode=FILE_MODE)
+        path.write_bytes(data)
 
 
 @contextmanager

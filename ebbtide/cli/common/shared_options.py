@@ -5,7 +5,8 @@ Imports only click: ``ebbtide --help`` and the daemon import this module too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,6 +49,15 @@ class Duration(Parameter):
 
 
 DURATION = Duration()
+
+
+def given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each given option with its value (True: a flag), a repeatable one each time, for a command line."""
+    for name, value in options.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            # Not by equality: 0 is given.
+            if each is not None and each is not False and each != "":
+                yield f"--{name}", each
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
@@ -98,14 +108,20 @@ wave_option = click.option(
     "--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave's."
 )
 
-config_option = click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A configuration; repeatable, later files win field by field.  [default: /etc/ebbtide/config.yaml]",
-)
+
+def configs_option(default: str, name: str = "configs") -> Callable[[F], F]:
+    """``--config``. ``default``: for its help."""
+    return click.option(
+        "--config",
+        name,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"A configuration; repeatable, later files win field by field.  [default: {default}]",
+    )
+
+
+config_option = configs_option("/etc/ebbtide/config.yaml")
 
 grant_option = click.option(
     "--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given."
@@ -121,7 +137,7 @@ def pods_option(default: str = "") -> Callable[[F], F]:
     )
 
 
-#: Begins the name of a journal in the API server (`ebbtide.cli.common.stored`).
+#: Begins the name of a journal in the API server (`ebbtide.cli.common.reading`).
 SCHEME = "configmaps:"
 
 
@@ -186,9 +202,42 @@ judged_mode_option = click.option(
 )
 
 
-def node_options(command: F) -> F:
-    """``--mode``, ``--cri``, ``--kubeconfig``, ``--node-name``; each None if absent."""
-    return judged_mode_option(cri_option(kubeconfig_option(node_name_option(command))))
+def node_options(command: Callable[..., int]) -> Callable[..., int]:
+    """``--config``, ``--runtime`` and the options of a Kubernetes node, as one ``options``; its mode is empty
+    if absent.
+    """
+
+    @config_option
+    @runtime_option
+    @judged_mode_option
+    @cri_option
+    @kubeconfig_option
+    @node_name_option
+    @wraps(command)
+    def with_options(
+        *,
+        configs: tuple[Path, ...],
+        runtime: Path,
+        mode: str | None,
+        cri: Path | None,
+        kubeconfig: str | None,
+        node_name: str | None,
+        **more: Any,
+    ) -> int:
+        if mode == PROCESS:
+            refuse_node_options(cri, kubeconfig, node_name)
+        options = RunOptions(
+            configs,
+            None,
+            runtime=runtime,
+            mode=mode or "",
+            cri=cri,
+            kubeconfig=kubeconfig,
+            node_name=node_name,
+        )
+        return command(options=options, **more)
+
+    return with_options
 
 
 def journals_option(command: F) -> F:
@@ -215,18 +264,6 @@ pooled_journals_option = click.option(
     help="A node's journal, or a folder of such; repeatable, for a fleet."
     f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
 )
-
-
-def run_options(
-    mode: str | None, *, cri: Path | None, kubeconfig: str | None, node_name: str | None, **others: Any
-) -> RunOptions:
-    """The options of ``run``; an empty mode if absent. ``others``: its fields by name.
-
-    Raises Refused for options that the mode does not use.
-    """
-    if mode == PROCESS:
-        refuse_node_options(cri, kubeconfig, node_name)
-    return RunOptions(mode=mode or "", cri=cri, kubeconfig=kubeconfig, node_name=node_name, **others)
 
 
 def refuse_node_options(cri: Path | None, kubeconfig: str | None, node_name: str | None) -> None:

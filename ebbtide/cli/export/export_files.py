@@ -16,7 +16,6 @@ import click
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journal, usable_records
-from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
 from ebbtide.cli.common.shared_options import (
@@ -26,6 +25,7 @@ from ebbtide.cli.common.shared_options import (
     pooled_journals_option,
 )
 from ebbtide.cli.fleet.fleet_common import Engine, answers, jobs_option
+from ebbtide.cli.journal_show import record_json_line
 from ebbtide.events.messages import plural
 from ebbtide.extras import require
 

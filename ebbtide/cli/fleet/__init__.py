@@ -23,7 +23,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "For others": {
         "tables": Entry("fleet.fleet_tables:tables_command", "All journals as tables in Parquet files."),
-        "ingest": Entry("fleet.fleet_ingest:ingest_command", "Add new rows to the tables of a lake."),
+        "ingest": Entry("fleet.fleet_tables:ingest_command", "Add new rows to the tables of a lake."),
     },
 }
 

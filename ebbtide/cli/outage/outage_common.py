@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
+Verb = TypeVar("Verb", bound=Callable[..., int])
 
 #: A person waits: a slower server counts as down.
 ANSWER_SECONDS_MAX = 10.0
@@ -66,14 +67,21 @@ kubeconfig_option = click.option(
     "  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
 )
 
-namespace_option = click.option(
-    "--namespace",
-    default="ebbtide",
-    show_default=True,
-    metavar="NAME",
-    type=NAMESPACE_NAME,
-    help="Where the controller, its Lease and the journals are.",
-)
+
+def namespace_option_of(default: str, text: str, *short: str) -> Callable[[Verb], Verb]:
+    """``--namespace``, with its default and its help."""
+    return click.option(
+        *short,
+        "--namespace",
+        default=default,
+        show_default=True,
+        metavar="NAME",
+        type=NAMESPACE_NAME,
+        help=text,
+    )
+
+
+namespace_option = namespace_option_of("ebbtide", "Where the controller, its Lease and the journals are.")
 node_argument = click.argument("node", type=NODE_NAME)
 
 
@@ -183,7 +191,7 @@ def decoded(answer: Answer, what: str, kind: type[T]) -> T:
 
 def refused(answer: Answer, what: str) -> Refused:
     """In the server's own words, for a person."""
-    said = status_text(answer)
+    said = status_text(answer.body)
     if answer.code == HTTP_UNAUTHORIZED:
         return Refused("the API server does not know us (401): the kubeconfig's user is out of date")
     if answer.code == HTTP_FORBIDDEN:
@@ -191,16 +199,30 @@ def refused(answer: Answer, what: str) -> Refused:
     return Refused(f"the API server refuses to {what}: {answer.code} {said}".rstrip())
 
 
-def status_text(answer: Answer) -> str:
+def status_text(body: bytes) -> str:
     """The message of a ``Status``."""
     import msgspec
 
     try:
-        found = msgspec.json.decode(answer.body)
+        found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
         return ""
     message = found.get("message") if isinstance(found, dict) else None
     return message if isinstance(message, str) else ""
+
+
+def executed_code(ended: bytes) -> tuple[int | None, str]:
+    """A command's exit code from the ``Status`` of its end; None with the reason where there is none."""
+    import msgspec
+
+    try:
+        status = msgspec.json.decode(ended, type=dict[str, Any])
+        if status.get("status") == "Success":
+            return 0, ""
+        (cause,) = (each for each in status["details"]["causes"] if each["reason"] == "ExitCode")
+        return int(cause["message"]), ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, status_text(ended) or "the connection was lost"
 
 
 def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.reading import conclude, open_journal, sources_of
-from ebbtide.cli.common.records import follow_journal
+from ebbtide.cli.common.reading import conclude, follow_journal, open_journal, refuse_following, sources_of
 from ebbtide.cli.common.selection import (
     MOMENT_FORMS,
     MOMENT_METAVAR,
@@ -34,7 +33,6 @@ from ebbtide.cli.common.shared_options import (
     output_option,
     wave_option,
 )
-from ebbtide.cli.common.stored import refuse_following
 from ebbtide.cli.replay.timeline_print import LinePrinter, StoryPrinter, line_json
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.reading import JournalPool
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.replay import NoJournal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.daemon_assembly import _trim_journal
+from ebbtide.daemon import _trim_journal
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ebbtide.cli.simulate_verb import write_journal
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.events.decisions import PodEnded, WaveEnded, WaveStarted
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from tests.replay.sim import truth

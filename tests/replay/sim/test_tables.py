@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, TORN, guarded
+from ebbtide.cli.common.saving import write_journal
 from ebbtide.cli.export.export_files import write_tables
-from ebbtide.cli.simulate_verb import write_journal
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from tests.replay.sim import columns
 
