@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ebbtide.events import bounds
+from tests.cli.bed import whole_shutdown
 from tests.commands import NOWHERE
 
 
@@ -13,3 +16,10 @@ def _away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", NOWHERE)
     monkeypatch.delenv("EBBTIDE_DEBUG", raising=False)
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(60))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal of a start and one shutdown."""
+    whole_shutdown(tmp_path / "journal")
+    return tmp_path / "journal"

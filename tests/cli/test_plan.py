@@ -18,10 +18,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Settings
 from ebbtide.manifests import Manifest, parse_manifests, plan_of
 from ebbtide.node import ShutdownNow
-from tests.cli.test_status import daemon
 from tests.commands import Run
-
-__all__ = ["daemon"]
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -195,14 +192,8 @@ def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> Non
     assert codes == ["grant-too-small", "wave-cut", "grace-cut"]
 
 
-def test_pods_that_have_ended_are_left_out() -> None:
-    """A cluster's list has finished jobs too."""
-    pods = parsed(web(extra="status: {phase: Succeeded}"))
-    assert [wave.pods for wave in made(pods).waves] == [(), ()]
-
-
 def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> None:
-    """Values that only a manifest, or only the configuration, has."""
+    """Values that only a manifest, or only the configuration, has; ended pods stay out."""
     pods = parsed(
         "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
         "terminationGracePeriodSeconds: 9, "
@@ -213,19 +204,14 @@ def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> N
     assert [len(wave.pods) for wave in made(pods).waves] == [0, 1]
     gated = parse_config([("c", PAIR + b"featureGates: {PodLifecycleSleepAction: false}")]).settings
     assert made(pods, settings=gated).warnings == ()
+    ended = parsed(web(extra="status: {phase: Succeeded}"))
+    assert [wave.pods for wave in made(ended).waves] == [(), ()]
 
 
-def test_the_table_has_a_row_a_pod_and_a_line_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """Plain in a pipe, with empty waves."""
-    pods = parsed(web(grace=120))
-    lines = printed(capsys, made(pods), pods).splitlines()
-    assert lines[0] == "requested 30 s, granted 40 s, budget 30 s, reserve 5 s"
-    assert lines[2].split() == ["0", "0", "20", "s", "web-0", "120", "s", "20", "s"]
-    assert lines[3].split() == ["1", "2000000000", "10", "s", "no", "pods"]
-    assert lines[4] == "grace-cut: web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"
-    assert printed(capsys, made(pods, settings=Settings()), pods).startswith(
-        "graceful shutdown is off\ndisabled: "
-    )
+def test_the_table_of_no_plan_and_of_no_grant(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = parsed(web())
+    off = printed(capsys, made(pods, settings=Settings()), pods)
+    assert off.startswith("graceful shutdown is off\ndisabled: ")
     assert "granted not known" in printed(capsys, made(pods, grant=None), pods)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import StreamRequestHandler, UnixStreamServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,32 +83,27 @@ class Daemon:
         self.answer: dict[str, Any] = {"ok": True, "data": STATUS}
         #: By verb; a missing verb is unknown to the daemon, if it has any.
         self.answers: dict[str, Any] = {}
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        reply = self._reply
+
+        class Handler(StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(json.dumps(reply(json.loads(self.rfile.readline()))).encode() + b"\n")
+
+        self._server = UnixStreamServer(str(path), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with client, client.makefile("rwb") as file:
-                self.asked.append(json.loads(file.readline()))
-                file.write(json.dumps(self._reply(self.asked[-1]["verb"])).encode() + b"\n")
-
-    def _reply(self, verb: str) -> dict[str, Any]:
+    def _reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(request)
         if not self.answers:
             return self.answer
-        data = self.answers.get(verb)
+        data = self.answers.get(request["verb"])
         return {"ok": False, "error": "not a request"} if data is None else {"ok": True, "data": data}
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._server.shutdown()
         self._thread.join()
+        self._server.server_close()
 
 
 @pytest.fixture

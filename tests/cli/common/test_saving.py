@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 
 #: Every command that writes a file, up to ``-o FILE``.
@@ -18,14 +17,6 @@ WRITERS = (
     ("journal", "pack", "--redact"),
 )
 WORDS = pytest.mark.parametrize("words", WRITERS, ids="-".join)
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    folder = tmp_path / "journal"
-    whole_shutdown(folder)
-    (folder / "lock").write_text("its own")
-    return folder
 
 
 def content(*places: Path) -> dict[Path, bytes]:
@@ -48,6 +39,7 @@ def refused(run: Run, words: tuple[str, ...], journal: Path, output: Path, *kept
 def test_what_is_spared(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     """A file in the journal's folder, by any path; a segment elsewhere."""
     (segment,) = journal.glob("*.ebj")
+    (journal / "lock").write_text("its own")
     (tmp_path / "soft").symlink_to(journal)
     for name in (segment.name, "lock", "metrics.part"):
         refused(run, words, journal, journal / name, journal)

@@ -1,8 +1,9 @@
-"""`outage declare` refuses before any request, and reports an out-of-service node."""
+"""Refusals of `outage declare` and `outage run` before any request; a declared node that is tainted."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -56,3 +57,22 @@ def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: 
     ran = run("outage", "declare", "worker", "--alive", "--by", "db-2")
     assert (ran.code, ran.out.split(":")[0]) == (0, "declared")
     assert ran.err.startswith("our taint is set already, and stays")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "config is not a file: name a kubeconfig with --kubeconfig PATH"),
+        ("{", "config: no kubeconfig: "),
+        ("- 1", "config: no kubeconfig: "),
+        ("apiVersion: v1\nkind: Config\n", "config: "),
+    ],
+)
+def test_what_is_no_kubeconfig(run: Run, tmp_path: Path, text: str | None, line: str) -> None:
+    """A file of an impossible type is refused without retries."""
+    file = tmp_path / "config"
+    if text is not None:
+        file.write_text(text)
+    ran = run("outage", "run", "--kubeconfig", file)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert line in ran.err
