@@ -80,13 +80,7 @@ def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> 
             if each.left_out:
                 why.append(f"left out, since its begin is not on record: {', '.join(each.left_out)}")
             if why:
-                problem = Problem(
-                    node=each.node,
-                    state=each.state,
-                    journal_id=each.journal_id,
-                    location=each.location,
-                    why="; ".join(why),
-                )
+                problem = Problem.of(each, why="; ".join(why))
                 problems.append(problem)
                 remark(f"ebbtide: {each.node or each.journal_id} ({each.location}): {problem.why}")
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ebbtide.fleet.fleet_journals import HasBytesT, Ref
+    from ebbtide.fleet.fleet_verbs import Answer as FleetAnswer
 
 Answer = TypeVar("Answer")
 
@@ -100,6 +101,18 @@ class Problem(Struct, frozen=True, kw_only=True, rename="camel"):
     journal_id: Annotated[str, Heading("JOURNAL")]
     location: Annotated[str, Heading("LOCATION")]
     why: Annotated[str, Heading("WHY", wraps=True)]
+
+    @classmethod
+    def of(cls, answer: FleetAnswer, shutdown: str = "", *, state: str = "", why: str = "") -> Problem:
+        """``state`` and ``why``: in place of the answer's."""
+        return cls(
+            node=answer.node,
+            shutdown=shutdown or None,
+            state=state or answer.state,
+            journal_id=answer.journal_id,
+            location=answer.location,
+            why=why or answer.error,
+        )
 
 
 def planned_journals(url: str, verb: str, engine: Engine) -> list[Ref]:

@@ -145,25 +145,13 @@ class _Sum:
         if answer.error:
             # No shutdown is known to be in a torn tail.
             found.not_asked_count += answer.state != "torn"
-            found.not_asked.append(
-                Problem(
-                    node=answer.node,
-                    shutdown=answer.shutdown or None,
-                    state=answer.state,
-                    journal_id=answer.journal_id,
-                    location=answer.location,
-                    why=answer.error,
-                )
-            )
+            found.not_asked.append(Problem.of(answer, answer.shutdown))
         if not answer.shutdown:
             found.journals += 1
             return
         found.shutdowns += 1
-        if not answer.error:
-            self._add_decided(answer)
-
-    def _add_decided(self, answer: Decided) -> None:
-        found = self.found
+        if answer.error:
+            return
         found.asked += 1
         found.same += answer.same
         found.pods += answer.pods

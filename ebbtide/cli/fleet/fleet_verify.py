@@ -62,14 +62,7 @@ def verify_fleet(url: str, engine: Engine) -> FleetVerification:
         state = "identical" if answer.state == "intact" else answer.state
         states[state] += 1
         found.events += answer.events
-        problem = Problem(
-            node=answer.node,
-            shutdown=answer.headless or None,
-            state=state,
-            journal_id=answer.journal_id,
-            location=answer.location,
-            why=answer.error,
-        )
+        problem = Problem.of(answer, answer.headless, state=state)
         if state != "identical":
             found.not_identical.append(problem)
         if answer.headless:

@@ -5,7 +5,7 @@ The verdict comes first, then the terminal's tables, each with the worst first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ebbtide import __version__
@@ -24,7 +24,19 @@ PRINTED_MAX = 15
 
 
 def risk_page(found: FleetWhatIf) -> str:
-    slots = {"header": _header(found), "sections": join(*_sections(found))}
+    same = "Nothing changes for any."
+    no_pools = "No journal knows its node's pool: --pools FILE names them."
+    no_gate = "No gate was set: --gate lost=0 makes the exit code 1 where a pod would be lost."
+    all_asked = "Every shutdown of every journal was asked."
+    no_night = "No shutdown would have lost a pod."
+    sections = join(
+        _section("gates", "Gates", found.gates, no_gate),
+        _section("pools", "Node pools", found.pools or [], no_pools if found.pools is None else same),
+        _section("workloads", "Workloads", found.workloads, same),
+        _section("nodes", "Nodes", found.nodes, same),
+        _section("nights", "Worst nights", found.nights, no_night, found.nights_count),
+        _section("not-asked", "Not asked", found.not_asked, all_asked),
+    )
     footer = tag(
         "p",
         f"Made by Ebbtide {__version__}, which decided each shutdown of {counted(found.journals, 'journal')}"
@@ -33,7 +45,9 @@ def risk_page(found: FleetWhatIf) -> str:
         " explains a shutdown that is named here.",
     )
     style = resource("page.css") + resource("risk.css")
-    return whole_page(headline(found), filled("risk.html", slots), footer, style)
+    return whole_page(
+        headline(found), filled("risk.html", {"header": _header(found), "sections": sections}), footer, style
+    )
 
 
 def headline(found: FleetWhatIf) -> str:
@@ -84,20 +98,6 @@ def _header(found: FleetWhatIf) -> Markup:
         tag("p", " ".join(lede), class_="lede"),
         tag("dl", *(join(tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts"),
     )
-
-
-def _sections(found: FleetWhatIf) -> Iterator[Markup]:
-    same = "Nothing changes for any."
-    no_pools = "No journal knows its node's pool: --pools FILE names them."
-    no_gate = "No gate was set: --gate lost=0 makes the exit code 1 where a pod would be lost."
-    all_asked = "Every shutdown of every journal was asked."
-    no_night = "No shutdown would have lost a pod."
-    yield _section("gates", "Gates", found.gates, no_gate)
-    yield _section("pools", "Node pools", found.pools or [], no_pools if found.pools is None else same)
-    yield _section("workloads", "Workloads", found.workloads, same)
-    yield _section("nodes", "Nodes", found.nodes, same)
-    yield _section("nights", "Worst nights", found.nights, no_night, found.nights_count)
-    yield _section("not-asked", "Not asked", found.not_asked, all_asked)
 
 
 def _section(name: str, title: str, rows: Sequence[Any], none: str, count: int = 0) -> Markup:
