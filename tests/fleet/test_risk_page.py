@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
-from ebbtide.cli.fleet.fleet_risk import FleetWhatIf, Night, NodeRisk, PodChange, PoolRisk, WorkloadRisk
-from ebbtide.cli.fleet.risk_page import LINES_MAX, PRINTED_MAX, risk_page
+from ebbtide.cli.fleet.fleet_risk import (
+    LINES_MAX,
+    PRINTED_MAX,
+    FleetWhatIf,
+    Night,
+    NodeRisk,
+    PodChange,
+    PoolRisk,
+    WorkloadRisk,
+    risk_page,
+)
 from ebbtide.replay.report.page import resource
 from tests.commands import Run
 from tests.fleet.conftest import Nodes

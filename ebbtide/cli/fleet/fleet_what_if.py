@@ -22,7 +22,7 @@ from ebbtide.cli.fleet.fleet_common import (
     journals_text,
     pools_option,
 )
-from ebbtide.cli.fleet.fleet_risk import GATES, FleetWhatIf, Gate, decide_fleet
+from ebbtide.cli.fleet.fleet_risk import GATES, FleetWhatIf, Gate, decide_fleet, risk_page
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import visible
 
@@ -106,8 +106,6 @@ def what_if_command(
     else:
         show_risk(found)
     if html is not None:
-        from ebbtide.cli.fleet.risk_page import risk_page
-
         save(html, [risk_page(found).encode()], readable=False, example="risk.html", option="--html")
     return code
 

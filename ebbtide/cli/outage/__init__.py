@@ -15,7 +15,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "run": Entry("outage:run", "The controller: watch, prove, taint, follow, take the taint back."),
     },
     "See what it does": {
-        "ls": Entry("outage.outage_ls:ls", "The open outages of all nodes."),
+        "ls": Entry("outage.outage_status:ls", "The open outages of all nodes."),
         "status": Entry(
             "outage.outage_status:status", "One node's outage: proof, taint, and what everything waits for."
         ),

@@ -1,6 +1,6 @@
 """``ebbtide outage explain``: why a pod is still Terminating, from the live objects.
 
-It needs no controller and no journal: `outage_scene` reads, and `reasons` judges.
+It needs no controller and no journal: `reasons` reads the objects, and judges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ebbtide.cli.outage.outage_common import (
     kubeconfig_option,
     namespace_option,
 )
-from ebbtide.cli.outage.outage_scene import gather
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     Cause,
@@ -33,6 +32,7 @@ from ebbtide.cli.outage.reasons import (
     PodScene,
     Scene,
     causes,
+    gather,
     timer_text,
 )
 from ebbtide.events.messages import plural

@@ -1,16 +1,15 @@
-"""``ebbtide outage status``: one node's outage."""
+"""``ebbtide outage ls`` and ``status``: the open outages of all nodes, and one node's outage."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 from msgspec import Struct
 
 from ebbtide.cli.common.guard import DONE, NOT_SO, worst
-from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json, struct_table
+from ebbtide.cli.common.output import pairs, remark, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     Cluster,
@@ -24,23 +23,77 @@ from ebbtide.cli.outage.outage_common import (
 )
 from ebbtide.cli.outage.outage_summary import (
     Damaged,
+    Found,
+    NodeNow,
+    OutageStatus,
     OutageSummary,
+    line_of,
     outages_of,
-    since_text,
+    parts,
     stored_journals,
     summary_of,
 )
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.messages import boot_end_text
-from ebbtide.events.outage_events import BACK_UNDER
-from ebbtide.events.record.format import utc_text
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.events.units import short_span
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+LS_EPILOG = """\b
+Examples:
+  ebbtide outage ls
+  ebbtide outage ls --all -o json | jq -r '.outages[].outcome'
 
-EPILOG = """\b
+
+Read from the controller's journals; only --all reads journals without an open outage. A journal that cannot
+be read to its end may hide one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by
+another version).
+"""
+
+
+class OutageList(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageList"):
+    version: int = 1
+    outages: list[OutageSummary]
+    damaged_journals: list[Damaged]
+
+
+async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Found:
+    """Of all nodes. Raises Refused."""
+    journals = await stored_journals(cluster, namespace)
+    found = await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
+    records = [each for each in found.records if closed or summary_of(each).is_open]
+    return found._replace(records=records, journals=len(journals))
+
+
+@click.command(epilog=LS_EPILOG)
+@click.option("--all", "closed", is_flag=True, help="Also show finished ones that are still stored.")
+@kubeconfig_option
+@namespace_option
+@output_option("table", "json")
+def ls(closed: bool, kubeconfig: str | None, namespace: str, output: str) -> int:
+    """List the outages of all nodes: what each waits for, its proof, and what still hangs."""
+    found = ask_cluster(
+        chosen_kubeconfig(kubeconfig), lambda each: read_outages(each, namespace, closed=closed)
+    )
+    summaries = list(map(summary_of, found.records))
+    if output == "json":
+        show_json(OutageList(outages=summaries, damaged_journals=found.damaged))
+        return found.code
+    for each in found.damaged:
+        remark(each.line)
+    if summaries:
+        now_wall_ns = time.time_ns()
+        show(struct_table([line_of(each, now_wall_ns) for each in found.records]))
+    elif not found.journals:
+        remark(
+            f"no outage is on record in namespace {namespace}: if the controller is elsewhere, name that with"
+            " --namespace; 'ebbtide outage doctor' checks whether one leads"
+        )
+    elif not found.damaged:
+        remark("no outage is on record" if closed else "no outage is open")
+    for summary in summaries:
+        if summary.reminder:
+            remark(summary.reminder)
+    return found.code
+
+
+STATUS_EPILOG = """\b
 Examples:
   ebbtide outage status worker-2
   ebbtide outage status worker-2 -o json | jq .outage.waitsFor
@@ -50,32 +103,6 @@ Shows the newest outage of the node on record; the line "now" is the Node's pres
 Exit code 1: no outage of it is on record. A journal that cannot be read to its end may hide one: it is named,
 and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
-
-
-class NodeNow(Struct, frozen=True):
-    """The live Node in words. ``taint``: none, ours or other."""
-
-    uid: str = ""
-    ready: str = "there is no Node of that name"
-    taint: str = "none"
-    heard: str = ""
-
-    @property
-    def text(self) -> str:
-        """``Unknown; out-of-service taint: ours; last heartbeat 3min ago``."""
-        taint = {"none": "none", "ours": "ours", "other": "another controller's"}[self.taint]
-        parts = [self.ready]
-        parts += [f"out-of-service taint: {taint}"] if self.uid else []
-        parts += [f"last heartbeat {self.heard}"] if self.heard else []
-        return "; ".join(parts)
-
-
-class OutageStatus(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageStatus"):
-    version: int = 1
-    node: str
-    now: NodeNow
-    outage: OutageSummary | None
-    damaged_journals: list[Damaged]
 
 
 class Look(NamedTuple):
@@ -103,59 +130,7 @@ async def look_at(cluster: Cluster, namespace: str, node: str) -> Look:
     return Look(status, record, worst([found.code, NOT_SO if record is None else DONE]))
 
 
-def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str]]:
-    """Name and value, in the order of an outage's course."""
-    begun = f"{since_text(record.started_wall_ns, now_wall_ns)} ago ({utc_text(record.started_wall_ns)})"
-    yield "outage", f"{record.outcome}, begun {begun}: {record.reason}"
-    if found.is_open:
-        yield "phase", found.phase
-        yield "waits for", found.waits_for
-    counts = f", counts until {found.proof_until[:19]}Z" if found.proof_until else ""
-    yield "proved by", f"{found.proof}{counts}" if found.proof else "no source"
-    for each in found.contradicted_by:
-        yield "contradicted", each
-    for said in found.not_counted:
-        yield "not counted", f"{said.who}: {said.text}"
-    if found.brake:
-        yield "storm brake", found.brake
-    if record.out_ns is not None:
-        stands = "stands" if found.tainted else "is gone again"
-        yield "taint", f"{record.effect}, set after {short_span(record.out_ns / NS_PER_SECOND)}, {stands}"
-    elif found.is_open:
-        yield "taint", "not set"
-    if record.returned_ns is not None:
-        yield "back", BACK_UNDER[record.same_boot]
-    if (ended := record.last_boot) is not None:
-        yield "last boot", boot_end_text(ended.ending, ended.why, ended.wave)
-        if ended.journal_id:
-            yield "its journal", ended.journal_id
-        if ended.trace_id:
-            yield "its trace", ended.trace_id
-    for alarm in record.alarms:
-        yield "alarm", alarm.text
-
-
-def source_rows(record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str, str]]:
-    """Each source's last answer, with its age."""
-    for who, said in sorted(record.sources.items()):
-        yield who, said.reason, f"{since_text(record.started_wall_ns + said.at_ns, now_wall_ns)} ago"
-
-
-def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterator[RenderableType]:
-    """The whole output for a node with an outage."""
-    outage = found.outage
-    assert outage is not None
-    node = (("node", record.node), ("now", found.now.text))
-    yield pairs([*node, *facts(outage, record, now_wall_ns)])
-    if record.sources:
-        yield ""
-        yield NarrowTable(("SOURCE", "SAYS", "WHEN"), source_rows(record, now_wall_ns))
-    for rows in filter(None, (outage.pods, outage.volumes)):
-        yield ""
-        yield struct_table(rows)
-
-
-@click.command(epilog=EPILOG)
+@click.command(epilog=STATUS_EPILOG)
 @node_argument
 @kubeconfig_option
 @namespace_option

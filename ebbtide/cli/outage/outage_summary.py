@@ -1,27 +1,30 @@
-"""The summary of an outage from its record, for `ls` and `status`, and the journals that they read.
+"""The summary of an outage from its record, as Structs and as tables, and the journals that have it.
 
 ``now_wall_ns`` is this machine's clock, only for display.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.output import Heading
+from ebbtide.cli.common.output import Heading, NarrowTable, pairs, struct_table
 from ebbtide.cli.outage.outage_common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage_events import LastBootStated
+from ebbtide.events.messages import boot_end_text, plural
+from ebbtide.events.outage_events import BACK_UNDER, LastBootStated
 from ebbtide.events.record.episodes import outage_records
-from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
 from ebbtide.events.units import short_span, span_s
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
     from ebbtide.events.catalog import Source
     from ebbtide.events.recovery import Verdict
@@ -189,6 +192,119 @@ def _reminder(record: OutageRecord) -> str:
 def since_text(started_wall_ns: int, now_wall_ns: int) -> str:
     """The age of its begin."""
     return short_span(max(0, now_wall_ns - started_wall_ns) / NS_PER_SECOND)
+
+
+# --- as tables ---------------------------------------------------------------------------------
+
+
+class OutageLine(Struct):
+    node: Annotated[str, Heading("NODE")]
+    since: Annotated[str, Heading("SINCE")]
+    phase: Annotated[str, Heading("PHASE")]
+    proof: Annotated[str, Heading("PROOF", spare=True)]
+    taint: Annotated[str, Heading("TAINT", spare=True)]
+    hangs: Annotated[str, Heading("HANGS")]
+    waits_for: Annotated[str, Heading("WAITS FOR")]
+
+
+def line_of(record: OutageRecord, now_wall_ns: int) -> OutageLine:
+    found = summary_of(record)
+    hangs = (
+        plural(count, kind)
+        for kind, subjects in (("pod", found.pods), ("volume", found.volumes))
+        if (count := sum(each.ended is None for each in subjects))
+    )
+    waits = found.waits_for
+    if found.contradicted_by and not found.proof:
+        # The author of "alive" is the reason for a missing proof.
+        waits = f"contradicted by {'; '.join(found.contradicted_by)}"
+    return OutageLine(
+        node=found.node,
+        since=since_text(record.started_wall_ns, now_wall_ns),
+        phase=found.phase,
+        proof=found.proof,
+        taint=found.effect if found.tainted else "",
+        hangs=", ".join(hangs),
+        waits_for=waits,
+    )
+
+
+class NodeNow(Struct, frozen=True):
+    """The live Node in words. ``taint``: none, ours or other."""
+
+    uid: str = ""
+    ready: str = "there is no Node of that name"
+    taint: str = "none"
+    heard: str = ""
+
+    @property
+    def text(self) -> str:
+        """``Unknown; out-of-service taint: ours; last heartbeat 3min ago``."""
+        taint = {"none": "none", "ours": "ours", "other": "another controller's"}[self.taint]
+        parts = [self.ready]
+        parts += [f"out-of-service taint: {taint}"] if self.uid else []
+        parts += [f"last heartbeat {self.heard}"] if self.heard else []
+        return "; ".join(parts)
+
+
+class OutageStatus(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageStatus"):
+    version: int = 1
+    node: str
+    now: NodeNow
+    outage: OutageSummary | None
+    damaged_journals: list[Damaged]
+
+
+def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str]]:
+    """Name and value, in the order of an outage's course."""
+    begun = f"{since_text(record.started_wall_ns, now_wall_ns)} ago ({utc_text(record.started_wall_ns)})"
+    yield "outage", f"{record.outcome}, begun {begun}: {record.reason}"
+    if found.is_open:
+        yield "phase", found.phase
+        yield "waits for", found.waits_for
+    counts = f", counts until {found.proof_until[:19]}Z" if found.proof_until else ""
+    yield "proved by", f"{found.proof}{counts}" if found.proof else "no source"
+    for each in found.contradicted_by:
+        yield "contradicted", each
+    for said in found.not_counted:
+        yield "not counted", f"{said.who}: {said.text}"
+    if found.brake:
+        yield "storm brake", found.brake
+    if record.out_ns is not None:
+        stands = "stands" if found.tainted else "is gone again"
+        yield "taint", f"{record.effect}, set after {short_span(record.out_ns / NS_PER_SECOND)}, {stands}"
+    elif found.is_open:
+        yield "taint", "not set"
+    if record.returned_ns is not None:
+        yield "back", BACK_UNDER[record.same_boot]
+    if (ended := record.last_boot) is not None:
+        yield "last boot", boot_end_text(ended.ending, ended.why, ended.wave)
+        if ended.journal_id:
+            yield "its journal", ended.journal_id
+        if ended.trace_id:
+            yield "its trace", ended.trace_id
+    for alarm in record.alarms:
+        yield "alarm", alarm.text
+
+
+def source_rows(record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str, str]]:
+    """Each source's last answer, with its age."""
+    for who, said in sorted(record.sources.items()):
+        yield who, said.reason, f"{since_text(record.started_wall_ns + said.at_ns, now_wall_ns)} ago"
+
+
+def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterator[RenderableType]:
+    """The whole output for a node with an outage."""
+    outage = found.outage
+    assert outage is not None
+    node = (("node", record.node), ("now", found.now.text))
+    yield pairs([*node, *facts(outage, record, now_wall_ns)])
+    if record.sources:
+        yield ""
+        yield NarrowTable(("SOURCE", "SAYS", "WHEN"), source_rows(record, now_wall_ns))
+    for rows in filter(None, (outage.pods, outage.volumes)):
+        yield ""
+        yield struct_table(rows)
 
 
 # --- reading -------------------------------------------------------------------------------------------

@@ -8,12 +8,10 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import show, struct_table
-from ebbtide.cli.outage import outage_ls as ls
+from ebbtide.cli.outage import outage_status as verbs
 from ebbtide.cli.outage import outage_summary as reading
 from ebbtide.cli.outage.outage_common import Cluster
-from ebbtide.cli.outage.outage_ls import line_of
-from ebbtide.cli.outage.outage_status import NodeNow, OutageStatus, parts
-from ebbtide.cli.outage.outage_summary import summary_of
+from ebbtide.cli.outage.outage_summary import NodeNow, OutageStatus, line_of, parts, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageBegan
 from ebbtide.events.record.outage_record import LeaderBefore, OutageFold, OutageRecord
@@ -88,7 +86,7 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
     found = []
     for singly in (0, 20):
         monkeypatch.setattr(reading, "SINGLY_MAX", singly)
-        found.append(await ls.read_outages(Cluster(server), "ebbtide", closed=closed))
+        found.append(await verbs.read_outages(Cluster(server), "ebbtide", closed=closed))
     together, singly_read = found
     assert together == singly_read
     assert [(each.node_uid, each.state) for each in together.damaged] == [("uid-2", "corrupt")]
