@@ -33,6 +33,7 @@ from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.disk import DirectoryStorage, Storage
+from ebbtide.events.record.format import document
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.segment import JOURNAL_ID_BYTES
 from ebbtide.events.units import span_s
@@ -287,18 +288,18 @@ class Daemon:
         if self._loaded is None:
             raise ControlError("no configuration has been read yet: see the daemon's log")
         options = self._options
-        return {
-            "kind": "RunningConfiguration",
-            "version": 1,
-            "values": configuration_values(self._loaded),
-            "sources": self._loaded.sources,
-            "files": [os.path.abspath(path) for path in options.config or default_paths()],
-            "mode": options.mode,
-            "journal": os.path.abspath(options.journal),
-            "cri": None if options.cri is None else os.path.abspath(options.cri),
-            "kubeconfig": options.kubeconfig,
-            "nodeName": options.node_name,
-        }
+        return document(
+            "RunningConfiguration",
+            1,
+            values=configuration_values(self._loaded),
+            sources=self._loaded.sources,
+            files=[os.path.abspath(path) for path in options.config or default_paths()],
+            mode=options.mode,
+            journal=os.path.abspath(options.journal),
+            cri=None if options.cri is None else os.path.abspath(options.cri),
+            kubeconfig=options.kubeconfig,
+            node_name=options.node_name,
+        )
 
     # --- facts from the service manager ----------------------------------------------------------
 

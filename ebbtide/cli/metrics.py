@@ -20,6 +20,7 @@ from ebbtide.cli.common.shared_options import output_option, runtime_option
 from ebbtide.control import ask
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.record.episodes import GOING_ON, episodes
+from ebbtide.events.record.format import document
 from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
 from ebbtide.otel.metric_table import (
@@ -98,22 +99,19 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContex
 
 def metrics_document(meters: Meters, around: ReadContext) -> dict[str, Any]:
     """``kind: Metrics``: numbers of seconds, or counts; a histogram's buckets are cumulative."""
-    return {
-        "kind": "Metrics",
-        "version": METRICS_VERSION,
-        "metrics": [
-            {
-                "name": metric.name,
-                "type": metric.kind,
-                "help": metric.help,
-                "samples": [
-                    {"labels": dict(sample.labels), **_sample_value(sample.value, metric.seconds)}
-                    for sample in metric.read(meters, around)
-                ],
-            }
-            for metric in CATALOG
-        ],
-    }
+    found = [
+        {
+            "name": metric.name,
+            "type": metric.kind,
+            "help": metric.help,
+            "samples": [
+                {"labels": dict(sample.labels), **_sample_value(sample.value, metric.seconds)}
+                for sample in metric.read(meters, around)
+            ],
+        }
+        for metric in CATALOG
+    ]
+    return document("Metrics", METRICS_VERSION, metrics=found)
 
 
 def _sample_value(value: int | Histogram, in_seconds: bool) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import click
-import msgspec
 
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark, show_json
@@ -40,6 +39,7 @@ from ebbtide.cli.outage.outage_common import (
     kubeconfig_option,
     node_argument,
 )
+from ebbtide.events.record.format import document
 from ebbtide.events.units import short_span, span_s
 
 DECLARATION_VERSION = 1
@@ -116,8 +116,8 @@ def declare(
     else:
         statement, tainted = declare_off(access, node, by, seconds, reason, yes=yes), False
     if output == "json":
-        said = {"kind": "Declaration", "version": DECLARATION_VERSION, "node": node}
-        show_json(said | msgspec.to_builtins(statement) | {"says": "alive" if is_alive else "off"})
+        says = "alive" if is_alive else "off"
+        show_json(document("Declaration", DECLARATION_VERSION, statement, node=node, says=says))
     elif is_alive:
         until = f"for {short_span(seconds)}, or until it boots"
         print(f"declared: {node} lives, says {statement.by}; {until}, nothing proves it off")
@@ -189,8 +189,7 @@ def declare_alive(
 def show_withdrawn(node: str, existed: bool, tainted: bool, output: str, *, alive: bool) -> int:
     what = "alive" if alive else "off"
     if output == "json":
-        said = {"kind": "Withdrawal", "version": DECLARATION_VERSION, "node": node, "withdrawn": existed}
-        show_json(said | {"says": what})
+        show_json(document("Withdrawal", DECLARATION_VERSION, node=node, withdrawn=existed, says=what))
         return DONE
     print(f"withdrawn: {node} is no longer declared {what}" if existed else f"{node} is not declared {what}")
     if tainted and not alive:
