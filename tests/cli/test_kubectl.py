@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -18,19 +17,16 @@ VERBS = list(plugin.commands)
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """kubectl's option names, a help for each, and examples with existing commands."""
+    """kubectl's option names, and examples with existing commands."""
     assert guarded([verb, "--help"], plugin, "kubectl ebbtide") == 0
     text = capsys.readouterr().out
     for option in ("--kubeconfig", "--context", "-n, --namespace", "-o, --output"):
         assert option in text
-    examples = [
-        shlex.split(line) for line in text.partition("Examples:")[2].splitlines() if "kubectl" in line
-    ]
-    assert [words[:2] for words in examples] == [["kubectl", "ebbtide"]] * len(examples)
-    assert {words[2] for words in examples} <= set(VERBS)
-    command = plugin.get_command(click.Context(plugin), verb)
-    assert command is not None
-    assert all(each.help for each in command.params if isinstance(each, click.Option))
+    lines = text.partition("Examples:")[2].splitlines()
+    examples = [line.split()[:3] for line in lines if "kubectl" in line]
+    assert examples
+    assert all(words[:2] == ["kubectl", "ebbtide"] and words[2] in VERBS for words in examples)
+    assert all(each.help for each in plugin.commands[verb].params if isinstance(each, click.Option))
 
 
 def test_without_a_kubeconfig_or_with_another_context(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +96,6 @@ def test_plan_table_golden(run: Run, config: Path, pods: Path) -> None:
     """Plain, without wrapping and trailing blanks."""
     out = run("plan", "--config", config, "--pods", pods, "--grant", "40s").out
     assert out == (GOLDEN / "plan.txt").read_text()
-
-
-def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``kubectl get pods -o yaml | ebbtide plan --pods -``."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PODS.encode())))
-    document = json.loads(run("plan", "--config", config, "--pods", "-", "-o", "json").out)
-    assert sum(len(wave["pods"]) for wave in document["waves"]) == 2
 
 
 @pytest.mark.parametrize("words", [
