@@ -54,6 +54,7 @@ WRONG = [
     "journal ls --journal {d}",
     "journal show --journal {d}",
     "journal show --journal {d} --since yesterday",
+    "journal pack --all last --journal {d} -o {d}/one.zip",
     "journal show --journal {d} --since -10m",
     "replay verify --journal {d}",
     "replay nosuch",
