@@ -75,7 +75,7 @@ _HURT: tuple[Damage, ...] = ("header", "record")
 # fmt: off
 TABLE: tuple[Row, ...] = (
     Row("passed over", (), (), ("passed",), (), (), (),
-        "intact", "link", "a later process went on from before this place"),
+        "intact", "link", "a later process continued from before this place"),
     Row("incompatible", ("unknown",), (), ("linked", "tail"), (), (), (),
         "incompatible", "fresh", "written by an incompatible version"),
     Row("continued", ("known",), ("none",), ("linked",), (), (), (),
@@ -87,7 +87,7 @@ TABLE: tuple[Row, ...] = (
     Row("sealed in a step", ("known",), ("none",), ("tail",), (), ("sealed",), ("incomplete",),
         "corrupt", "fresh", "sealed, yet its last step is incomplete"),
     Row("torn", ("known",), _HURT, ("tail",), ("above",), ("open",), (),
-        "torn", "link", "the damage begins above all that is known durable"),
+        "torn", "link", "the damage begins above the highest durable number"),
     Row("durable loss", ("known",), _HURT, ("tail",), ("below",), (), (),
         "corrupt", "fresh", "records known durable are lost"),
     Row("sealed loss", ("known",), _HURT, ("tail",), ("above",), ("sealed",), (),
@@ -95,7 +95,7 @@ TABLE: tuple[Row, ...] = (
     Row("linked loss", ("known",), ("header", "record", "missing"), ("linked",), (), (), (),
         "corrupt", "fresh", "a later segment continues from behind the damage"),
     Row("nothing known", ("known",), ("missing",), ("tail",), (), (), (),
-        "intact", "link", "nothing tells of more"),
+        "intact", "link", "no record points to more"),
 )
 # fmt: on
 

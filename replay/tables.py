@@ -138,9 +138,9 @@ SHUTDOWN = (
     Column("outcome", "text", "complete, cancelled, truncated, never-begun, running"),
     Column("took_ms", "int", "to the release of the lock, or the cancel's end", "it.ended_ns"),
     Column("requested_ms", "int", "the configured periods", "it.configuration.requested_ns"),
-    Column("reserve_ms", "int", "asked of logind on top", "it.configuration.reserve_ns"),
-    Column("grant_ms", "int", "what logind really allowed"),
-    Column("budget_ms", "int", "what the waves could use"),
+    Column("reserve_ms", "int", "the time beyond the periods", "it.configuration.reserve_ns"),
+    Column("grant_ms", "int", "logind's grant"),
+    Column("budget_ms", "int", "the waves' time"),
     Column("budget", "text", "strict or elastic", "it.configuration.budget"),
     Column("lock_held", "bool", "whether the machine had to wait"),
     Column("overtime", "bool", "whether the service manager ended it"),
@@ -167,13 +167,13 @@ WAVE = (
     Column("priority", "int", "the least of its pods"),
     Column("configured_ms", "int", "its period in the configuration", _configured_ms),
     Column("planned_ms", "int", "its share of the grant"),
-    Column("had_ms", "int", "with what an elastic budget handed on", "it.period_ns"),
+    Column("had_ms", "int", "its period, with an elastic budget's unused time", "it.period_ns"),
     Column("began_ms", "int", "after the signal"),
     Column("took_ms", "int", "to its end", _took),
     Column("outcome", "text", "complete, overran, cancelled, open, waiting"),
     Column("unused_ms", "int", "left of its period"),
     Column("pods", "int", "its pods"),
-    Column("stragglers", "int", "pods that outlived it"),
+    Column("stragglers", "int", "pods that had not ended at its end"),
 )
 
 POD_KEY = (
@@ -184,7 +184,7 @@ POD_KEY = (
     Column(
         "workload",
         "text",
-        "its name without what its controller appended",
+        "its name without the controller's suffix",
         lambda row: workload_name(row.pod.name, row.record.node),
     ),
 )
@@ -196,23 +196,23 @@ POD = (
     Column("priority", "int", "the pod's, if it has one"),
     Column("wave", "int", "-1: it had no part in the plan"),
     Column("wanted_s", "int", "terminationGracePeriodSeconds", "it.wanted_grace_seconds"),
-    Column("grace_s", "int", "what the plan gave it", "it.grace_seconds"),
+    Column("grace_s", "int", "the plan's grace", "it.grace_seconds"),
     Column("late", "bool", "it was not in the inventory at the signal"),
     Column("began_ms", "int", "its stop, after the signal"),
     Column("took_ms", "int", "to its end", _took),
-    Column("means", "text", "what was to end it: api, cri, observe"),
+    Column("means", "text", "api, cri, observe"),
     Column("owner", "text", "the workload that it belongs to, as Kind/name"),
     Column("outcome", "text", "its fate; empty: the record ends before"),
     Column("reason", "text", "why, in words"),
     Column("succeeded", "bool", "every container exited with 0"),
     Column("hurried", "bool", "a person asked not to wait", "it.hurried_ns"),
-    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", lambda row: ignored_stop(row.it)),
-    Column("cause", "text", "why it did not end by itself: stable, what to count by", _cause),
+    Column("ignored_stop", "bool", "the autopsy showed so before SIGKILL", lambda row: ignored_stop(row.it)),
+    Column("cause", "text", "a stable code: why it did not end by itself", _cause),
 )
 
 HOOK = (
     *POD_KEY,
-    Column("container", "text", "whose hook it is"),
+    Column("container", "text", "the hook's container"),
     Column("kind", "text", "exec, httpGet, sleep, tcpSocket"),
     Column("detail", "text", "a program's name, or a port and path"),
     Column("began_ms", "int", "after the signal"),
@@ -228,19 +228,19 @@ CONTAINER = (
     Column("sidecar", "bool", "stopped after the others"),
     Column("stop_signal", "text", "the signal that stops it"),
     Column("running", "bool", "it ran at the signal"),
-    Column("signalled_ms", "int", "told to stop, after the signal"),
-    Column("stop_ms", "int", "from that, or its pod's delete, to its exit", _stop_took),
+    Column("signalled_ms", "int", "its stop signal, after the shutdown's"),
+    Column("stop_ms", "int", "from the stop signal, or its pod's delete, to its exit", _stop_took),
     Column("killed", "bool", "SIGKILL was ordered", "it.killed_ns"),
     Column("exit_code", "int", "null: unknown"),
-    Column("exit_signal", "text", "what ended it, if a signal did"),
+    Column("exit_signal", "text", "the signal that ended it, if any"),
 )
 
 NOTICE = (
     *KEY,
     Column("at_ms", "int", "after the signal"),
-    Column("code", "text", "stable: what to count by"),
+    Column("code", "text", "a stable code to count by"),
     Column("text", "text", "for people"),
-    Column("uid", "text", "the pod's, if it is about one", "it.pod"),
+    Column("uid", "text", "its pod's, if any", "it.pod"),
     Column("seq", "int", "the record that it comes from"),
 )
 
@@ -255,7 +255,7 @@ TABLES: tuple[Table, ...] = (
     ),
     Table("hooks", "one row a run of a preStop hook", _each_of_pods("hooks"), HOOK),
     Table("containers", "one row a container", _each_of_pods("containers"), CONTAINER),
-    Table("notices", "one row a warning: what an operator should know", _each("notices"), NOTICE),
+    Table("notices", "one row a warning", _each("notices"), NOTICE),
 )
 
 
@@ -278,13 +278,13 @@ OUTAGE = (
     Column("tainted_ms", "int", "to the taint", "it.out_ns"),
     Column("recovered_ms", "int", "to the end of the last hanging object"),
     Column("returned_ms", "int", "until the node was back"),
-    Column("same_boot", "bool", "under the boot id of before"),
+    Column("same_boot", "bool", "with the former boot id"),
     Column("untainted_ms", "int", "until our taint was gone"),
-    Column("alarms", "int", "records that need a look"),
+    Column("alarms", "int", "records that need a person"),
     Column("leaders", "int", "processes that wrote it"),
     Column("pods", "int", "that hung on the node"),
     Column("volumes", "int", "that hung on the node", "it.attachments"),
-    Column("unrecovered", "int", "left at its end"),
+    Column("unrecovered", "int", "pods and volumes that hung at its end"),
 )
 
 HANGING = (
@@ -294,7 +294,7 @@ HANGING = (
     Column(
         "waits_for",
         "text",
-        "what it waited for last",
+        "its last obstacle",
         lambda row: row.it.waits[-1].reason if row.it.waits else "",
     ),
 )
@@ -321,7 +321,7 @@ STATEMENT = (
     *OUTAGE_KEY,
     Column("at_ms", "int", "after it was suspected"),
     Column("what", "text", "accepted, refused, voided, contradicted, contradiction-ended"),
-    Column("who", "text", "the source and its name; empty of what was voided"),
+    Column("who", "text", "the source and its name; empty if voided"),
     Column("text", "text", "why, in words"),
 )
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -68,6 +68,17 @@ def configuration(periods: dict[int, int], **fields: Any) -> str:
     return json.dumps({**kind, "shutdownGracePeriodByPodPriority": waves, **fields})
 
 
+def manifest(
+    name: str, program: Sequence[str], words: Sequence[str], priority: int, grace: int, hook: float | None
+) -> str:
+    """A pod whose container runs `tests.daemon.program` with ``words``; ``hook``: its seconds."""
+    container: dict[str, Any] = {"name": "main", "image": "x", "command": [*program, *words]}
+    if hook is not None:
+        container["lifecycle"] = {"preStop": {"exec": {"command": [*program, f"hook={hook}"]}}}
+    spec = {"priority": priority, "terminationGracePeriodSeconds": grace, "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
 class Rig:
     """``folder`` has the pods, traces, configuration, journal and runtime files."""
 
@@ -96,16 +107,10 @@ class Rig:
     def pod(
         self, name: str, *words: str, priority: int = 0, grace: int = 30, hook: float | None = None
     ) -> None:
-        """A manifest whose container runs `tests.daemon.program` with ``words``; ``hook``: its seconds."""
-        trace = str(self.folder / "traces" / name)
-        container: dict[str, Any] = {"name": "main", "image": "x", "command": [*PROGRAM, trace, *words]}
-        if hook is not None:
-            command = [*PROGRAM, trace, f"hook={hook}"]
-            container["lifecycle"] = {"preStop": {"exec": {"command": command}}}
-        spec = {"priority": priority, "terminationGracePeriodSeconds": grace, "containers": [container]}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        """The manifest of such a pod (`manifest`)."""
+        program = (*PROGRAM, str(self.folder / "traces" / name))
         written = self.folder / "new.json"
-        written.write_text(json.dumps(pod))
+        written.write_text(manifest(name, program, words, priority, grace, hook))
         written.rename(self.pods / f"{name}.yaml")
 
     # --- its life --------------------------------------------------------------------------------

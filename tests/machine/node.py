@@ -7,7 +7,6 @@ the tree.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from ebbtide.events.reader import History
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine
 from tests.beds.rootfs import cache_folder, keep
-from tests.daemon.rig import Mark, configuration, marks_in, replay
+from tests.daemon.rig import Mark, configuration, manifest, marks_in, replay
 from tests.waiting import until
 
 PROGRAM = "/opt/pods/program.py"
@@ -75,17 +74,9 @@ class Node:
     def pod(
         self, name: str, *words: str, priority: int = 0, hook: float | None = None, grace_seconds: int = 30
     ) -> None:
-        program = ["/usr/bin/python3", "-I", "-S", PROGRAM, f"{TRACES}/{name}"]
-        container: dict[str, Any] = {"name": "main", "image": "x", "command": [*program, *words]}
-        if hook is not None:
-            container["lifecycle"] = {"preStop": {"exec": {"command": [*program, f"hook={hook}"]}}}
-        spec = {
-            "priority": priority,
-            "terminationGracePeriodSeconds": grace_seconds,
-            "containers": [container],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        self.machine.write(f"/etc/ebbtide/pods/{name}.yaml", json.dumps(pod))
+        program = ("/usr/bin/python3", "-I", "-S", PROGRAM, f"{TRACES}/{name}")
+        written = manifest(name, program, words, priority, grace_seconds, hook)
+        self.machine.write(f"/etc/ebbtide/pods/{name}.yaml", written)
 
     # --- what is to be seen ----------------------------------------------------------------------
 

@@ -183,6 +183,14 @@ async def driver_refuses(stage: Stage, actor: Actor) -> None:
     """The driver refuses to unpublish the volume for a while."""
     await begin(stage, actor)
     stage.storage.fault("ControllerUnpublishVolume", "fail")
+    await stays_attached(stage, actor)
+    stage.storage.fault("ControllerUnpublishVolume")
+    stage.mark("the driver answers")
+    await stage.recovered("web")
+
+
+async def stays_attached(stage: Stage, actor: Actor) -> None:
+    """After the cut the pods go, and the volume's attachment stays."""
     await stage.cut()
     await actor.cure(stage)
     await stage.bed.api.until(
@@ -191,23 +199,13 @@ async def driver_refuses(stage: Stage, actor: Actor) -> None:
     (name,) = stage.attachments
     await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
     await actor.explains(stage, name)
-    stage.storage.fault("ControllerUnpublishVolume")
-    stage.mark("the driver answers")
-    await stage.recovered("web")
 
 
 async def no_attacher(stage: Stage, actor: Actor) -> None:
     """The attacher is absent when the node is lost."""
     await begin(stage, actor)
     await stage.bed.stop("csi-attacher")
-    await stage.cut()
-    await actor.cure(stage)
-    await stage.bed.api.until(
-        PODS, lambda pods: not any(each["metadata"]["uid"] in stage.pods for each in pods["items"])
-    )
-    (name,) = stage.attachments
-    await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
-    await actor.explains(stage, name)
+    await stays_attached(stage, actor)
     await stage.storage.start_attacher()
     stage.mark("the attacher is back")
     await stage.recovered("web")
