@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field
 
 from ebbtide.actors.edges.documents import DocumentError, quote
+from ebbtide.actors.edges.proof_sources import ec2, ipmi, redfish
 from ebbtide.actors.edges.proof_sources.ipmi import CipherSuite, GuidOrder, Privilege
+from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
 from ebbtide.actors.edges.proof_sources.redfish import UuidOrder
 from ebbtide.config.fields import (
     DNS_LABEL,
@@ -192,8 +194,18 @@ class Redfish(Section, frozen=True):
         """Empty: it has none."""
         return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
 
-    def system_of(self, node: str) -> str:
-        return self.system.replace(NODE_PLACE, node)
+    def source(self, node: str) -> ProofSource | None:
+        if not (url := self.address_of(node)):
+            return None
+        return redfish.Redfish(
+            url=url,
+            username_file=Path(self.username_file),
+            password_file=Path(self.password_file),
+            system=self.system.replace(NODE_PLACE, node),
+            ca_file=Path(self.certificate) if self.certificate is not None else None,
+            fingerprint=self.fingerprint,
+            uuid_order=self.uuid_order,
+        )
 
 
 class Ipmi(Section, frozen=True):
@@ -225,6 +237,19 @@ class Ipmi(Section, frozen=True):
         """Empty: it has none."""
         return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
 
+    def source(self, node: str) -> ProofSource | None:
+        if not (host := self.address_of(node)):
+            return None
+        return ipmi.Ipmi(
+            host=host,
+            port=self.port,
+            username_file=Path(self.username_file),
+            password_file=Path(self.password_file),
+            cipher_suite=self.cipher_suite,
+            privilege=self.privilege,
+            guid_order=self.guid_order,
+        )
+
 
 class Ec2(Section, frozen=True):
     """Instances of EC2, by the Node's providerID."""
@@ -247,6 +272,12 @@ class Ec2(Section, frozen=True):
     def __post_init__(self) -> None:
         if NODE_PLACE in (self.endpoint or ""):
             raise RuleError(f"take {NODE_PLACE} out: the endpoint belongs to the region", "endpoint")
+
+    def source(self) -> ProofSource:
+        """One for all nodes: they share requests."""
+        file = Path(self.credentials_file) if self.credentials_file is not None else None
+        credentials = ec2.Credentials(self.region, file, self.profile)
+        return ec2.Ec2Source(ec2.Ec2(self.region, credentials, self.endpoint, self.certificate))
 
 
 class Cloud(Section, frozen=True):
@@ -311,6 +342,17 @@ class Pool(Section, frozen=True):
 
     def takes(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(name) == value for name, value in self.node_selector.items())
+
+    def machine_sources(self) -> Callable[[str], list[ProofSource]]:
+        """By node, the sources of its machine's power, in the order of the power switches."""
+        cloud = [self.cloud.ec2.source()] if self.cloud is not None and self.cloud.ec2 is not None else []
+        controllers = [each for each in (self.redfish, self.ipmi) if each is not None]
+
+        def sources(node: str) -> list[ProofSource]:
+            found = [each.source(node) for each in controllers]
+            return [*(each for each in found if each is not None), *cloud]
+
+        return sources
 
 
 #: For a node that no pool takes.

@@ -13,13 +13,35 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import PacedCaller
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import WorkEdge, WorkView
-from ebbtide.actors.interfaces import NOTICE, WARNING, Edge
+from ebbtide.actors.edges.proof_sources.cluster_sources import (
+    CONTRADICT,
+    STATED,
+    KubeletSource,
+    StatementsEdge,
+    StatementSource,
+)
+from ebbtide.actors.edges.proof_sources.proof_source import (
+    Check,
+    Machine,
+    PowerEdge,
+    PowerSwitch,
+    ProofSource,
+    SourcesEdge,
+)
+from ebbtide.actors.edges.proof_sources.remediators import (
+    KINDS,
+    Machines,
+    Remediations,
+    Remediator,
+    RemediatorSource,
+)
+from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge
 from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND
@@ -27,11 +49,10 @@ from ebbtide.events.outage_events import OutageSettings, PodLost
 from ebbtide.events.units import span_s
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput, failure_line
-from ebbtide.outage.configuration import OutageConfiguration
+from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
 from ebbtide.outage.permits import Permits
-from ebbtide.outage.pool_sources import pool_of, proof_edges
 from ebbtide.tracing import usable_destination, usable_resource
 
 #: A look at a thousand nodes takes 3 ms.
@@ -296,3 +317,56 @@ def lost_in(system: System) -> list[PodLost]:
     states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
     pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
     return [PodLost(pod=each.pod, elsewhere=each.elsewhere) for each in pods if each.pod is not None]
+
+
+# --- the sources of proof of a node, by its pool -----------------------------------------------
+
+
+def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
+    """As last read; None without this Node."""
+    found = view.of(node).node
+    if found is None or found.uid != node_uid:
+        return None
+    return Machine(found.name, found.uid, found.boot_id, found.system_uuid, found.provider_id)
+
+
+def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) -> Pool:
+    """By its present labels; a deleted Node has none."""
+    found = view.of(node).node
+    return configuration.pool_of(found.labels if found is not None else {})
+
+
+def proof_edges(
+    configuration: OutageConfiguration,
+    view: ClusterView,
+    clock: Clock,
+    caller: ApiCaller,
+    manager: ApiCaller | None = None,
+) -> Callable[[str, str, Check], Sequence[Edge]]:
+    """For a node by name and UID, with the check before a power-off. The pool is chosen when the node is
+    suspected. ``manager``: the cluster with Cluster API's Machines; None: this one.
+    """
+    remediators: list[Remediator] = [Remediations(caller, name) for name in KINDS]
+    remediators.append(Machines(caller if manager is None else manager, view))
+    by_pool = {pool.name: pool.machine_sources() for pool in configuration.pools}
+
+    def edges(node: str, node_uid: str, check: Check) -> Sequence[Edge]:
+        pool = pool_of(configuration, view, node)
+        stated = [
+            StatementSource(each, view, node, node_uid)
+            for each in STATED
+            if each in pool.believe or each in CONTRADICT
+        ]
+        machine = by_pool[pool.name](node) if pool.name in by_pool else []
+        sources: list[ProofSource] = [*stated, *machine]
+        if pool.ask_kubelet:
+            sources.append(KubeletSource(view, node))
+        if "remediator" in pool.believe:
+            sources += [RemediatorSource(each, view, node) for each in remediators]
+        return (
+            StatementsEdge(stated, view, node, clock),
+            SourcesEdge(sources, lambda: machine_of(view, node, node_uid), clock),
+            PowerEdge([each for each in machine if isinstance(each, PowerSwitch)], check),
+        )
+
+    return edges

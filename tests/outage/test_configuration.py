@@ -27,7 +27,7 @@ from ebbtide.outage.configuration import (
     load_outage,
     parse_outage,
 )
-from ebbtide.outage.pool_sources import machine_of, machine_sources, proof_edges
+from ebbtide.outage.controller import machine_of, proof_edges
 from tests.actors.edges.proof_sources.test_cluster_sources import Clock
 
 ROOT = Path(__file__).parents[2]
@@ -247,7 +247,7 @@ CONTROLLERS = HEAD + (
 def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:
     """By name; without an address none is asked."""
     (pool,) = parse_outage("a.yaml", CONTROLLERS.encode()).pools
-    assert [(each.source, each.name) for each in machine_sources(pool)(node)] == expected
+    assert [(each.source, each.name) for each in pool.machine_sources()(node)] == expected
 
 
 async def test_the_machine_is_as_the_node_says_it_now() -> None:

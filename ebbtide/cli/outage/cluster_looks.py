@@ -186,9 +186,8 @@ async def _nodes(
     from ebbtide.actors.edges.kubernetes.node_view import project_node
     from ebbtide.actors.edges.proof_sources.proof_source import Machine
     from ebbtide.outage.checks import NodeCheck
-    from ebbtide.outage.pool_sources import machine_sources
 
-    sources = {pool.name: machine_sources(pool) for pool in configuration.pools}
+    sources = {pool.name: pool.machine_sources() for pool in configuration.pools}
 
     async def one(node: ApiNode) -> NodeCheck:
         view = project_node(node)
