@@ -10,7 +10,7 @@ from ebbtide.cli.common.shared_options import need_command
 #: The verbs by question.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
-        "timeline": Entry("replay.replay_timeline:timeline", "Tell a shutdown, a line a transition."),
+        "timeline": Entry("replay.replay_timeline:timeline", "Show a shutdown, one line per transition."),
         "state": Entry("replay.replay_state:state", "Every actor's state after any event."),
     },
     "Where the time went": {
@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
     },
     "For others": {
-        "report": Entry("replay.replay_report:report_command", "Make one self-contained page of a shutdown."),
+        "report": Entry("replay.replay_report:report_command", "Make a self-contained page of a shutdown."),
     },
     "Is it true": {
         "verify": Entry(

@@ -23,8 +23,8 @@ Examples:
   ebbtide replay critical-chain -2 --journal /mnt/old/journal
   ebbtide replay critical-chain -o json | jq '.segments[] | select(.what == "wave")'
 
-After "@" stands when it began, counted from the signal, after "+" how long it took. The last comes first.
-The smallest parts follow each other without a gap: they add up to the total.
+A part began at "@", counted from the signal, and took "+". The last comes first. The smallest parts follow
+each other without a gap: they add up to the total.
 """
 
 

@@ -1,5 +1,4 @@
-"""``ebbtide replay timeline``: a shutdown, a line a transition; or one pod's story, a sentence a
-transition.
+"""``ebbtide replay timeline``: a shutdown, one line per transition; or one pod's story, in sentences.
 
 In a pipe the columns have a fixed width, so that two timelines can be compared by diff. On a terminal they
 fit: spare columns go, long names are shortened in the middle, and long texts continue below themselves.
@@ -50,7 +49,7 @@ Examples:
   ebbtide replay timeline -2 | cut -c14- | diff - other.txt
 
 The column without a heading: < is a fact, . a decision, > an order, # bookkeeping, ? of another version,
-! bad news of any kind.
+! a problem.
 """
 
 
@@ -58,7 +57,7 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 @optional_episode_argument
 @journals_option
 @click.option(
-    "-f", "--follow", is_flag=True, help="Go on until the machine is let go, or the shutdown closed."
+    "-f", "--follow", is_flag=True, help="Go on until the lock is released, or the shutdown is closed."
 )
 @click.option("--all", "every", is_flag=True, help="Every record, bookkeeping too.")
 @click.option("--actor", default="", metavar="NAME", help="Only what this actor wrote (hook, wave, edge).")
@@ -84,7 +83,7 @@ def timeline(
     until: str,
     output: str,
 ) -> int:
-    """Show a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
+    """Show a shutdown, one line per transition; with --pod one pod's story, one sentence per transition.
 
     EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE it waits for the next
     shutdown if none is running. It works on any readable journal, without execution.
