@@ -2,6 +2,6 @@
 
 `loop` moves the actors and runs effects. `sim_node` is the one model of a node, for `simulate`, for the
 tests' world and for what-if, which takes the times from a record. `scenario` draws a run; `edges` carries out
-each order; `simulate` runs and writes the journal; `world_view` and `invariants` check it. `sim_outage` is
+each order; `simulate` runs and writes the journal; `invariants` check it. `sim_outage` is
 the same for outages.
 """

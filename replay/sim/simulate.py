@@ -37,7 +37,7 @@ from ebbtide.events.values import Pod, Settings
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, RuntimeEdge, SimulatedEdge
-from ebbtide.replay.sim.invariants import Breach, breaches
+from ebbtide.replay.sim.invariants import Boot, BootView, Breach, breaches
 from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Watching
 from ebbtide.replay.sim.scenario import (
     AFTERMATH_NS,
@@ -53,7 +53,6 @@ from ebbtide.replay.sim.scenario import (
     SimulationPlan,
 )
 from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
-from ebbtide.replay.sim.world_view import Boot, BootView
 
 # The journal of a virtual run: the real writer's bytes, without a disk.
 

@@ -1,11 +1,11 @@
-"""A world for the invariants: its boots in `replay.sim.world_view`'s form."""
+"""A world for the invariants: its boots in `replay.sim.invariants`'s form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ebbtide.events.base import Record
-from ebbtide.replay.sim.world_view import Boot, BootView
+from ebbtide.replay.sim.invariants import Boot, BootView
 from tests.world.daemon import Life
 from tests.world.world import World
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ebbtide.replay.sim.invariants import Breach, breaches
-from ebbtide.replay.sim.world_view import BreachSentences
+from ebbtide.replay.sim.invariants import Breach, BreachSentences, breaches
 from tests.world.invariants import processes
 from tests.world.view import views
 from tests.world.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Replayer
-from ebbtide.replay.sim.world_view import BreachSentences
+from ebbtide.replay.sim.invariants import BreachSentences
 from tests.world.world import World
 
 
