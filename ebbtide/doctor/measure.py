@@ -28,7 +28,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 )
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.logind_reading import read_preparing
-from ebbtide.actors.edges.process.start import CannotStart, spawn
+from ebbtide.actors.edges.process.process_pods import CannotStart, spawn
 from ebbtide.doctor.gather import FoundPods, HookTarget
 from ebbtide.doctor.node_looks import ask_bounded, unit_state
 from ebbtide.doctor.rules import DRY_DELETE, DRY_PATCH, LOGIND_CALL, SYNC, Measured, Snapshot

@@ -35,7 +35,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Answer(NamedTuple):
-    """``retry_after_seconds``: as the server asks, else 0."""
+    """``retry_after_seconds``: as the server asks."""
 
     code: int
     body: bytes = b""
@@ -75,13 +75,13 @@ class ApiCaller(Protocol):
 
 HTTP_NOT_FOUND, HTTP_CONFLICT, HTTP_FORBIDDEN = 404, 409, 403
 HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
-#: Between two tries without a time from the server: doubles from the first to the last.
+#: Between two tries; doubles.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
 #: Of an error's text in the journal.
 WHY_CHARACTERS_MAX = 200
-#: By code, the server's words for a new object of this name, or for an object that is not on the node that
-#: asks (NodeRestriction, and the node authorizer since 1.32).
+#: By code, texts for a new object of this name, or an object of another node (NodeRestriction, and the node
+#: authorizer since 1.32).
 GONE_TEXTS = {
     HTTP_NOT_FOUND: ("",),
     HTTP_CONFLICT: ("UID in precondition", "UID in the precondition"),
@@ -214,7 +214,7 @@ def is_gone(answer: Answer) -> bool:
 
 
 def is_doubtful(answer: Answer) -> bool:
-    """The server gave up, but may still have written: its time or etcd's was over."""
+    """The server gave up, but may still have written."""
     return answer.code == HTTP_TIMED_OUT or (answer.code >= 500 and b"timed out" in answer.body)
 
 
@@ -227,12 +227,10 @@ def unanswered_ending(error: Unanswered) -> Ending:
 
 
 AT_ONCE_MAX = 32
-#: Calls that are answered within milliseconds.
 QUICK_MAX = 8
 #: A longer call waits for the server, so another may start.
 QUICK_SECONDS = 0.05
 
-#: For a slow server that answers.
 WIDE_MAX = 110
 
 ItemT = TypeVar("ItemT")
@@ -395,7 +393,7 @@ def find_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None
 
 
 def delete_options(uid: str, grace_seconds: int) -> JsonObject:
-    """Deletes only the pod with this UID."""
+    """For the pod with this UID only."""
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -463,7 +461,7 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
         return answer
 
     try:
-        # From the server's cache (``resourceVersion=0``): an old answer can only miss a final phase.
+        # From the server's cache: an old answer can only miss a final phase.
         answer = await ask(pods_path(node, resourceVersion=0))
         return _part_decoder.decode(answer.body).items or []
     except AnswerTooLong:
@@ -488,8 +486,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """``path`` makes the list's path from the fields of its query. ``limit``: the size of the first part;
-    after a part that is too long the next ones are smaller. Raises Unanswered, and what ``ask`` raises.
+    """``path`` makes the list's path from the fields of its query. ``limit``: the size of a part; after one
+    that is too long the next ones are smaller. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)

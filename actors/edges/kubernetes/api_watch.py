@@ -1,8 +1,7 @@
 """Watches keep objects of one kind in memory as the API server has them.
 
-A watch lists once and then follows. After a break (the server's limit, a restart, a rotated identity, a
-balancer) it goes on where it broke, and lists again only if the server has forgotten that place. Bookmarks
-move the place on while no object changes.
+A watch lists once and then follows. After a break it goes on where it broke, and lists again only if the
+server has forgotten that place. Bookmarks move the place on while no object changes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LIVENESS_PATH = "/readyz"
 #: Short at first, since a restarted server is soon back.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
-#: A server under load may ask for minutes, in which a shutdown would not know its pods.
+#: A loaded server may ask for minutes, in which a shutdown would not know its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
 #: After a watch that lived so long the next begins without a pause.
 LIVED_SECONDS = 1.0
@@ -140,7 +139,7 @@ class _Silence:
         self._failing_since = math.inf
 
     def is_away(self, since: float) -> bool:
-        """A call that began at ``since`` failed. One failed call proves little: a server may restart."""
+        """A call that began at ``since`` failed. One failed call proves little."""
         self._failing_since = min(self._failing_since, since)
         return trio.current_time() >= self._failing_since + bounds.now.api_away_seconds
 
@@ -387,8 +386,8 @@ class ApiHealth:
         return answer
 
     async def follow(self) -> None:
-        """Check unanswered writes, until cancelled. The watch notices silence after some ten seconds, too
-        late for a shutdown; one unanswered write proves nothing.
+        """Check unanswered writes, until cancelled: the watch notices silence too late for a shutdown, and
+        one unanswered write proves nothing.
         """
         while True:
             await self._news.wait()

@@ -89,9 +89,6 @@ class Writes:
         }
 
 
-# An Event's name is made from its order's key, so a second try, also after a crash, is a conflict. Order keys
-# are the same on every node, so the name includes node and trace.
-
 EVENT_COMPONENT = "ebbtide"
 TRACE_ID_ANNOTATION = "ebbtide.dev/trace-id"
 NODE_NAMESPACE = "default"
@@ -162,14 +159,16 @@ def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
 
 
 def event_name(order: d.PostEvent, node: str, trace: str) -> str:
-    """``<subject>.<digest>``: a DNS subdomain if the subject's name is one."""
+    """``<subject>.<digest>``. Made from the order's key, so a second try, also after a crash, is a conflict;
+    and from node and trace, since order keys are the same on every node.
+    """
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
     return f"{subject}.{digest}"
 
 
 MARK_SHARE = 3
-#: A delete sent with less time may stay unanswered, and then its pod gets no hooks.
+#: A delete with less time may stay unanswered, and then its pod gets no hooks.
 TURN_SECONDS_MIN = 0.05
 #: With less the object would go before its containers.
 GRACE_SECONDS_MIN = 1
@@ -205,7 +204,7 @@ class PodDeletes:
             self._open -= 1
         known = self._lookup.find(order.uid)
         uid = known.api_uid if known is not None else order.uid
-        # No answer, but the watch may show that the delete was taken.
+        # The watch may show that an unanswered delete was taken.
         if ended.result != "done" and uid not in self._taken and known is not None and known.deleting:
             ended = Ending()
         if ended.result == "done":
@@ -221,7 +220,7 @@ class PodDeletes:
                 waiting.deadline = float("inf")
                 known = self._lookup.find(order.uid)
                 uid = known.api_uid if known is not None else order.uid
-                # The object may be gone afterwards, and a turn of its own would delay the delete.
+                # In the same turn, or the delete would be delayed.
                 if await self._mark(order, uid, self._call(order, until)):
                     return Ending()
                 call = self._call(order, until)
@@ -249,7 +248,7 @@ class PodDeletes:
         return self._parts.call(order.key, until - trio.current_time())
 
     async def _mark(self, order: DeletePod, uid: str, call: api.ApiCall) -> bool:
-        """Is the pod gone already? It is deleted in any case."""
+        """Is the pod gone already?"""
         if uid in self._marked:
             return False
         body = {"metadata": {"uid": uid}, "status": {"conditions": [api.disruption_target([])]}}
@@ -339,7 +338,7 @@ class StatusDelivery:
         self.final: set[str] = set()
 
     async def deliver(self, order: DeliverStatuses, outlet: Outlet) -> Ending:
-        """In a shutdown one try. A status of an earlier boot is tried until it is taken or stale."""
+        """In a shutdown once; a status of an earlier boot until it is taken or stale."""
         if not order.unchanged_only:
             # For the next boot, in case this fails.
             async with trio.open_nursery() as nursery:
@@ -460,9 +459,6 @@ async def _write_status(
     raise StatusRefused("it changes as fast as it is read")
 
 
-# Phase, reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers without
-# a known end end as in the kubelet's ``TerminatePod``; in a pod that succeeded, with 0.
-
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"
 UNKNOWN_EXIT_CODE = 137
@@ -471,7 +467,10 @@ UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 
 
 def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.JsonObject:
-    """A strategic merge patch of ``pods/status``, for this version."""
+    """A strategic merge patch of ``pods/status``, for this version. Phase, reason and ``DisruptionTarget``
+    are those of the kubelet's graceful node shutdown. Containers without a known end end as in its
+    ``TerminatePod``; in a pod that succeeded, with 0.
+    """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
     tracked = {"observedGeneration": pod.metadata.generation} if pod.status.observed_generation else {}

@@ -1,11 +1,11 @@
 """Leader election among replicas, by a Lease in the controller's namespace, as client-go does it.
 
-The holder renews, and stops leading when it could not renew for a while; another replica takes over when it
-has seen the same record for longer than that. Each counts on its own monotonic clock: the times in the record
-are for people.
+The holder stops leading when it could not renew for a while; another replica takes over when it has seen the
+same record for longer than that. Each counts on its own monotonic clock: the times in the record are for
+people.
 
-A replica that was stopped just before a request sends it later all the same. So a Lease fences nothing: it
-decides who tries, and the journal's create decides who leads (`config_maps`).
+A replica that was stopped just before a request sends it later. So a Lease fences nothing: it decides which
+replica tries, and the journal's create decides which leads (`config_maps`).
 """
 
 from __future__ import annotations
@@ -84,11 +84,9 @@ class Leadership:
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Run ``lead`` while the Lease is ours, and cancel it when the Lease is lost or could not be renewed;
-        until cancelled, or until ``lead`` returns. Its exceptions come in a group. Returns the Lease at the
-        end: the caller must still work.
-
-        ``lead`` has to end at once: the next leader begins ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
+        """Run ``lead`` while the Lease is ours, until cancelled, or until ``lead`` returns. Its exceptions
+        come in a group. Finally returns the Lease, by the caller. ``lead`` has to end at once when cancelled:
+        the next leader begins ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
         """
         try:
             ended = False
@@ -99,7 +97,7 @@ class Leadership:
                 await self.resign()
 
     async def resign(self) -> None:
-        """Remove our name from the record, so that another replica gets it at once."""
+        """Remove our name, so that another replica gets the Lease at once."""
         if not self._tried:
             return
         with trio.move_on_after(bounds.now.resign_seconds), suppress(api.Unanswered, _NotAllowed):
@@ -133,7 +131,7 @@ class Leadership:
 
     async def _hold(self, lead: Callable[[], Awaitable[None]], began: float) -> bool:
         """Has ``lead`` returned by itself?"""
-        # The deadline ends the block whatever a request does. It counts from the begin of the request.
+        # The deadline counts from the begin of the request, and ends the block whatever a request does.
         ended = False
         with trio.CancelScope(deadline=began + RENEW_SECONDS) as term:
             async with trio.open_nursery() as nursery:

@@ -54,7 +54,7 @@ PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
 #: A kubelet renews after this part of the lease (``renewIntervalFraction``), plus at most 4 % and a busy
-#: server's delay. After so many intervals the sources are asked, twice 5 s apart. Later, where nodes are
+#: server's delay. The sources are asked after so many intervals, twice 5 s apart. Later, where nodes are
 #: NotReady after 15 s, the proof would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 #: Kubelets' defaults.
@@ -79,7 +79,7 @@ ALIVE_SECONDS_MAX = 2**33
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The annotation, which a leader without the journal needs: which taint is ours, by which order."""
+    """For a leader without the journal: which taint is ours, by which order."""
 
     order: str = ""
     effect: str = ""
@@ -97,7 +97,7 @@ class Certificate(NamedTuple):
 class Declared(msgspec.Struct, frozen=True, rename={"node_uid": "uid", "boot_id": "boot"}):
     """A person declares that the machine of this boot is off since this heartbeat (``mark``), or that it
     lives (without a mark). ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot
-    count. ``at``: tells two declarations apart.
+    count. ``at`` separates two declarations.
     """
 
     node_uid: str = ""
@@ -260,8 +260,8 @@ class ObservedNode:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
         self.renewed_at = -math.inf
-        #: Since when the cloud's taint is seen, and whether the node has spoken since: the taint names no
-        #: boot, so one that outlives a start is about the boot before.
+        #: Since when the cloud's taint is seen, and whether the node has given a sign of life since: the
+        #: taint names no boot, so one that outlives a start is about the boot before.
         self.cloud_off_at = math.inf
         self.spoke_under_it = False
         self.alive_since = math.inf
@@ -284,7 +284,7 @@ VersionedT = TypeVar("VersionedT", bound=_Versioned)
 
 
 class NewestStore(Mirror[VersionedT]):
-    """Takes only newer states: an answer about a single object may be older than the watch, or newer."""
+    """Takes only newer states: an answer about a single object may be older than the watch."""
 
     def __init__(self, take: Callable[[str, VersionedT | None, VersionedT | None], None]) -> None:
         super().__init__("name", take)
@@ -386,7 +386,7 @@ class ClusterView:
         observed = self.of(name)
         if lease is not None and (before is None or before.mark != lease.mark):
             observed.renewed_at = trio.current_time()
-            # Not an old renewal that a returning watch reports with the taint.
+            # A returning watch may report an old renewal with the taint.
             late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION
             observed.spoke_under_it = observed.spoke_under_it or late
         observed.lease = lease

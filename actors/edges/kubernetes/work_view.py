@@ -149,8 +149,7 @@ class VolumeObject(msgspec.Struct, gc=False):
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
     """``ended``: it succeeded or failed. ``over``: it ended, is not being deleted, and its owner does not
-    need its name. ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name``, until it
-    has ended.
+    need its name. ``waiting``: why it is not Ready. ``claims``: ``namespace/name``, until it has ended.
     """
 
     uid: str
@@ -183,9 +182,7 @@ class VolumeView(msgspec.Struct, kw_only=True, gc=False):
 
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
-    """``error``: what its detach waits for. ``unheard``: its attacher was asked to detach it and has not
-    answered.
-    """
+    """``error``: what its detach waits for. ``unheard``: its attacher has not answered a detach."""
 
     uid: str
     name: str
@@ -198,9 +195,7 @@ class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
 
 
 def tolerated_effects(tolerations: Iterable[Toleration]) -> tuple[TaintEffect, ...]:
-    """The first matching toleration counts, as for the taint eviction controller; a limited one only delays
-    the delete.
-    """
+    """As for the taint eviction controller, the first match counts; a limited one only delays the delete."""
     ours = []
     for each in tolerations:
         key, value = each.key or "", each.value
@@ -616,13 +611,13 @@ class WorkEdge(Edge):
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # A controller replaces a pod that is Terminating or has ended at once, but for one of the same name.
-        # Pods that became so in this outage are waited for.
+        # A controller replaces a pod that is Terminating or has ended at once, unless its name stays the
+        # same. Pods that became so in this outage are waited for.
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
         told_new, self._lost = self._new, {pod.uid: self._lost_pod(pod) for pod in pods}
-        # A pod of the same name cannot be elsewhere, and one of another name is no successor.
+        # A pod of the same name cannot be elsewhere; one of another name is no successor.
         owned = {
             pod.uid: pod.owner_uid
             for pod in pods

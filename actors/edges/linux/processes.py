@@ -51,7 +51,7 @@ INFO_EXIT_CODE = struct.Struct("=i")
 
 
 class Child(NamedTuple):
-    """A running child. The caller closes ``pidfd``."""
+    """The caller closes ``pidfd``."""
 
     pid: int
     pidfd: int
@@ -83,9 +83,7 @@ def exit_of_wait_status(status: int) -> ExitStatus:
 
 
 def reap(pidfd: int) -> ExitStatus | None:
-    """Wait for an ended child without blocking; None: it runs. For another process's child: as its pidfd
-    says.
-    """
+    """The end of a child, without blocking; None: it runs. For another process's child, from its pidfd."""
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
@@ -98,8 +96,8 @@ def reap(pidfd: int) -> ExitStatus | None:
 
 
 async def reap_soon(pidfd: int) -> ExitStatus:
-    """`reap` for an ended process. Another process's child gets a moment to be waited for."""
-    # A hang-up means that the parent has waited: the descriptor's answer is final.
+    """`reap` for an ended process; the parent of another process's child gets a moment to wait for it."""
+    # After a hang-up the parent has waited: the descriptor's answer is final.
     poll = select.poll()
     poll.register(pidfd, 0)
     end = reap(pidfd)
@@ -122,12 +120,12 @@ def exit_of_pidfd(pidfd: int) -> ExitStatus:
     return exit_of_wait_status(INFO_EXIT_CODE.unpack_from(info, INFO_BYTES - INFO_EXIT_CODE.size)[0])
 
 
-#: Called once when the process has ended. It closes the pidfd last, and may return a fact.
+#: Closes the pidfd last, and may return a fact.
 OnExit = Callable[[], Awaitable[Fact | None]]
 
 
 class ExitWatch:
-    """Waits for the ends of processes, from `run` on."""
+    """Waits for the ends of processes."""
 
     def __init__(self) -> None:
         self._items, self._incoming = trio.open_memory_channel[tuple[int, OnExit, bool] | Fact](math.inf)
@@ -143,7 +141,7 @@ class ExitWatch:
         self._items.send_nowait(fact)
 
     def close(self) -> None:
-        """Close all descriptors, after `run` has ended. Ends no process."""
+        """Close all descriptors, after `run` has ended."""
         for pidfd in self._open:
             os.close(pidfd)
         self._open.clear()
@@ -160,7 +158,7 @@ class ExitWatch:
     async def _follow(self, pidfd: int, on_end: OnExit, child: bool, outlet: Outlet) -> None:
         await trio.lowlevel.wait_readable(pidfd)
         if not child:
-            # Its parent has the exit code first. A parent that never waits must not keep a wave from ending.
+            # Its parent has the exit code first, but may never wait.
             await reap_soon(pidfd)
         fact = await on_end()
         self._open.discard(pidfd)
@@ -168,12 +166,12 @@ class ExitWatch:
             await outlet.put(fact)
 
 
-#: A tree that still grows then forks faster than it can be killed.
+#: A tree that still grows then forks too fast.
 LOOKS_MAX = 50
 
 
 class TreeRoot(NamedTuple):
-    """A first process. Number 0: there is none."""
+    """Number 0: there is no process."""
 
     pid: int = 0
     start_ticks: int = 0
@@ -188,10 +186,8 @@ def all_stats() -> Iterator[proc.ProcessStat]:
 
 
 def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) -> list[proc.ProcessStat]:
-    """The processes of a look that belong to one of the trees, without zombies.
-
-    A session or group counts only while its root is in the look with its own start time, since numbers are
-    reused.
+    """The processes of a look that belong to one of the trees, without zombies. A session or group counts
+    only while its root is in the look with its own start time, since numbers are reused.
     """
     stats = list(look)
     starts = {stat.pid: stat.start_ticks for stat in stats}
@@ -209,7 +205,7 @@ def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) 
 
 
 async def examine_tree(root: TreeRoot) -> tuple[ProcessReport, ...]:
-    """What its processes do, looked at for `autopsy_seconds` at most. Empty without a first process."""
+    """What its processes do; bounded. Empty without a first process."""
     if not root.pid:
         return ()
     deadline_ns = time.monotonic_ns() + round(bounds.now.autopsy_seconds * NS_PER_SECOND)
@@ -221,11 +217,11 @@ async def examine_tree(root: TreeRoot) -> tuple[ProcessReport, ...]:
 
 
 def kill_exactly(pid: int, start_ticks: int) -> None:
-    """SIGKILL to this process only, never to a later one of its number. Number 0 means none."""
+    """SIGKILL to this process only, never to a later one of its number."""
     if not pid:
         return
     with suppress(OSError):
-        # The descriptor first: a process looked at afterwards cannot be replaced.
+        # The descriptor first: afterwards the process cannot be replaced.
         pidfd = os.pidfd_open(pid)
         try:
             if proc.is_same_process(pid, start_ticks):
@@ -235,19 +231,18 @@ def kill_exactly(pid: int, start_ticks: int) -> None:
 
 
 def kill_new(roots: Collection[TreeRoot], known: set[TreeRoot]) -> bool:
-    """One look, and SIGKILL to each process that is not ``known`` yet. False: there is none.
-
-    A look at a thousand processes takes 20 ms: one for all trees.
+    """One look for all trees, since it takes 20 ms for a thousand processes. SIGKILL to each process that is
+    not ``known`` yet. False: there is none.
     """
     try:
         found = tree_members(all_stats(), roots)
     except OSError:
-        # Without a descriptor for a look: the first processes by their numbers.
+        # No descriptor is free: the first processes by their numbers.
         for root in roots:
             kill_exactly(*root)
         return False
     new = {TreeRoot(stat.pid, stat.start_ticks) for stat in found} - known
-    # Parents first: the first process has to end by SIGKILL, not because its child did.
+    # Parents first: the first process must not end because its child did.
     for each in sorted(new, key=lambda each: (each.start_ticks, each.pid)):
         kill_exactly(*each)
     known |= new
@@ -255,7 +250,7 @@ def kill_new(roots: Collection[TreeRoot], known: set[TreeRoot]) -> bool:
 
 
 def kill_trees(roots: Collection[TreeRoot]) -> None:
-    """A fork between a look and its SIGKILL is in the next look. No new process: none is left to fork."""
+    """A fork between a look and its SIGKILL is in the next look."""
     known: set[TreeRoot] = set()
     for _ in range(LOOKS_MAX):
         if not kill_new(roots, known):
@@ -263,7 +258,7 @@ def kill_trees(roots: Collection[TreeRoot]) -> None:
 
 
 class TreeKiller:
-    """Kills trees: those without a cgroup together, as ordered at one time."""
+    """Kills trees without a cgroup together."""
 
     def __init__(self) -> None:
         self._roots: list[TreeRoot] = []
@@ -279,8 +274,7 @@ class TreeKiller:
     def kill_soon(self, root: TreeRoot, group: str = "") -> bool:
         """Without waiting. True: done, by its cgroup."""
         if group:
-            # First, so that it ends by SIGKILL and not because a child of it did. A process that has just
-            # started may not be in its group yet.
+            # A process that has just started may not be in its group yet.
             kill_exactly(*root)
             if kill_group(group):
                 return True
@@ -307,9 +301,8 @@ DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
 
 def delegated_group(mounts: str, own: str) -> Path | None:
-    """Our own cgroup v2 group, from the texts of mountinfo and ``/proc/self/cgroup``.
-
-    None without cgroup v2, and for a group outside of the mount.
+    """Our own cgroup v2 group, from the texts of mountinfo and ``/proc/self/cgroup``; None if it has none, or
+    is outside of the mount.
     """
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
     for line in mounts.splitlines():
@@ -342,7 +335,7 @@ class Cgroups:
 
     @classmethod
     def detect(cls, state_dir: Path) -> Cgroups | None:
-        """None: no delegated group, or the kernel cannot kill one."""
+        """None: no group is delegated, or the kernel cannot kill one."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text()
             group = delegated_group(mounts, Path("/proc/self/cgroup").read_text())
@@ -364,9 +357,7 @@ class Cgroups:
         return str(group)
 
     def prune(self, keep: Collection[str] = ()) -> None:
-        """Remove empty groups but these: a process that has just started may not be in its group yet. The
-        base comes back with the next pod.
-        """
+        """Remove empty groups but these: a process that has just started may not be in its group yet."""
         for group in map(str, [*self.base.glob("*/"), self.base]):
             if group not in keep:
                 with suppress(OSError):

@@ -37,24 +37,22 @@ from ebbtide.actors.edges.linux.processes import (
 )
 from ebbtide.actors.edges.pod_spec import HOOK_TIMED_OUT, ExecAction, HttpGetAction, ProcessSpec, SleepAction
 from ebbtide.actors.edges.process.process_pods import (
-    ContainerEntry,
-    PodEntry,
-    PodRecord,
-    PodRecords,
-    PodTable,
-    ProcessRecord,
-    output_name,
-    root_of,
-)
-from ebbtide.actors.edges.process.start import (
     TRIM_IDLE_SECONDS,
     TRIM_SECONDS,
     CannotStart,
+    ContainerEntry,
     OutputFiles,
+    PodEntry,
+    PodRecord,
+    PodRecords,
     PodStarter,
+    PodTable,
+    ProcessRecord,
     environ_of,
     ignore_by_handlers,
+    output_name,
     raise_file_limit,
+    root_of,
     spawn,
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext

@@ -1,8 +1,12 @@
-"""The process edge's pods: in memory, and on disk for the daemon's next life.
+"""The process edge's pods: in memory, on disk for the daemon's next life, and how they start.
 
 Each running pod has one small file with its processes and its launch specification, since a hook must still
 run after its manifest has changed. It may hold secrets, so only the owner can read the folder. It means
 nothing after a reboot, so it is not synced, and belongs on a file system that goes with the boot.
+
+A process leads a session of its own, and its output goes to a file, or nowhere. The daemon's death must not
+touch it: it has no pipe to the daemon, no death signal, no terminal. Output files are in memory, since a hung
+disk would keep a writer from ending. A large file is emptied.
 """
 
 from __future__ import annotations
@@ -10,6 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -17,10 +26,22 @@ from typing import Literal
 import msgspec
 import trio
 
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import boot_id_with_dashes
-from ebbtide.actors.edges.linux.processes import ExitStatus, TreeRoot, kill_trees
+from ebbtide.actors.edges.linux.processes import (
+    Cgroups,
+    Child,
+    ExitStatus,
+    ExitWatch,
+    TreeKiller,
+    TreeRoot,
+    kill_trees,
+    reap,
+)
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
-from ebbtide.events.facts import ContainerExited
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events.base import Fact
+from ebbtide.events.facts import ContainerExited, ContainerStarted
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.values import Pod
 
@@ -233,3 +254,288 @@ def kill_recorded(folder: Path) -> None:
 
 def root_of(record: ProcessRecord | None) -> TreeRoot:
     return TreeRoot() if record is None else TreeRoot(record.pid, record.start_ticks)
+
+
+#: As the reference's runtime reports it.
+CANNOT_START_CODE = 128
+STOPPED_BEFORE_START = "asked to stop before it was started"
+
+
+class PodStarter:
+    """Starts a pod (init containers, sidecars, containers), or ends what it began."""
+
+    def __init__(
+        self,
+        records: PodRecords,
+        output: OutputFiles,
+        watch: ExitWatch,
+        killer: TreeKiller,
+        cgroups: Cgroups | None,
+    ) -> None:
+        self._records = records
+        self._output = output
+        self._watch = watch
+        self._killer = killer
+        self._cgroups = cgroups
+
+    async def start(self, pod: PodEntry, outlet: Outlet) -> Ending:
+        """Start what has not started. Raises nothing but cancellation."""
+        pod.starting = True
+        try:
+            failure = await self._start_all(pod, outlet)
+        except trio.Cancelled:
+            # By an order, not with the daemon: half a pod is useless.
+            if not self._killer.closed:
+                self._kill(pod)
+            raise
+        except (CannotStart, OSError) as error:
+            failure = str(error)
+        finally:
+            pod.starting = False
+        if not failure:
+            return Ending()
+        self._kill(pod)
+        facts = self.drop_waiting(pod, None if pod.stopping else CANNOT_START_CODE)
+        self._records.remove(pod.pod.uid)
+        if facts:
+            await outlet.put(*facts)
+        return Ending("cancelled" if pod.stopping else "failed", failure)
+
+    async def _start_all(self, pod: PodEntry, outlet: Outlet) -> str:
+        """Why it failed; empty: all run."""
+        self._records.store(pod)
+        for spec in pod.spec.init + pod.spec.containers:
+            if pod.stopping:
+                return STOPPED_BEFORE_START
+            entry = pod.containers.get(spec.name)
+            if entry is None:
+                failure = await self._run_init(pod, spec)
+                if failure:
+                    return failure
+            elif entry.phase == "waiting":
+                self._spawn(entry)
+                try:
+                    self._records.store(pod)
+                    await outlet.put(
+                        ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)
+                    )
+                finally:
+                    # The end must not be reported before the start.
+                    self.follow(entry)
+        return ""
+
+    async def _run_init(self, pod: PodEntry, spec: ContainerSpec) -> str:
+        entry = ContainerEntry(pod, spec)
+        # A shutdown does not stop init containers, so they are not reported.
+        entry.ended = trio.Event()
+        pod.init = entry
+        self._spawn(entry)
+        self.follow(entry)
+        self._records.store(pod)
+        await entry.ended.wait()
+        pod.init = None
+        if pod.stopping:
+            return STOPPED_BEFORE_START
+        if entry.end.exit_code:
+            return f"init container {spec.name} ended with exit code {entry.end.exit_code}"
+        return f"init container {spec.name} ended by {entry.end.signal}" if entry.end.signal else ""
+
+    def _spawn(self, entry: ContainerEntry) -> None:
+        """Raises CannotStart, OSError."""
+        uid, name = entry.key
+        if self._cgroups is not None:
+            entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")
+        # First: a daemon that dies now must not cause a second copy.
+        entry.begun = True
+        self._records.store(entry.pod)
+        output = self._output.open(output_name(uid, name))
+        try:
+            child = spawn(
+                entry.spec.argv, environ_of(entry.spec.env), entry.spec.working_dir, output, entry.group
+            )
+        except CannotStart as error:
+            raise CannotStart(f"container {name}: {error}") from error
+        finally:
+            os.close(output)
+        entry.begin(*child)
+
+    def follow(self, entry: ContainerEntry) -> None:
+        """Handle the container's end."""
+        self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
+
+    async def _ended(self, entry: ContainerEntry) -> Fact | None:
+        # An adopted container may have been reaped. No new process gets its number while its group lives, so
+        # another process of this number means that the group is gone.
+        stat = proc.read_stat(entry.pid)
+        if stat is None or stat.start_ticks == entry.start_ticks:
+            # We may not signal a program that changed its user.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(entry.pid, signal.SIGKILL)
+        if not self._killer.closed:
+            # Before the reaping: afterwards no look finds the rest of its session.
+            await self._killer.kill(entry.root, entry.group)
+        entry.finish(reap(entry.pidfd) or ExitStatus())
+        return None if entry.ended is not None else entry.exited()
+
+    def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:
+        """What has not started never will."""
+        facts: list[Fact] = []
+        for entry in pod.containers.values():
+            if entry.phase == "waiting":
+                entry.finish(ExitStatus(exit_code=code))
+                facts.append(entry.exited())
+        return facts
+
+    def _kill(self, pod: PodEntry) -> None:
+        running = [entry for entry in pod.containers.values() if entry.phase == "running"]
+        for entry in running + ([pod.init] if pod.init is not None else []):
+            self._killer.kill_soon(entry.root, entry.group)
+
+
+#: One descriptor per container, and some for the daemon.
+FILE_LIMIT_WANTED = 65_536
+
+#: The program's children are in the group too. A group that refuses must not prevent the start.
+ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
+
+NO_COMMAND = "no command is given"
+
+#: What a pod inherits from the daemon's environment.
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class CannotStart(Exception):
+    """The text names the program or folder to look at."""
+
+
+def environ_of(own: Mapping[str, str]) -> dict[str, str]:
+    """A process's environment."""
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    return {"PATH": PATH_DEFAULT} | inherited | {**own}
+
+
+def raise_file_limit() -> None:
+    """Make room for a pidfd per container. Pods keep our original limit."""
+    global _own_limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILE_LIMIT_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILE_LIMIT_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        _own_limit = (soft, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_own_limit: tuple[int, int] | None = None
+
+
+#: Python ignores these itself, and `subprocess` restores them.
+RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
+def ignore_by_handlers() -> None:
+    """Pods get default signals: a shell without job control (``nohup ... &``) starts us with ignored ones,
+    some supervisors with blocked ones. A child inherits both, but no handler. On the main thread.
+    """
+    for number in signal.valid_signals() - RESTORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
+    """``group``: a cgroup's folder. Raises CannotStart."""
+    command = list(argv)
+    if group:
+        # Through a shell a missing program would only be an exit code.
+        if not argv:
+            raise CannotStart(NO_COMMAND)
+        name = argv[0]
+        path = os.path.join(cwd, name) if "/" in name else name
+        if shutil.which(path, path=env.get("PATH")) is None:
+            raise CannotStart(f"{name}: not found, or not executable")
+        # A shell may drop variables that it cannot name, such as `a.b`.
+        unnamed = [
+            f"{key}={value}" for key, value in env.items() if not (key.isascii() and key.isidentifier())
+        ]
+        through = ["/usr/bin/env", *unnamed] if unnamed else []
+        command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *through, *argv]
+    try:
+        popen = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd or None,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # A signal to the daemon's group must not reach a pod, nor the reverse.
+            start_new_session=True,
+        )
+    except OSError as error:
+        name = error.filename or (argv[0] if argv else "")
+        raise CannotStart(f"{name}: {error.strerror}") from error
+    except IndexError as error:
+        raise CannotStart(NO_COMMAND) from error
+    except ValueError as error:
+        raise CannotStart(str(error)) from error
+    pid = popen.pid
+    # The pidfd sees the end; Popen must not wait for the number.
+    popen.returncode = 0
+    if _own_limit is not None:
+        # From outside, so that none of our code runs in the child. It has our limit for some microseconds.
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
+    stat = proc.read_stat(pid)
+    return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
+
+
+#: The size at which a container's output is emptied.
+OUTPUT_BYTES_MAX = 256 * 1024
+#: A program that only writes fills some 100 MB in this time.
+TRIM_SECONDS = 0.1
+#: Without files of our own: those of an earlier daemon may exist.
+TRIM_IDLE_SECONDS = 10
+#: Longer lines of an autopsy are cut.
+OUTPUT_LINE_BYTES_MAX = 256
+
+
+class OutputFiles:
+    """``kept`` False: output goes nowhere."""
+
+    def __init__(self, folder: Path, *, kept: bool = True) -> None:
+        self._folder = folder
+        self._kept = kept
+
+    def open(self, name: str) -> int:
+        """For a new process. Raises OSError."""
+        if not self._kept:
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self._folder / name, flags, 0o600)
+
+    def tail(self, name: str, lines: int) -> tuple[str, ...]:
+        """The newest lines, each at most `OUTPUT_LINE_BYTES_MAX` bytes."""
+        if lines <= 0:
+            return ()
+        try:
+            with open(self._folder / name, "rb") as file:
+                # Enough for the largest lines.
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - (lines + 1) * OUTPUT_LINE_BYTES_MAX))
+                found = file.read().splitlines()[-lines:]
+        except OSError:
+            return ()
+        return tuple(line[:OUTPUT_LINE_BYTES_MAX].decode(errors="replace") for line in found)
+
+    def trim(self) -> bool:
+        """Empty large files. True: there may be more soon."""
+        found = self._kept
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                found = True
+                with suppress(OSError):
+                    if entry.stat().st_size > OUTPUT_BYTES_MAX:
+                        os.truncate(entry.path, 0)
+        return found
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(self._folder / name)

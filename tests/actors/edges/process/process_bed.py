@@ -14,7 +14,7 @@ import trio
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.processes import all_stats
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HookAction, ProcessSpec
-from ebbtide.actors.edges.process import start
+from ebbtide.actors.edges.process import process_pods
 from ebbtide.actors.edges.process.process_edge import ProcessEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Fact, Order
@@ -171,8 +171,8 @@ async def running(
     if manifests is None:
         path.touch()
     os.environ[BED] = str(folder / "state")
-    if BED not in start.INHERITED_VARIABLES:
-        start.INHERITED_VARIABLES += (BED,)
+    if BED not in process_pods.INHERITED_VARIABLES:
+        process_pods.INHERITED_VARIABLES += (BED,)
     edge = ProcessEdge(
         folder / "state",
         manifests=path,

@@ -1,4 +1,4 @@
-"""Pods as real processes: start, signal, end, kill with all descendants."""
+"""Pods as real processes: start, environment, signal, end, kill with all descendants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
-from ebbtide.actors.edges.process import start
+from ebbtide.actors.edges.process import process_pods
 from ebbtide.actors.edges.process.process_edge import EXIT_UNKNOWN
-from ebbtide.actors.edges.process.process_pods import PodEntry, PodRecords
+from ebbtide.actors.edges.process.process_pods import PodEntry, PodRecords, spawn
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
@@ -373,8 +373,8 @@ async def test_a_pod_enters_its_group_though_the_daemon_leaves(
     """Between the start and the join the cgroup is empty: it must not be removed."""
     if not use_cgroups:
         return
-    slowly = f"until test -e {tmp_path}/go; do sleep 0.01; done; {start.ENTER_GROUP}"
-    monkeypatch.setattr(start, "ENTER_GROUP", slowly)
+    slowly = f"until test -e {tmp_path}/go; do sleep 0.01; done; {process_pods.ENTER_GROUP}"
+    monkeypatch.setattr(process_pods, "ENTER_GROUP", slowly)
     (pid,) = await start_and_leave(tmp_path, pod_of("p", shell("exec sleep 1000")), use_cgroups=True)
     (tmp_path / "go").touch()
     await until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x001000\x00", "no sleep")
@@ -427,7 +427,7 @@ async def test_no_second_copy_after_a_death_between_start_and_record(
     other = shell("exit 0", "other")
     pod = pod_of("p", shell(f"echo x >> {tmp_path}/log"), other, init=(first,) if is_init else ())
     with monkeypatch.context() as patch:
-        patch.setattr(start, "spawn", dies)
+        patch.setattr(process_pods, "spawn", dies)
         async with running(tmp_path, [pod]) as bed:
             with pytest.raises(DaemonDies):
                 await bed.start("p")
@@ -528,3 +528,16 @@ async def test_a_pod_that_was_told_to_stop_is_not_started_further_by_the_next_da
         await bed.exited("p")
         assert not bed.outbox.of(ContainerStarted)
         await nothing_left(bed)
+
+
+def test_every_variable_reaches_a_program_in_a_group(tmp_path: Path) -> None:
+    """A POSIX shell drops names with a dot or a dash, which Kubernetes allows."""
+    given = {"PATH": os.defpath, "PLAIN": "1", "a.b": "2", "c-d": "3 4"}
+    with (tmp_path / "out").open("wb") as output:
+        child = spawn(["env"], given, "", output.fileno(), group=str(tmp_path))
+    os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
+    os.close(child.pidfd)
+    assert (
+        given.items()
+        <= dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines()).items()
+    )
