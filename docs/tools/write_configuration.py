@@ -130,8 +130,10 @@ def _field(path: str, field: Field, mark: str = "") -> list[str]:
             below += ["", *_field(f"{path}.{name}", each)]
             lines.append(f"* `{name}`: a mapping, see below.")
             continue
-        default = "required" if each.required else f"default `{_default(each)}`".replace("default ``", "")
-        lines.append(f"* `{name}` ({', '.join(filter(None, (_kind(each), default)))}): {each.text}")
+        default = _default(each)
+        notes = [_kind(each), *(["required"] if each.required else [])]
+        notes += [f"default `{default}`"] if default not in ("", "''", "{}") else []
+        lines.append(f"* `{name}` ({', '.join(notes)}): {each.text}")
     return lines + below
 
 

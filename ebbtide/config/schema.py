@@ -296,7 +296,7 @@ class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=T
     journal_fallbacks: Annotated[
         tuple[Annotated[str, PATH], ...],
         Meta(max_length=4),
-        "Where the journal goes on, in this order, when its own directory can no longer be written.",
+        "Where the journal continues, in this order, when its own directory cannot be written.",
     ] = ("/run/ebbtide/journal",)
     journal_bytes_max: Annotated[
         int,
@@ -311,7 +311,7 @@ class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=T
     metrics_kubelet_names: Annotated[
         bool,
         "Put kubelet_ before the names of the metrics of KEP-2712 and KEP-3960, so that the kubelet's "
-        "dashboards go on working. Not in mode observe, where the kubelet exports them itself.",
+        "dashboards keep working. Not in mode observe, where the kubelet exports them itself.",
     ] = False
     node: Annotated[
         NodeSection,

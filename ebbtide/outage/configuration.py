@@ -321,7 +321,7 @@ class Pool(Section, frozen=True):
         "Which statements on the Node count as proofs.",
     ] = BELIEVED
     ask_kubelet: Annotated[
-        bool, "Ask the node's kubelet. Its answer can only contradict a proof; it also holds powerOff up."
+        bool, "Ask the node's kubelet. Its answer can only contradict a proof; it also delays powerOff."
     ] = True
     redfish: Annotated[Redfish | None, "Management controllers with Redfish."] = None
     ipmi: Annotated[Ipmi | None, "Management controllers with IPMI v2.0 (RMCP+, lanplus)."] = None
@@ -362,11 +362,11 @@ DEFAULT_POOL = Pool(name="default")
 class Brake(Section, frozen=True):
     """How many nodes may be out of service at once: the least of these."""
 
-    max_nodes: Annotated[int, Meta(ge=1, le=NODES_MAX), "At most so many nodes."] = 5
-    max_share_percent: Annotated[
-        int, _PERCENT, "At most this share of all nodes, but one node in any case."
-    ] = field(name="maxShare", default=20)
-    min_healthy: Annotated[int, Meta(ge=0, le=NODES_MAX), "So many nodes stay Ready."] = 1
+    max_nodes: Annotated[int, Meta(ge=1, le=NODES_MAX), "The largest number of nodes."] = 5
+    max_share_percent: Annotated[int, _PERCENT, "The largest share of all nodes; one node in any case."] = (
+        field(name="maxShare", default=20)
+    )
+    min_healthy: Annotated[int, Meta(ge=0, le=NODES_MAX), "The number of nodes that must stay Ready."] = 1
 
 
 class OutageConfiguration(Section, frozen=True):
@@ -377,7 +377,7 @@ class OutageConfiguration(Section, frozen=True):
         "The effect of the out-of-service taint. NoExecute: Kubernetes deletes pods that do not tolerate it. "
         "NoSchedule: the taint deletes no pod, and helps only pods that are Terminating already.",
     ] = "NoExecute"
-    dry_run: Annotated[bool, "Decide and record, and change nothing in the cluster."] = False
+    dry_run: Annotated[bool, "Decide and record, without a change in the cluster."] = False
     proof_period: Annotated[
         int,
         _PROOF,

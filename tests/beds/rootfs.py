@@ -26,6 +26,15 @@ class Unavailable(Exception):
     """The root folder is unavailable; has the reason in one line."""
 
 
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside a nursery's failure."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
 def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/ebbtide-tests``."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

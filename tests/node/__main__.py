@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import trio
 
-from tests.beds.rootfs import Unavailable
+from tests.beds.rootfs import Unavailable, leaves
 from tests.node.bed import Bed, Unready
 from tests.node.bringing_up import node_bed
 from tests.node.programs import version
@@ -58,14 +58,6 @@ async def _until_signal(signals: AsyncIterator[int], scope: trio.CancelScope) ->
         scope.cancel()
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each)
-        else:
-            yield each
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.node", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,7 +72,7 @@ def main() -> int:
     try:
         trio.run(hold, asked.nodes, asked.graceful)
     except* (Unavailable, Unready) as group:
-        sys.exit("\n".join(str(failure) for failure in _leaves(group)))
+        sys.exit("\n".join(str(failure) for failure in leaves(group)))
     return 0
 
 

@@ -35,7 +35,7 @@ import trio
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Record, parse_order_key
-from tests.beds.rootfs import Unavailable, cache_folder
+from tests.beds.rootfs import Unavailable, cache_folder, leaves
 from tests.node.bare import ask
 from tests.node.bed import Bed, Unready
 from tests.node.bringing_up import mend_infrastructure, node_bed
@@ -58,24 +58,17 @@ BEFORE, AT, WAVE_1, WAVE_2, BETWEEN = "before", "at", "wave-1", "wave-2", "betwe
 TIMES = (WAVE_1, AT, BEFORE, WAVE_2, BETWEEN)
 #: For a power-off `auto` would equal `api`, so it gets the reboots.
 KINDS = dict.fromkeys(MEANS, "poweroff") | {"auto": "reboot"}
-SILENT = "nobody can ask for a shutdown"
+SILENT = "no program can request a shutdown"
 #: Without one of these the API server is unreachable.
 TO_API = ("api-server", "etcd", "network")
-NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
-PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
-BEGINNING = (
-    "of a hook that was being begun when the daemon died, or stood still for all its time, nobody knows"
-    " whether it ran, and none is run twice"
-)
-STOOD_STILL = (
-    "its pod's grace was over when the daemon went on that had stood still, before the delete was sent"
-)
-SENT = (
-    "a delete that was sent and not answered may have been taken, and then the kubelet may have run the hook"
-)
-UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
-OF_WHICH_KIND = "nobody can ask whether it is a reboot, after which pods come back and get no last word"
-UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
+NO_EXEC = "only the container runtime runs an exec hook, and it is away"
+PERHAPS = "the kubelet may have begun the hook, and no hook runs twice"
+BEGINNING = "the daemon died, or was stopped, when the hook began: it may have run, and no hook runs twice"
+STOOD_STILL = "the pod's grace was over when the stopped daemon continued, before it sent the delete"
+SENT = "the API server may have accepted an unanswered delete, and then the kubelet may have run the hook"
+UNTOLD = "the API server gets no end before the kubelet of the next boot has started the pod again"
+OF_WHICH_KIND = "the daemon cannot read the kind: after a reboot pods return, without a final status"
+UNSEEN = "the kubelet ends pods and removes their containers while no daemon runs"
 #: (means, part, way, time), `*` for any: why this cell cannot exist.
 LEFT_OUT = {
     ("*", "logind", HUNG, BEFORE): SILENT,
@@ -119,7 +112,7 @@ class Cell(NamedTuple):
 
 
 def all_cells() -> list[Cell]:
-    """The most informative first: mid-shutdown faults in the modes that end pods; `auto` has its own rows."""
+    """Mid-shutdown faults in the modes that end pods come first; `auto` has its own rows."""
     every = [
         Cell(means, part, way, time)
         for several in (("api", "cri", KUBELET), ("auto",))
@@ -502,7 +495,7 @@ def row(seen: Seen, seconds: float) -> Row:
 
 def raised(cell: Cell, error: Exception, seconds: float) -> Row:
     """The daemon failed in this cell: broken."""
-    lines = [f"daemon: {type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)]
+    lines = [f"daemon: {type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in leaves(error)]
     return _empty(cell, seconds) | {"broken": lines, "raised": True}
 
 
@@ -510,20 +503,13 @@ def not_made(cell: Cell, error: Exception, seconds: float) -> Row:
     """The bed could not run this cell."""
     return _empty(cell, seconds) | {
         "not_made": "; ".join(
-            f"{type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)
+            f"{type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in leaves(error)
         )
     }
 
 
 def _empty(cell: Cell, seconds: float) -> Row:
     return {"cell": cell.name, **cell._asdict(), "broken": [], "seconds": round(seconds, 1)}
-
-
-def _leaves(error: Exception) -> list[Exception]:
-    """The errors inside a nursery's failure."""
-    if isinstance(error, ExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    return [error]
 
 
 # --- one cell ---------------------------------------------------------------------------------------
@@ -556,7 +542,7 @@ MESSAGE_CHARACTERS = 2000
 
 
 def is_of_bed(error: Exception) -> bool:
-    return all(isinstance(each, OF_BED) for each in _leaves(error))
+    return all(isinstance(each, OF_BED) for each in leaves(error))
 
 
 @contextlib.contextmanager
@@ -565,7 +551,7 @@ def bed_only() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise Missed("; ".join(f"{type(each).__name__}: {each}" for each in _leaves(error))) from error
+        raise Missed("; ".join(f"{type(each).__name__}: {each}" for each in leaves(error))) from error
 
 
 class Run:

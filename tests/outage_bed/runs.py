@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from tests.beds.rootfs import leaves
 from tests.node.csi.programs import Programs
 from tests.node.programs import version
 from tests.outage_bed.actors import Actor, Controller, Hand
@@ -28,16 +28,8 @@ def run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: flo
     try:
         return trio.run(_run, name, who, programs, kept, moment_seconds)
     except* Exception as group:
-        failures.extend(_leaves(group))
+        failures.extend(leaves(group))
     raise NotMade("; ".join(f"{type(each).__name__}: {each}"[:MESSAGE_CHARACTERS] for each in failures))
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each)
-        else:
-            yield each
 
 
 async def _run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None) -> Row:
