@@ -18,7 +18,7 @@ import trio
 
 from benchmarks.episodes import lay_out
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.destination import Destination
 from ebbtide.side_process import OtlpJob, encode_line
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 

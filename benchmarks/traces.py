@@ -21,8 +21,8 @@ from benchmarks import episodes
 from benchmarks.report import Figure, conclude, median, parser, say
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.sdk import readable_spans
-from ebbtide.otel.traces.projection import Projection
+from ebbtide.otel.otlp import readable_spans
+from ebbtide.otel.projection import Projection
 
 SPANS_PER_SECOND = 20_000
 ORDINARY_PODS, ORDINARY_MS = 110, 100

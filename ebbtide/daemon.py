@@ -43,9 +43,8 @@ from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
-from ebbtide.otel.delivery.cursor import settled_seq
-from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
-from ebbtide.otel.metric_table import KUBELET_PREFIX
+from ebbtide.otel.cursor import settled_seq
+from ebbtide.otel.metric_table import KUBELET_PREFIX, METERS_FILE_NAME, Meters, fold_before
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from ebbtide.side_process import environment_of_children

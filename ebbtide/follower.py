@@ -23,10 +23,10 @@ import trio
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload
-from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery.destination import BadDestination
-from ebbtide.otel.delivery.sending import GaveUp, Sink
+from ebbtide.otel import cursor as cursors
+from ebbtide.otel.destination import BadDestination
 from ebbtide.otel.metric_table import ShippingState
+from ebbtide.otel.sending import GaveUp, Sink
 from ebbtide.shipping.shipping_destination import LOCK_NAME, BadStore, load_shipped_first, save_shipped
 from ebbtide.side_process import (
     EXIT_DONE,
@@ -203,9 +203,8 @@ async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) 
 
 async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
     # Late: at the lowest priority.
-    from ebbtide.otel.delivery.journal_tail import Tail
-    from ebbtide.otel.delivery.otlp_sender import sender_for
-    from ebbtide.otel.delivery.otlp_sink import OtlpSink
+    from ebbtide.otel.otlp import sender_for
+    from ebbtide.otel.otlp_sink import OtlpSink, Tail
 
     sources = [DirectorySource(path) for path in job.locations]
     try:

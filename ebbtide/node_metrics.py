@@ -19,8 +19,7 @@ from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.values import Pod, workload_name
 from ebbtide.events.writer import Writer
-from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
+from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, exposition, fold
 
 #: Unsaved records are folded again at the next start; this many take a hundredth of a second.
 KEEP_EVERY = 2000

@@ -46,7 +46,7 @@ from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.values import Pod
 from ebbtide.events.writer import Writer
-from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
+from ebbtide.otel.metric_table import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 
 #: Facts of every start. A start without any further fact has failed.

@@ -20,7 +20,7 @@ import trio
 
 from ebbtide.actors.interfaces import Edge, Effect, Outlet, Tell
 from ebbtide.events.base import Order
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.destination import Destination
 from ebbtide.otel.metric_table import ShippingState
 from ebbtide.shipping.shipping_destination import Store
 

@@ -17,8 +17,8 @@ from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import PROJECTION_VERSION, FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.writer import Writer
-from ebbtide.otel.delivery.cursor import keep_from
-from ebbtide.otel.delivery.destination import (
+from ebbtide.otel.cursor import keep_from
+from ebbtide.otel.destination import (
     BadDestination,
     Destination,
     Given,

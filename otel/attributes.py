@@ -1,5 +1,5 @@
-"""The names of all attributes of spans. docs/attributes.md says what each one means; a test
-holds that the two agree, and that spans have no other attribute.
+"""The names of all attributes of spans. docs/attributes.md explains each one; a test compares the two, and
+that spans have no other attribute.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject
 def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
     """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes.
 
-    ``begun``: UIDs of pods whose stop is known to have begun in this shutdown, if kept.
+    ``begun``: UIDs of pods with a begun stop in this shutdown, if the caller keeps them.
     """
     ids, uid = SpanIds(trace_id), event.pod_uid
     if isinstance(event, Order) and event.span_role:

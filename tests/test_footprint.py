@@ -49,7 +49,7 @@ UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
     r"|ebbtide\.demo|ebbtide\.cli\.(?!app|common|run)\w+|ebbtide\.cli\.common\.(?!guard|shared_options)\w+|ebbtide\.replay\.(?!replayer)\w+"
-    r"|ebbtide\.otel\.(?!delivery|meters|metric_table|span)\w+|ebbtide\.otel\.delivery\.(?!cursor|destination)\w+"
+    r"|ebbtide\.otel\.(?!cursor|destination|metric_table|span)\w+"
 )
 
 

@@ -31,8 +31,8 @@ DETERMINISTIC = FILES + sorted(
         "events/record/*.py",
         "actors/simulated_logind.py",
         "replay/**/*.py",
-        *(f"otel/{name}.py" for name in ("attributes", "span")),
-        "otel/traces/**/*.py",
+        *(f"otel/{name}.py" for name in ("attributes", "projection", "span")),
+        "otel/*trace.py",
     )
     for path in ROOT.glob(pattern)
     if str(path.relative_to(ROOT)) not in MEETS_THE_OUTSIDE

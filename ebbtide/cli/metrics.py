@@ -22,13 +22,17 @@ from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.record.episodes import GOING_ON, episodes
 from ebbtide.events.record.format import document
 from ebbtide.options import control_socket
-from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
 from ebbtide.otel.metric_table import (
+    BOUNDS_SECONDS,
     CATALOG,
+    METERED,
+    Histogram,
+    Meters,
     ReadContext,
     ShippingState,
     exact_seconds,
     exposition,
+    fold,
 )
 
 EPILOG = """\b

@@ -28,7 +28,7 @@ from ebbtide.config.fields import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Budget, LeftPods, ShutdownKind, Unready
-from ebbtide.otel.delivery.destination import (
+from ebbtide.otel.destination import (
     HEADERS_MAX,
     HIDDEN,
     PROTOCOLS,
@@ -150,7 +150,7 @@ _HEADER_VALUE = Kind("a word without NUL characters; put it in quotes", show=lam
 
 
 class TraceSection(Section, frozen=True):
-    """Wins over the OTEL_* variables (`otel.delivery.destination`). No output shows a header's value."""
+    """Wins over the OTEL_* variables (`otel.destination`). No output shows a header's value."""
 
     endpoint: Annotated[
         str | None,

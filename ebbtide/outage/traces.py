@@ -20,8 +20,8 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
-from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.destination import BadDestination, Destination
+from ebbtide.otel.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 
 #: The ends of spans.
 TOLD_AFTER = (

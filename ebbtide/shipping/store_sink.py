@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from ebbtide.events.catalog import Segment, Source, StoredFile
 from ebbtide.events.units import size_text
-from ebbtide.otel.delivery.sending import Again, GaveUp, Refused, Rejected, Sending, Sink
 from ebbtide.otel.metric_table import ShippingState
+from ebbtide.otel.sending import Again, GaveUp, Refused, Rejected, Sending, Sink
 from ebbtide.shipping.shipping_destination import (
     BadStore,
     Entry,

@@ -83,7 +83,7 @@ class EpisodeFold:
         """The journal does not have its end."""
         raise NotImplementedError
 
-    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
+    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
         """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         raise NotImplementedError
 
@@ -312,18 +312,19 @@ class ShutdownFold(EpisodeFold):
         if handle is not None:
             handle(self, event)
 
-    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
+    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
         """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         if raw.episode == self.number:
             self.record.events += 1
             self.record.last_seq = raw.seq
         elif raw.tag not in CLOSING_TAGS or fact is None or fact.episode != self.number:
-            return
+            return None
         self.turn_to(raw, header.identity.boot_id)
-        handle = self.handlers.get(raw.tag)
+        event, handle = None, self.handlers.get(raw.tag)
         if handle is not None:
             try:
-                handle(self, decode_event(raw.tag, raw.payload))
+                event = decode_event(raw.tag, raw.payload)
+                handle(self, event)
             except BadPayload as error:
                 self.unreadable = error
                 self.tally("unreadable")
@@ -332,6 +333,7 @@ class ShutdownFold(EpisodeFold):
             unknown[raw.tag] = unknown.get(raw.tag, 0) + 1
         if raw.episode == self.number and self.point.same_boot and raw.tag not in MARK_TAGS:
             self.record.last_ns = self.point.at_ns
+        return event
 
     def since(self, mono_ns: int) -> int:
         """A moment of this boot, as time since the signal."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import Order, parse_order_key
+from ebbtide.events.base import Event, Order, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
@@ -300,22 +300,24 @@ class OutageFold(EpisodeFold):
     def goes_on(self) -> bool:
         return self.record.outcome == OPEN
 
-    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
+    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
         late = not raw.episode and raw.tag in self.late_tags
         if raw.episode != self.number and not late:
-            return
+            return None
         self.turn_to(raw, header.identity.boot_id)
         if not late:
             self.record.last_seq, self.mono_ns = raw.seq, raw.mono_ns
             # The step that closes the outage may have more records: they are no part of the wait.
             if self.record.ended_ns is None:
                 self.record.last_ns = max(self.record.last_ns, self.point.at_ns)
-        handle = self.handlers.get(raw.tag)
+        event, handle = None, self.handlers.get(raw.tag)
         if handle is not None:
             try:
-                handle(self, decode_event(raw.tag, raw.payload))
+                event = decode_event(raw.tag, raw.payload)
+                handle(self, event)
             except BadPayload as error:
                 self.unreadable = error
+        return event
 
     def led(self, event: o.LeaderStarted, at_ns: int | None) -> None:
         self.record.leaders += (LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version),)

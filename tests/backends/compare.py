@@ -13,10 +13,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
+from ebbtide.otel.projection import Projection
 from ebbtide.otel.span import Resource, Span
-from ebbtide.otel.traces.projection import Projection
 from tests.backends.backends import Kept, Key
-from tests.otel.wire import encode_traces
+from tests.otel.delivery.spans import encode_traces
 
 #: Attributes that Jaeger, and the Collector for a file, add to a span.
 ADDED = ("otel.", "span.kind", "internal.", "w3c.", "@jaeger@", "log.file.")

@@ -16,9 +16,9 @@ from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.otel import attributes as at
-from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.otlp_sender import sender_for
-from ebbtide.otel.delivery.sending import Accepted
+from ebbtide.otel.destination import Destination
+from ebbtide.otel.otlp import sender_for
+from ebbtide.otel.sending import Accepted
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.critical_chain import critical_chain
 from tests.backends.backends import Backend, Collector

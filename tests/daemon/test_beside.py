@@ -13,7 +13,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide.events.decisions import ReleaseLock
-from ebbtide.otel.meters import METERS_FILE_NAME
+from ebbtide.otel.metric_table import METERS_FILE_NAME
 from tests.beds.bmc import free_port
 from tests.daemon.rig import Rig
 from tests.waiting import until

@@ -13,8 +13,15 @@ from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
-from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold, kept_meters
-from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
+from ebbtide.otel.metric_table import (
+    METERS_FILE_NAME,
+    Meters,
+    ReadContext,
+    ShippingState,
+    exposition,
+    fold,
+    kept_meters,
+)
 from tests.commands import Run
 from tests.journals import SHUTDOWN
 

@@ -18,8 +18,8 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import FlushTraces
 from ebbtide.events.reader import History
-from ebbtide.otel.delivery.cursor import load
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.cursor import load
+from ebbtide.otel.destination import Destination
 from ebbtide.side_process import Report
 from ebbtide.tracing import TracingEdge
 from tests.backends.compare import shutdowns

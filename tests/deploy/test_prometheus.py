@@ -15,8 +15,7 @@ import yaml
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metric_table import CATALOG, ReadContext, ShippingState, exposition
+from ebbtide.otel.metric_table import CATALOG, Meters, ReadContext, ShippingState, exposition, fold
 from ebbtide.outage.controller_metrics import CATALOG as OUTAGE_CATALOG
 from ebbtide.outage.controller_metrics import OutageMetrics
 from tests.journals import SHUTDOWN

@@ -32,7 +32,7 @@ from ebbtide.actors.edges.kubernetes.api_watch import list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
 from ebbtide.config.loading import parse
 from ebbtide.manifests import parse_manifests
-from ebbtide.otel.delivery.answers import (
+from ebbtide.otel.otlp import (
     NotProtobuf,
     answer_of_grpc,
     answer_of_http,

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event
+from ebbtide.events.codec import FLAG_LAST, RawRecord, encode_event
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Header, Identity, Link
 from ebbtide.events.values import PlannedPod, Pod
+from ebbtide.otel.projection import Projection
 from ebbtide.otel.span import AttributeValue, Span
-from ebbtide.otel.traces.projection import Projection
 
 JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -134,16 +132,6 @@ class Teller:
             hashlib.sha256(str(self.seq).encode()).digest(),
             0,
         )
-
-    def of_cluster(self, resource: dict[str, str]) -> Teller:
-        """The shutdown with this resource from its start."""
-        for _, records in self.steps:
-            for index, raw in enumerate(records):
-                event = decode_event(raw.tag, raw.payload)
-                if isinstance(event, d.ShutdownBegan):
-                    event = replace(event, resource=resource)
-                    records[index] = raw._replace(payload=encode_event(event))
-        return self
 
     def spans(self) -> list[Span]:
         return project(self.steps)

@@ -15,9 +15,8 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import LogindRead
 from ebbtide.events.reader import History
 from ebbtide.events.values import Pod
-from ebbtide.otel import meters as of_meters
-from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
+from ebbtide.otel import metric_table as of_meters
+from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, exposition, fold
 from tests.journals import SHUTDOWN, began, steps
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)

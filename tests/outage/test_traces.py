@@ -14,8 +14,8 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.outage_events import LastBootStated, OutageClosed
 from ebbtide.events.reader import History
-from ebbtide.otel.delivery.destination import Destination, Given
-from ebbtide.otel.delivery.otlp_sink import spans_of
+from ebbtide.otel.destination import Destination, Given
+from ebbtide.otel.otlp_sink import spans_of
 from ebbtide.outage import traces as module
 from ebbtide.outage.traces import OutageTraces
 from ebbtide.replay.sim.scenario import Draws

@@ -17,7 +17,7 @@ from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
-from ebbtide.otel.delivery.sending import Refused
+from ebbtide.otel.sending import Refused
 from ebbtide.shipping.shipping_destination import Store, closed_segments, load_shipped
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from ebbtide.shipping.store_sink import Answer, Stored

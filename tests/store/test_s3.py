@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.otel.delivery.sending import Refused
+from ebbtide.otel.sending import Refused
 from ebbtide.shipping.shipping_destination import Store, load_shipped, node_prefix
 from ebbtide.shipping.store_sink import ObjectStore
 from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line

@@ -14,8 +14,8 @@ import trio.testing
 from ebbtide.events.catalog import PEEK_BYTES, DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.follower import follow
-from ebbtide.otel.delivery.sending import Again, Refused, Rejected
 from ebbtide.otel.metric_table import ShippingState
+from ebbtide.otel.sending import Again, Refused, Rejected
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import store_sink as sinks
 from ebbtide.shipping.shipping_destination import (

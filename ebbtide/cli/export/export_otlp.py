@@ -32,7 +32,7 @@ from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.format import visible_json
-from ebbtide.otel.delivery.destination import (
+from ebbtide.otel.destination import (
     BadDestination,
     Destination,
     Given,
@@ -40,8 +40,8 @@ from ebbtide.otel.delivery.destination import (
     from_environment,
     resolve,
 )
-from ebbtide.otel.delivery.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
-from ebbtide.otel.sdk import encode_traces_json
+from ebbtide.otel.otlp import encode_traces_json
+from ebbtide.otel.otlp_sink import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.span import Resource, Span
 
 OTLP_EPILOG = """\b

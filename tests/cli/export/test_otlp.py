@@ -15,8 +15,8 @@ from ebbtide.config import ConfigError, Loaded, parse
 from tests.backends.compare import shutdowns
 from tests.commands import Ran, Run
 from tests.otel.delivery.collector import Collector, Reply, collecting
-from tests.otel.delivery.test_otlp_http import PARTIAL
-from tests.otel.wire import encode_traces
+from tests.otel.delivery.spans import encode_traces
+from tests.otel.delivery.test_otlp_requests import PARTIAL
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 SECRET = "s3cret-word"

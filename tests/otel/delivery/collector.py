@@ -9,7 +9,7 @@ import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import h11
@@ -96,11 +96,8 @@ async def collecting(
     async def serve(stream: trio.abc.Stream) -> None:
         if context is not None:
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-        with trio.CancelScope():
-            try:
-                await _serve(collector, stream)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
-                pass
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
+            await _serve(collector, stream)
 
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(_listen, serve, port)
@@ -158,85 +155,56 @@ async def _request(connection: h11.Connection, stream: trio.abc.Stream) -> Got |
 
 # --- back ends that are no good ------------------------------------------------------------------
 
-
-async def _mute(stream: trio.SocketStream) -> None:
-    """Takes everything, and never answers."""
-    async for _ in stream:
-        pass
-    await trio.sleep_forever()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n"
+PAGE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 22\r\n\r\n<html>It works!</html>"
 
 
-async def _deaf(stream: trio.SocketStream) -> None:
-    """Accepts a connection and never reads."""
-    await trio.sleep_forever()
+class NoGood(NamedTuple):
+    """Reads so many bytes (None: all), sends these, and hangs up or stays. ``endless``: it sends for ever."""
 
-
-async def _nonsense(stream: trio.SocketStream) -> None:
-    await stream.receive_some(RECEIVE_BYTES)
-    await stream.send_all(b"\x00\xff SMTP ready? 220 \r\n\r\n" * 40)
-
-
-async def _hangs_up(stream: trio.SocketStream) -> None:
-    await stream.receive_some(16)
-
-
-async def _welcome(stream: trio.SocketStream) -> None:
-    await stream.receive_some(RECEIVE_BYTES)
-    page = b"<html>It works!</html>"
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(page)
-    await stream.send_all(head + page)
-    await trio.sleep_forever()
-
-
-HALF = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 10\r\n\r\n"
-
-
-async def _cut_short(stream: trio.SocketStream) -> None:
-    """The head has 200, but without the whole body no span is acknowledged."""
-    await stream.receive_some(RECEIVE_BYTES)
-    await stream.send_all(HALF)
-
-
-async def _stalls(stream: trio.SocketStream) -> None:
-    await _cut_short(stream)
-    await trio.sleep_forever()
-
-
-async def _endless(stream: trio.SocketStream) -> None:
-    await stream.receive_some(RECEIVE_BYTES)
-    await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n\r\n")
-    while True:
-        await stream.send_all(bytes(RECEIVE_BYTES))
+    reads: int | None = RECEIVE_BYTES
+    sends: bytes = b""
+    stays: bool = True
+    endless: bool = False
 
 
 NO_GOOD = {
-    "mute": _mute,
-    "deaf": _deaf,
-    "nonsense": _nonsense,
-    "hangs up": _hangs_up,
-    "welcome page": _welcome,
-    "cut short": _cut_short,
-    "stalls": _stalls,
-    "endless": _endless,
+    "mute": NoGood(reads=None),
+    "deaf": NoGood(reads=0),
+    "nonsense": NoGood(sends=b"\x00\xff SMTP ready? 220 \r\n\r\n" * 40, stays=False),
+    "hangs up": NoGood(reads=16, stays=False),
+    "welcome page": NoGood(sends=PAGE),
+    # The head has 200, but without the whole body no span is acknowledged.
+    "cut short": NoGood(sends=HEAD + b"content-length: 10\r\n\r\n", stays=False),
+    "stalls": NoGood(sends=HEAD + b"content-length: 10\r\n\r\n"),
+    "endless": NoGood(sends=HEAD + b"\r\n", endless=True),
 }
 
 
 @asynccontextmanager
 async def no_good(kind: str) -> AsyncIterator[str]:
     """A broken server's endpoint; for ``dead`` there is no server."""
-
-    async def serve(stream: trio.SocketStream) -> None:
-        try:
-            async with stream:
-                await NO_GOOD[kind](stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-
     if kind == "dead":
         with socket.socket() as bound:  # bound and not listening: whoever comes is refused
             bound.bind(("127.0.0.1", 0))
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         return
+    bad = NO_GOOD[kind]
+
+    async def serve(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async with stream:
+                if bad.reads is None:
+                    async for _ in stream:
+                        pass
+                elif bad.reads:
+                    await stream.receive_some(bad.reads)
+                await stream.send_all(bad.sends)
+                while bad.endless:
+                    await stream.send_all(bytes(RECEIVE_BYTES))
+                if bad.stays:
+                    await trio.sleep_forever()
+
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(_listen, serve, 0)
         port = listeners[0].socket.getsockname()[1]

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from ebbtide.otel.delivery.destination import (
+from ebbtide.otel.destination import (
     BadDestination,
     Destination,
     Given,

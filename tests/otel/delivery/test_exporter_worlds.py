@@ -15,15 +15,14 @@ from trio.testing import MockClock
 
 from ebbtide.events.reader import History
 from ebbtide.follower import follow
-from ebbtide.otel.delivery.cursor import Cursor
-from ebbtide.otel.delivery.journal_tail import Tail
-from ebbtide.otel.delivery.otlp_sink import OtlpSink
-from ebbtide.otel.delivery.sending import Accepted, Again, Answer
+from ebbtide.otel.cursor import Cursor
+from ebbtide.otel.otlp_sink import OtlpSink, Tail
+from ebbtide.otel.sending import Accepted, Again, Answer
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.sim.scenario import Draws
 from tests.conftest import Sample
+from tests.otel.delivery.spans import encode_traces
 from tests.otel.records import project
-from tests.otel.wire import encode_traces
 from tests.world.disks import FALLBACK
 from tests.world.node import Node
 from tests.world.runs import StepCounter, _without_collections, scheduled_by

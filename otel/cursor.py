@@ -1,7 +1,7 @@
 """How far a journal's spans have been delivered: one small file beside the journal.
 
-It is replaced as a whole. A lost cursor costs a repetition, never a
-span: each span has the same bytes again, and a back end keeps one.
+It is replaced as a whole. A lost cursor costs a repetition, never a span: each span has the same bytes again,
+and a back end keeps one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def of(self, journal: str, end_seq: int) -> bool:
         """Whether it fits a journal that ends at record ``end_seq``. A cursor ahead of the journal would skip
-        what is yet to come.
+        later records.
         """
         return self.journal == journal and self.seq <= end_seq and self.from_seq <= end_seq + 1
 

@@ -56,12 +56,12 @@ T = TypeVar("T")
 
 
 class GaveUp(Exception):
-    """The back end refuses, or did not answer for long; the text says why. What was not sent is kept."""
+    """The back end refuses, or did not answer for long; the text is the reason. The rest is kept."""
 
 
 class Sending:
-    """``trouble`` gets each new reason why nothing arrives, and "" when something arrives again. ``draw``
-    returns a number from 0 to 1.
+    """``trouble`` gets each new reason of a failure, and "" after the next success. ``draw`` returns a number
+    from 0 to 1.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Sending:
     ) -> None:
         self._trouble, self._give_up_seconds, self.draw = trouble, give_up_seconds, draw
         self._patience_seconds = patience_seconds
-        #: The machine may go down: nothing is sent twice.
+        #: The machine may go down: no second try.
         self.leaving = False
         self.reason = ""
         self._asked_at: float | None = None
@@ -82,7 +82,7 @@ class Sending:
 
     @property
     def unwell(self) -> str:
-        """Why nobody should wait for this back end now; empty: it answers."""
+        """Why a caller should not wait for this back end now; empty: it answers."""
         late = self._asked_at is not None and trio.current_time() - self._asked_at > self._patience_seconds
         return self.reason or (f"no answer within {span_s(self._patience_seconds)}" if late else "")
 

@@ -6,18 +6,21 @@ outside of a shutdown, such as at a segment's checkpoint; it skips a shutdown wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ebbtide.events.codec import RawRecord, decode_event
-from ebbtide.events.decisions import ShutdownBegan
+from ebbtide.events.decisions import PROJECTION_VERSION, ShutdownBegan
 from ebbtide.events.outage_events import OutageBegan
 from ebbtide.events.record.fold import grouped_by_episode
 from ebbtide.events.segment import Header
-from ebbtide.otel.span import Resource, Span
-from ebbtide.otel.traces.outage_trace import OutageTrace
-from ebbtide.otel.traces.shutdown_trace import ShutdownTrace
-from ebbtide.otel.traces.trace import EpisodeTrace, resource_of, with_given
+from ebbtide.otel import attributes as at
+from ebbtide.otel.outage_trace import OutageTrace
+from ebbtide.otel.shutdown_trace import ShutdownTrace
+from ebbtide.otel.span import Attributes, Resource, Span
+from ebbtide.otel.trace import EpisodeTrace
 
+#: The instrumentation scope of an outage's spans.
+OUTAGE_SCOPE, OUTAGE_VERSION = "ebbtide.outage", 1
 #: Remembers the resources of so many latest shutdowns.
 RESOURCES_MAX = 4096
 
@@ -80,3 +83,37 @@ class Projection:
             return OutageTrace(first, raw.episode, header)
         former = self._trace if isinstance(self._trace, ShutdownTrace) else None
         return ShutdownTrace(first, raw.episode, header, former)
+
+
+# --- the resource ------------------------------------------------------------------------------
+
+
+def resource_of(header: Header, journal_id: bytes) -> Resource:
+    """The constants of an episode's spans, from the segment of its begin. Those of an outage are about the
+    node, not the controller's machine.
+    """
+    names, digits = header.identity, journal_id.hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    service: Attributes = (
+        (at.SERVICE_NAME, "ebbtide"),
+        (at.SERVICE_VERSION, names.code_version),
+        (at.SERVICE_INSTANCE_ID, uuid),
+    )
+    if header.of_outages:
+        node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
+        return Resource((*service, *node), OUTAGE_VERSION, OUTAGE_SCOPE)
+    host: Attributes = (
+        (at.HOST_NAME, names.node),
+        (at.HOST_ID, names.machine_id),
+        (at.NODE_NAME, names.node),
+        (at.BOOT_ID, names.boot_id),
+    )
+    return Resource((*service, *host), PROJECTION_VERSION)
+
+
+def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
+    """With the configured attributes of the node, such as its cluster."""
+    known = dict(resource.attributes)
+    # The journal's values win, except for the service's name.
+    known |= {name: value for name, value in given.items() if name not in known or name == at.SERVICE_NAME}
+    return resource._replace(attributes=tuple(known.items()))

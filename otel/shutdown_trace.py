@@ -1,4 +1,4 @@
-"""The trace of a shutdown, made from its record: the root, the waves, the pods with what is below them, the
+"""The trace of a shutdown, made from its record: the root, the waves, the pods with the spans below them, the
 orders.
 
 The root ends with the durable order to release the lock, else with the shutdown's last event. A record that
@@ -37,7 +37,7 @@ from ebbtide.otel.span import (
     SpanIds,
     boot_trace_id,
 )
-from ebbtide.otel.traces.trace import (
+from ebbtide.otel.trace import (
     CUT,
     LENGTH_NS_MIN,
     EpisodeTrace,
@@ -219,7 +219,7 @@ def shutdown_began(trace: ShutdownTrace, event: d.ShutdownBegan) -> None:
 def release_ordered(trace: ShutdownTrace, event: d.ReleaseLock) -> None:
     """The first release ends the shutdown. Later work has spans of its own."""
     # If the fallback was first, some pods end in this very step: count them before the root is finished,
-    # because nothing can change it afterwards.
+    # because a finished span never changes.
     if left := len(trace.open_pods()):
         trace.left_behind(left)
     trace.root("complete", trace.at_ns)

@@ -19,7 +19,7 @@ from ebbtide.events.record.outage_record import AttachmentRecord, LeaderBefore, 
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import POD_ROLE, ROOT_ROLE, SpanEvent, SpanLink, span_id_of
-from ebbtide.otel.traces.trace import CUT, EpisodeTrace, Failure, Values, orders_of
+from ebbtide.otel.trace import CUT, EpisodeTrace, Failure, Values, orders_of
 
 #: Another trace's, in hexadecimal. A redacted journal may have another text in its place.
 TRACE_ID = re.compile(r"[0-9a-f]{32}")

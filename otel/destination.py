@@ -241,7 +241,7 @@ RESOURCE_ATTRIBUTES_MAX, RESOURCE_CHARACTERS_MAX = 64, 256
 
 def resource_attributes(environ: Mapping[str, str]) -> dict[str, str]:
     """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME (OpenTelemetry specification, "Resource SDK"). Raises
-    BadDestination with the variable's name; a list with a mistake counts for nothing.
+    BadDestination with the variable's name; a list with a mistake adds no attribute.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}

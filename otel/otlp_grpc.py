@@ -8,10 +8,16 @@ from urllib.parse import urlsplit
 import grpc
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.otel.delivery.answers import ANSWER_BYTES_MAX, acknowledged, answer_of_grpc, mask_for
-from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.otlp_sender import USER_AGENT, tls_context
-from ebbtide.otel.delivery.sending import Answer
+from ebbtide.otel.destination import BadDestination, Destination
+from ebbtide.otel.otlp import (
+    ANSWER_BYTES_MAX,
+    USER_AGENT,
+    acknowledged,
+    answer_of_grpc,
+    mask_for,
+    tls_context,
+)
+from ebbtide.otel.sending import Answer
 
 PORTS = {"http": 80, "https": 443}
 DETAILS = "grpc-status-details-bin"
@@ -63,7 +69,7 @@ class GrpcExporter:
 
 def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
     """Root certificates, key, and certificate chain."""
-    # The library takes any bytes, and later calls the server unavailable: tls_context names what is wrong.
+    # The library takes any bytes, and later calls the server unavailable: tls_context names the fault.
     tls_context(destination)
     paths = (destination.certificate, destination.client_key, destination.client_certificate)
     try:

@@ -1,7 +1,7 @@
 """One episode's trace during the reading: its fold, its open orders, and the spans that have just ended.
 
-The fold says what happened. A span is made once, from the record, when the record has its end. Later events
-never change it: another reader, at another time, must make the same bytes.
+The fold has the record. A span is made once, from the record, when the record has its end. Later events never
+change it: another reader, at another time, must make the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_MS, TYPES, Order
 from ebbtide.events.codec import RawRecord, decode_event
-from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.record.fold import EpisodeFold
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
@@ -22,7 +21,6 @@ from ebbtide.otel.span import (
     STOP_ROLE,
     Attributes,
     AttributeValue,
-    Resource,
     Span,
     SpanEvent,
     SpanIds,
@@ -87,10 +85,10 @@ class EpisodeTrace:
     def take(self, raw: RawRecord, header: Header, fact: RawRecord) -> None:
         """One record: first the fold takes it. Raises BadPayload."""
         self.raw, self.fact = raw, fact
-        self.fold.take(raw, header, fact)
+        event = self.fold.take(raw, header, fact)
         handle = self.handlers.get(raw.tag)
         if handle is not None:
-            handle(self, decode_event(raw.tag, raw.payload))
+            handle(self, decode_event(raw.tag, raw.payload) if event is None else event)
 
     def abandon(self) -> None:
         """The journal has a gap: the episode has no end on record."""
@@ -216,41 +214,3 @@ def orders_of(module: ModuleType) -> tuple[str, ...]:
 
 def milliseconds(ns: int | None) -> int | None:
     return None if ns is None else ns // NS_PER_MS
-
-
-# --- the resource ------------------------------------------------------------------------------
-
-
-def resource_of(header: Header, journal_id: bytes) -> Resource:
-    """The constants of an episode's spans, from the segment of its begin. Those of an outage are about the
-    node, not the controller's machine.
-    """
-    names, digits = header.identity, journal_id.hex()
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    service: Attributes = (
-        (at.SERVICE_NAME, "ebbtide"),
-        (at.SERVICE_VERSION, names.code_version),
-        (at.SERVICE_INSTANCE_ID, uuid),
-    )
-    if header.of_outages:
-        node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
-        return Resource((*service, *node), OUTAGE_VERSION, OUTAGE_SCOPE)
-    host: Attributes = (
-        (at.HOST_NAME, names.node),
-        (at.HOST_ID, names.machine_id),
-        (at.NODE_NAME, names.node),
-        (at.BOOT_ID, names.boot_id),
-    )
-    return Resource((*service, *host), PROJECTION_VERSION)
-
-
-def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
-    """With the configured attributes of the node, such as its cluster."""
-    known = dict(resource.attributes)
-    # The journal's values win, except for the service's name.
-    known |= {name: value for name, value in given.items() if name not in known or name == at.SERVICE_NAME}
-    return resource._replace(attributes=tuple(known.items()))
-
-
-#: The instrumentation scope of an outage's spans.
-OUTAGE_SCOPE, OUTAGE_VERSION = "ebbtide.outage", 1

@@ -1,1 +1,0 @@
-"""The journal's way to a tracing back end: destinations, cursors, requests, and what an answer means."""

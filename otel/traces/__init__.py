@@ -1,1 +1,0 @@
-"""How the records of one shutdown become the spans of its trace."""
