@@ -54,7 +54,8 @@ API_NS_MAX = 500_000_000
 CRI_NS_MAX = 100_000_000
 NO_OP = ("true",)
 
-Once = Callable[[], Awaitable[object]]
+#: Perhaps a coroutine's.
+Once = Callable[[], object]
 
 
 async def measure_calls(snapshot: Snapshot, pods: FoundPods) -> tuple[Measured, ...]:
@@ -82,16 +83,13 @@ async def _timed(
     try:
         for _ in range(samples):
             began_ns = time.monotonic_ns()
-            await once()
+            if isinstance(done := once(), Awaitable):
+                await done
             taken.append(time.monotonic_ns() - began_ns)
     except failure as error:
         return made._replace(error=getattr(error, "strerror", None) or str(error))
     # The first of several opens the connection.
     return made._replace(samples_ns=tuple(sorted(taken[1:] or taken)))
-
-
-async def _now(call: Callable[[], object]) -> None:
-    call()
 
 
 async def _sync(journal: Path) -> Measured:
@@ -106,7 +104,7 @@ async def _sync(journal: Path) -> Measured:
                 os.write(file.fileno(), bytes(WRITE_BYTES))
                 os.fdatasync(file.fileno())
 
-            return await _timed(made, (OSError,), partial(_now, append_page))
+            return await _timed(made, (OSError,), append_page)
     except OSError as error:
         return made._replace(error=f"cannot write: {error.strerror}")
 
@@ -120,7 +118,7 @@ async def _exec() -> Measured:
             os.close(child.pidfd)
             os.waitpid(child.pid, 0)
 
-        return await _timed(Measured("exec", NO_OP[0], EXEC_NS_MAX), (CannotStart,), partial(_now, run_no_op))
+        return await _timed(Measured("exec", NO_OP[0], EXEC_NS_MAX), (CannotStart,), run_no_op)
 
 
 async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object]]) -> Measured:
@@ -140,7 +138,7 @@ async def measure_connection(target: HookTarget) -> Measured:
         socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
 
     # Once: more may look like an attack.
-    return made if target.error else await _timed(made, (OSError,), partial(_now, connect), samples=1)
+    return made if target.error else await _timed(made, (OSError,), connect, samples=1)
 
 
 async def _runtime(socket_path: Path, container: str) -> list[Measured]:

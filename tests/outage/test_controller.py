@@ -180,22 +180,25 @@ class Led:
 
 
 @asynccontextmanager
-async def leading(server: Server) -> AsyncIterator[Led]:
+async def leading(kind: type[Rest] = Rest, **trouble: Any) -> AsyncIterator[tuple[Server, Led]]:
+    """With an open outage, if ``trouble`` changes the Node."""
+    server = Server()
     server.view.nodes.listed.set()
     server.view.leases.listed.set()
     led = Led(server)
+    led.kind = kind
     async with trio.open_nursery() as nursery:
         nursery.start_soon(led.leader.run)
-        yield led
+        if trouble:
+            server.put(**trouble)
+            await led.until(outage_events.OutageBegan)
+        yield server, led
         nursery.cancel_scope.cancel()
 
 
 async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> None:
     """Also for an open outage whose node has recovered."""
-    server = Server()
-    async with leading(server) as led:
-        server.put(ready="Unknown")
-        await led.until(outage_events.OutageBegan)
+    async with leading(ready="Unknown") as (server, led):
         # The kubelet is back and itself reports NotReady: no trouble.
         server.renew()
         server.put(ready="False", status_mark="s2")
@@ -210,10 +213,8 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
 
 async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -> None:
     """With many open: a returned but tainted node is unusable."""
-    server = Server()
-    async with leading(server) as led:
-        server.put(ready="Unknown")
-        await led.until(outage_events.OutageBegan)
+    async with leading(ready="Unknown") as (server, _):
+        pass
     for name in range(2 * BEGUN_MAX):
         server.view.nodes.put(
             server.node._replace(name=f"m{name}", uid=f"uid-m{name}", version=str(100 + name))
@@ -236,8 +237,7 @@ async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -
 
 async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) -> None:
     """An old statement may stay forever; renewals are irrelevant."""
-    server = Server()
-    async with leading(server) as led:
+    async with leading() as (server, led):
         server.put(declared=Declared("uid-n", "b0", "old", "somebody"))
         await led.until(outage_events.LeaderStarted)
         before = server.creates
@@ -265,10 +265,7 @@ async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) 
 
 async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> None:
     """Its leftovers may hang for weeks while it renews its lease."""
-    server = Server()
-    async with leading(server) as led:
-        server.put(ready="Unknown", taint="ours")
-        await led.until(outage_events.OutageBegan)
+    async with leading(ready="Unknown", taint="ours") as (server, led):
         server.put(boot_id="b2", ready="True", taint="none", status_mark="s2")
         await led.until(outage_events.NodeReturned)
         before = server.creates
@@ -287,20 +284,14 @@ class Breaks(Rest):
 
 async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockClock) -> None:
     """It is logged and ends only this lead, not the process."""
-    server = Server()
-    async with leading(server) as led:
-        led.kind = Breaks
-        server.put(ready="Unknown")
-        await led.until(outage_events.OutageBegan)
+    async with leading(Breaks, ready="Unknown") as (_, led):
+        pass
     assert [line for line in led.told if "a defect" in line or "RuntimeError" in line]
 
 
 async def test_a_leader_that_is_ended_stores_what_it_has_seen(autojump_clock: MockClock) -> None:
     """Buffered steps were logged, so they must be stored too."""
-    server = Server()
-    async with leading(server) as led:
-        server.put(ready="Unknown")
-        await led.until(outage_events.OutageBegan)
+    async with leading(ready="Unknown") as (server, led):
         await trio.sleep(GATHER_SECONDS * 5)
         server.renew()
         await led.until(outage_events.HeartbeatSeen)

@@ -48,6 +48,16 @@ class Bed(NamedTuple):
         return sum(each.name not in known for each in closed_segments([DirectorySource(self.folder)]))
 
 
+def edge_of(folder: Path, said: list[str], episodes: list[int]) -> ShippingEdge:
+    return ShippingEdge(
+        STORE,
+        [str(folder)],
+        lambda: JOURNAL_ID,
+        lambda: bool(episodes),
+        lambda level, text: said.append(text),
+    )
+
+
 @asynccontextmanager
 async def shipping(folder: Path, answer: object) -> AsyncIterator[Bed]:
     """The edge over four segments; leaving waits for its process."""
@@ -55,13 +65,7 @@ async def shipping(folder: Path, answer: object) -> AsyncIterator[Bed]:
     said: list[str] = []
     episodes: list[int] = []
     async with faking(answer) as fake:  # type: ignore[arg-type]
-        edge = ShippingEdge(
-            STORE,
-            [str(folder)],
-            lambda: JOURNAL_ID,
-            lambda: bool(episodes),
-            lambda level, text: said.append(text),
-        )
+        edge = edge_of(folder, said, episodes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(edge.run, Outlet())
             yield Bed(edge, fake, said, folder, episodes)
@@ -164,13 +168,7 @@ class Node:
         self.folder, self.names = folder, lay_out_segments(folder, 4)
         self.storages = [Failing(folder)]
         self.said: list[str] = []
-        self.edge = ShippingEdge(
-            STORE,
-            [str(folder)],
-            lambda: JOURNAL_ID,
-            lambda: False,
-            lambda level, text: self.said.append(text),
-        )
+        self.edge = edge_of(folder, self.said, [])
 
     async def trim(self, limits: Limits) -> list[str]:
         return list(await _trim_journal(self.storages, limits, None, None, self.edge))
