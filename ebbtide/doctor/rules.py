@@ -402,8 +402,6 @@ def measurements(snapshot: Snapshot) -> Findings:
 
 
 # --- a Kubernetes node: kubelet, runtime, API server, time -------------------------------------
-#
-# The level depends on the mode.
 
 #: End a wave through the API server, else through the runtime.
 API_MODES = ("api", "auto")

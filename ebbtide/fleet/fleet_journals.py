@@ -75,12 +75,11 @@ def store(url: str) -> Any:
         ) from None
 
 
-#: With a store's credentials and endpoint.
+#: Environment variables with credentials and endpoint.
 _VARIABLES = {"s3": "AWS_*", "s3a": "AWS_*", "gs": "GOOGLE_*", "az": "AZURE_*"}
 
 
 def cure_text(url: str) -> str:
-    """Where a store refuses a request."""
     names = _VARIABLES.get(urlsplit(url).scheme)
     return f" (endpoint, credentials and region come from {names} or the machine's role)" if names else ""
 

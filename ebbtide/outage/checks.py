@@ -15,7 +15,7 @@ from ebbtide.outage.configuration import OutageConfiguration, Pool
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
 #: Objects that a finding names; it counts the rest.
 NAMED_MAX = 3
-#: Stay on their node.
+#: Volumes that stay on their node.
 LOCAL_KINDS = ("local", "hostPath")
 #: API group of its Machines.
 CLUSTER_API = "cluster.x-k8s.io"

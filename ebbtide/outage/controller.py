@@ -59,7 +59,7 @@ from ebbtide.tracing import usable_destination, usable_resource
 LOOK_SECONDS = 0.5
 #: At each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
 BEGUN_MAX = 5
-#: Between two looks whether all followers have left.
+#: Until the next look whether all followers have left.
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0

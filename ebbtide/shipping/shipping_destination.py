@@ -20,7 +20,7 @@ from ebbtide.events.files import replace_file
 SCHEMES = ("s3", "gs", "az", "file")
 #: A key may have 1 024 bytes (S3), a folder's name 255; a node's name has up to 253.
 URL_BYTES_MAX, CLUSTER_BYTES_MAX = 256, 200
-#: Of the names after it.
+#: The version of the names' layout.
 LAYOUT = "v1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
@@ -38,7 +38,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """A cursor is valid for one."""
+        """A cursor is valid for one identity."""
         return f"{self.url.rstrip('/')} {self.cluster}{' redacted' if self.redact else ''}"
 
 
@@ -75,7 +75,7 @@ def checked_cluster(text: str) -> str:
 
 
 def node_prefix(cluster: str, node: str) -> str:
-    """A node's rights may end here."""
+    """A node's rights may be limited to it."""
     return f"{LAYOUT}/cluster={quote(cluster, safe='')}/node={quote(node, safe='')}"
 
 
