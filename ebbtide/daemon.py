@@ -311,7 +311,6 @@ class Daemon:
                     await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
     async def _reload(self) -> None:
-        """Reads the configuration again on request."""
         while True:
             await self._reload_asked.wait()
             self._reload_asked = trio.Event()

@@ -147,7 +147,6 @@ class Daemon:
 
 
 async def run() -> int:
-    """The exit code."""
     requests, daemon = Input(), Daemon()
     first = await requests.next()
     if first is None:

@@ -32,7 +32,6 @@ Report = Callable[[int, str, Mapping[str, str]], None]
 
 
 def without_fields(tell: Tell) -> Report:
-    """A `Report` that drops the fields."""
     return lambda level, line, fields: tell(level, line)
 
 
@@ -134,16 +133,13 @@ class Log:
         self._arrived = trio.Event()
 
     def keep(self, records: Sequence[base.Record]) -> None:
-        """An observer of steps."""
         self._unwritten += records
         self._arrived.set()
 
     def keep_failure(self, label: str, error: Exception) -> None:
-        """An actor's failure, during the step that records it."""
         self._failures.append(failure_line(label, error))
 
     async def run(self) -> None:
-        """Write the lines of recorded events, until cancelled."""
         try:
             while True:
                 await self._arrived.wait()

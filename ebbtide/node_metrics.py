@@ -63,7 +63,6 @@ class MetricsRecorder:
         self._kept_seq = self.meters.seq
 
     def fold(self, records: Sequence[Record]) -> None:
-        """An observer of steps."""
         if self._waiting is not None:
             self._waiting += records
         fold(self.meters, records)
@@ -120,7 +119,6 @@ class MetricsRecorder:
                 await self._backend.keep(data)
 
     def text(self) -> str:
-        """For a scrape."""
         return exposition(self.meters, self._around(), self._shown.prefix)
 
     def document(self) -> dict[str, Any]:

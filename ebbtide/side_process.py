@@ -142,7 +142,6 @@ class SideProcess(Edge):
                 self.want(AFTER_START_SECONDS * crashes)
 
     async def _live(self) -> int:
-        """One process, from its start to its exit code."""
         try:
             process = await trio.lowlevel.open_process(
                 [sys.executable, "-P", "-m", "ebbtide.follower"],

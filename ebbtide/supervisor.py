@@ -91,8 +91,6 @@ def waited_seconds(pid: int) -> float:
 
 
 class DescriptorStore:
-    """The kept descriptors, in the order of their arrival."""
-
     def __init__(self) -> None:
         self.kept: list[tuple[str, int]] = []
 
@@ -158,7 +156,6 @@ class Supervisor:
                 return 0
 
     def _live(self) -> int:
-        """One child, from its start to its end; its exit code, negative for a signal."""
         # The next child reads its configuration at its start: an earlier reload request is done.
         self._code, self._ready, self._reload_asked = None, False, False
         self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
@@ -211,7 +208,6 @@ class Supervisor:
             self._turn(min(left, LOOK_SECONDS))
 
     def _turn(self, seconds: float) -> None:
-        """Wait, and handle events."""
         # Rounded up: the last fraction of a millisecond would be a busy loop.
         self._poll.poll(int(seconds * 1000) + 1)
         try:

@@ -95,10 +95,7 @@ _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
 class Checked(Struct, kw_only=True, tag_field="kind", tag="ConfigCheck"):
-    """The result for a valid configuration; an invalid one ends with exit code 2.
-
-    ``honoured``: None where it depends on an unknown limit.
-    """
+    """Of a valid configuration. ``honoured``: None where it depends on an unknown limit."""
 
     version: int = 1
     valid: bool = True

@@ -155,8 +155,7 @@ async def ask_there(cluster: Cluster, node: str, namespace: str, words: list[str
         raise Refused(f"{cause}; {error.format_message()}", NOT_SO) from None
     if known is None:
         raise Refused(f"there is no Node {node!r}: 'kubectl get nodes' names them")
-    state = ready_text(known.status.conditions)
-    raise Refused(f"{node}, which is {state}, cannot be asked: {cause}", NOT_SO)
+    raise Refused(f"{node}, which is {ready_text(known.status.conditions)}, cannot be asked: {cause}", NOT_SO)
 
 
 async def _execute(cluster: Cluster, node: str, namespace: str, words: list[str]) -> tuple[int, str, str]:

@@ -86,6 +86,12 @@ class Night(Struct, kw_only=True, rename="camel"):
     pods: list[PodChange]
 
     @property
+    def pods_text(self) -> str:
+        shown = [f"{each.change.replace('-', ' ')}: {each.pod}" for each in self.pods[:PODS_MAX]]
+        left = len(self.pods) - len(shown)
+        return "; ".join(shown) + (f"; and {grouped(left)} more" if left else "")
+
+    @property
     def order(self) -> tuple[Any, ...]:
         return (-self.lost, -self.perhaps_lost, self.started, self.node, self.shutdown)
 
@@ -335,15 +341,9 @@ def _section(name: str, title: str, rows: Sequence[Any], none: str, count: int =
     names = [each.text.capitalize() for each in headings]
     if isinstance(shown[0], Night):
         names.append("Pods")
-        cells = [[*row, _pods_text(night)] for row, night in zip(cells, shown, strict=True)]
+        cells = [[*row, night.pods_text] for row, night in zip(cells, shown, strict=True)]
     made = table(f"{title}, the worst first", tuple(names), [tuple(row) for row in cells])
     left = count - len(shown)
     more = tag("p", f"The worst {grouped(len(shown))} and {grouped(left)} more.", class_="help")
     paper = tag("p", f"Printed are the first {PRINTED_MAX}.", class_="paper")
     return section(name, heading, made, *[more] * bool(left), *[paper] * (len(shown) > PRINTED_MAX))
-
-
-def _pods_text(night: Night) -> str:
-    shown = [f"{each.change.replace('-', ' ')}: {each.pod}" for each in night.pods[:PODS_MAX]]
-    left = len(night.pods) - len(shown)
-    return "; ".join(shown) + (f"; and {grouped(left)} more" if left else "")

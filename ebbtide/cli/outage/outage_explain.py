@@ -5,7 +5,6 @@ It needs no controller and no journal: `reasons` reads the objects, and judges.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
-from ebbtide.cli.common.output import NarrowTable, pairs, show, show_json
+from ebbtide.cli.common.output import NarrowTable, first_of_each, pairs, show, show_json
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     NAMESPACE_NAME,
@@ -41,8 +40,8 @@ from ebbtide.events.units import short_span
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: A node has a hundred pods: causes of one code, and rows of a table, so that the output fits on a screen.
-ALIKE_MAX, ROWS_MAX = 3, 20
+#: A node has a hundred pods: the output must fit on a screen.
+ROWS_MAX = 20
 
 EPILOG = """\b
 Examples:
@@ -82,7 +81,6 @@ def explanation(scene: Scene) -> Explanation:
 
 
 def pod_text(pod: PodScene) -> str:
-    """What its object says, in a word or two."""
     if pod.deleted is None:
         return "Ready" if pod.ready else pod.waiting or "not Ready"
     parts = [
@@ -94,28 +92,20 @@ def pod_text(pod: PodScene) -> str:
 
 
 def attachment_text(attachment: AttachmentScene) -> str:
-    """The same of an attachment."""
-    if attachment.deleting is None:
-        state = "attached"
-    else:
-        state = f"being detached for {short_span(attachment.deleting)}"
+    deleting = attachment.deleting
+    state = "attached" if deleting is None else f"being detached for {short_span(deleting)}"
     used = {True: "; the kubelet said that it is mounted", False: "; the kubelet has unmounted it", None: ""}
     return f"{state}{used[attachment.in_use]}"
 
 
 def lines(found: Explanation) -> Iterator[RenderableType]:
     """The cause, its cures, the other causes, and the objects."""
-    shown: Counter[str] = Counter()
-    for at, cause in enumerate(found.causes):
-        shown[cause.code] += 1
-        if shown[cause.code] > ALIKE_MAX:
-            continue
-        yield pairs([("also" if at else "cause", cause.text)])
+    for cause, beyond in first_of_each(found.causes, lambda each: each.code):
+        yield pairs([("cause" if cause is found.causes[0] else "also", cause.text)])
         if cause.do:
             yield pairs((f"  {number}.  ", step) for number, step in enumerate(cause.do, 1))
-    for code, count in shown.items():
-        if count > ALIKE_MAX:
-            yield f"and {count - ALIKE_MAX} more of {code}: see them all with -o json"
+        if beyond:
+            yield f"and {beyond} more of {cause.code}: see them all with -o json"
     yield ""
     node = found.node
     if node is not None:
@@ -124,9 +114,8 @@ def lines(found: Explanation) -> Iterator[RenderableType]:
         counts = f", for {short_span(node.declared_seconds)}" if node.declared_seconds else ""
         said = f"off, by {node.declared}{counts} from when the controller has read it"
         rows += [("declared", said)] if node.declared else []
-        rows += [("not declared", f"its statement does not count: {node.not_declared}")] * bool(
-            node.not_declared
-        )
+        why = f"its statement does not count: {node.not_declared}"
+        rows += [("not declared", why)] if node.not_declared else []
         rows += [("declared", f"alive, by {node.alive}")] if node.alive else []
         leader = {None: "cannot be seen", "": "no leader"}.get(found.leader, found.leader)
         rows.append(("controller", str(leader)))
