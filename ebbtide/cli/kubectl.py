@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
@@ -30,7 +31,6 @@ from ebbtide.cli.outage.outage_common import (
     NODE_NAME,
     Cluster,
     ask_cluster,
-    chosen_kubeconfig,
     decoded,
     executed_code,
     kubeconfig_option,
@@ -89,12 +89,12 @@ def _add_verb(
     """``own``: arguments and options of the verb on the node, beside NODE and its way there."""
 
     def ask(
-        node: str, kubeconfig: str | None, context: str, namespace: str, shutdown: str = "", **options: Any
+        node: str, kubeconfig: Path | None, context: str, namespace: str, shutdown: str = "", **options: Any
     ) -> int:
         given = (each if value is True else f"{each}={value}" for each, value in given_options(options))
         words = [name, *([shutdown] if shutdown else ()), *given]
         code, out, err = ask_cluster(
-            chosen_kubeconfig(kubeconfig), lambda each: ask_there(each, node, namespace, words), context
+            kubeconfig, lambda each: ask_there(each, node, namespace, words), context
         )
         # The command has escaped its output; a container in its place need not.
         for stream, text in ((sys.stdout, out), (sys.stderr, err)):

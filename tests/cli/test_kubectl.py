@@ -11,6 +11,7 @@ import pytest
 
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.kubectl import plugin
+from ebbtide.cli.outage import outage_common
 
 VERBS = list(plugin.commands)
 
@@ -50,7 +51,7 @@ def test_every_given_option_reaches_the_node(
 ) -> None:
     """Also wave 0, which equals False."""
     kubectl = sys.modules["ebbtide.cli.kubectl"]  # the package has a function with this name
-    monkeypatch.setattr(kubectl, "chosen_kubeconfig", lambda given: None)
+    monkeypatch.setattr(outage_common, "chosen_kubeconfig", lambda given: None)
     monkeypatch.setattr(kubectl, "ask_cluster", lambda access, work, context: work(None))
     monkeypatch.setattr(kubectl, "ask_there", lambda *asked: (0, repr(asked), ""))
     words = ["timeline", "node-1", "-2", "--all", "--wave", "0", "-n", "there", "-o", "json"]

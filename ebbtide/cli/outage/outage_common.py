@@ -60,13 +60,6 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
 
 NODE_NAME, POD_NAME, NAMESPACE_NAME = Named("Node"), Named("pod"), Named("namespace")
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    metavar="PATH",
-    help="The API server and your identity there: a file, or in-cluster for the pod's service account."
-    "  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
-)
-
 
 def namespace_option_of(default: str, text: str, *short: str) -> Callable[[Verb], Verb]:
     """``--namespace``, with its default and its help."""
@@ -101,6 +94,15 @@ def chosen_kubeconfig(given: str | None) -> Path | None:
         return None
     places = ", ".join(named) or "~/.kube/config"
     raise Refused(f"the kubeconfig is {places}, which is no file: name one with --kubeconfig PATH")
+
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    metavar="PATH",
+    callback=lambda context, option, given: chosen_kubeconfig(given),
+    help="The API server and your identity there: a file, or in-cluster for the pod's service account."
+    "  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
+)
 
 
 class Cluster:

@@ -35,7 +35,6 @@ from ebbtide.cli.outage.outage_common import (
     Cluster,
     Seen,
     ask_cluster,
-    chosen_kubeconfig,
     kubeconfig_option,
     node_argument,
 )
@@ -96,7 +95,7 @@ def declare(
     lasting_ns: int,
     yes: bool,
     withdraw: bool,
-    kubeconfig: str | None,
+    kubeconfig: Path | None,
     output: str,
 ) -> int:
     """Declare that a machine is off, which is a proof, or that it runs, which contradicts every proof; with
@@ -104,17 +103,18 @@ def declare(
     """
     if (is_off and is_alive) or not (is_off or is_alive or withdraw):
         raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
-    access = chosen_kubeconfig(kubeconfig)
     if withdraw:
-        existed, tainted = ask_cluster(access, lambda each: withdraw_statement(each, node, alive=is_alive))
+        existed, tainted = ask_cluster(
+            kubeconfig, lambda each: withdraw_statement(each, node, alive=is_alive)
+        )
         return show_withdrawn(node, existed, tainted, output, alive=is_alive)
     seconds = whole_seconds(lasting_ns)
     if len(reason) > REASON_CHARACTERS_MAX:
         raise Refused(f"--reason has {len(reason)} characters: {REASON_CHARACTERS_MAX} at most")
     if is_alive:
-        statement, tainted = declare_alive(access, node, by, seconds, reason)
+        statement, tainted = declare_alive(kubeconfig, node, by, seconds, reason)
     else:
-        statement, tainted = declare_off(access, node, by, seconds, reason, yes=yes), False
+        statement, tainted = declare_off(kubeconfig, node, by, seconds, reason, yes=yes), False
     if output == "json":
         says = "alive" if is_alive else "off"
         show_json(document("Declaration", DECLARATION_VERSION, statement, node=node, says=says))

@@ -18,7 +18,6 @@ from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.cluster_looks import gather
 from ebbtide.cli.outage.outage_common import (
     ask_cluster,
-    chosen_kubeconfig,
     kubeconfig_option,
     namespace_option,
 )
@@ -74,7 +73,7 @@ def node_proof(node: NodeCheck) -> NodeProof:
 @output_option("table", "json")
 @click.pass_context
 def doctor(
-    ctx: click.Context, config: Path | None, kubeconfig: str | None, namespace: str, output: str
+    ctx: click.Context, config: Path | None, kubeconfig: Path | None, namespace: str, output: str
 ) -> int:
     """Check whether an outage of each node would be recovered, with a cure for each problem."""
     from ebbtide.cli.doctor import print_findings
@@ -88,7 +87,7 @@ def doctor(
     given = ctx.get_parameter_source("namespace") is click.core.ParameterSource.COMMANDLINE
     where = namespace if given or config is None else loaded.namespace
     seen = ask_cluster(
-        chosen_kubeconfig(kubeconfig),
+        kubeconfig,
         lambda each: gather(each, loaded, where, configured=config is not None),
     )
     findings = examine(seen)

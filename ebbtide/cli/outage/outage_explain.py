@@ -6,6 +6,7 @@ It needs no controller and no journal: `reasons` reads the objects, and judges.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,6 @@ from ebbtide.cli.outage.outage_common import (
     NODE_NAME,
     POD_NAME,
     ask_cluster,
-    chosen_kubeconfig,
     kubeconfig_option,
     namespace_option,
 )
@@ -157,11 +157,9 @@ class Subject(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")
-def explain(subject: str, kubeconfig: str | None, namespace: str, output: str) -> int:
+def explain(subject: str, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """Explain why a pod is still Terminating, or what still hangs on a node: the cause, then the cures."""
-    found = explanation(
-        ask_cluster(chosen_kubeconfig(kubeconfig), lambda each: gather(each, subject, namespace))
-    )
+    found = explanation(ask_cluster(kubeconfig, lambda each: gather(each, subject, namespace)))
     if output == "json":
         show_json(found)
     else:

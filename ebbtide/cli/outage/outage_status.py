@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -15,7 +16,6 @@ from ebbtide.cli.outage.outage_common import (
     Cluster,
     ago,
     ask_cluster,
-    chosen_kubeconfig,
     kubeconfig_option,
     namespace_option,
     node_argument,
@@ -66,11 +66,9 @@ async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Fou
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")
-def ls(closed: bool, kubeconfig: str | None, namespace: str, output: str) -> int:
+def ls(closed: bool, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """List the outages of all nodes: what each waits for, its proof, and what still hangs."""
-    found = ask_cluster(
-        chosen_kubeconfig(kubeconfig), lambda each: read_outages(each, namespace, closed=closed)
-    )
+    found = ask_cluster(kubeconfig, lambda each: read_outages(each, namespace, closed=closed))
     summaries = list(map(summary_of, found.records))
     if output == "json":
         show_json(OutageList(outages=summaries, damaged_journals=found.damaged))
@@ -135,11 +133,9 @@ async def look_at(cluster: Cluster, namespace: str, node: str) -> Look:
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")
-def status(node: str, kubeconfig: str | None, namespace: str, output: str) -> int:
+def status(node: str, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """Show one node's outage: the suspicion, its proof, and what everything waits for."""
-    found, record, code = ask_cluster(
-        chosen_kubeconfig(kubeconfig), lambda each: look_at(each, namespace, node)
-    )
+    found, record, code = ask_cluster(kubeconfig, lambda each: look_at(each, namespace, node))
     if output == "json":
         show_json(found)
         return code

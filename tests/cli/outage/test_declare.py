@@ -12,6 +12,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, rfc3339_now
 from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, NOTE_ANNOTATION, OUT_OF_SERVICE
+from ebbtide.cli.outage import outage_common
 from ebbtide.cli.outage import outage_declare as verb
 from ebbtide.cli.outage.outage_common import Cluster
 from tests.conftest import Run
@@ -36,7 +37,7 @@ def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(access: object, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
         return trio.run(work, Cluster(server))  # type: ignore[arg-type]  # what it calls
 
-    monkeypatch.setattr(verb, "chosen_kubeconfig", lambda kubeconfig: None)
+    monkeypatch.setattr(outage_common, "chosen_kubeconfig", lambda given: None)
     monkeypatch.setattr(verb, "ask_cluster", ask)
 
 
