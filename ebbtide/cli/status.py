@@ -9,12 +9,13 @@ from typing import Any, get_args
 import click
 
 from ebbtide.actors.policy.planning import first_names
-from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, Refused, say, worst
+from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, say, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import boot_end_text, plural
+from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.units import short_span, span_s
 from ebbtide.options import PROCESS, RunOptions
 
@@ -23,10 +24,12 @@ Examples:
   sudo ebbtide status
   sudo ebbtide status -o json | jq .armed
   ebbtide status --ready                       # in a probe: only the exit code
-
 """
+
 #: The phases of a shutdown: the protection is at work.
 GOING_DOWN = ("running", "cancelling", "released")
+#: The journal's states but for intact.
+DAMAGED = {code: state for state, code in EXIT_CODES.items() if code}
 
 
 @click.command(epilog=EPILOG)
@@ -63,11 +66,12 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     from ebbtide.events.record.format import json_values
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
-    last, code, damage = None, DONE, None
+    last, code = None, DONE
+    damage: str | None = None
     try:
         found, code = read_episodes(open_journal(journals))
         last = json_values(found[-1]) if found else None
-        damage = _STATES_BY_CODE.get(code)
+        damage = DAMAGED.get(code)
     except Refused:
         # A node before its first daemon has no journal: no error. A named place that is no folder is one.
         if not all(map(Path.is_dir, journals)):
@@ -80,7 +84,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     if output == "json":
         show_json(document)
     else:
-        show(pairs(_rows(document)))
+        show(pairs(row for row in _rows(document) if row[1]))
         if document.get("phase") in GOING_DOWN and document.get("shutdown"):
             pods = document["shutdown"]["pods"]
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
@@ -88,15 +92,12 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     return worst((code, DONE if _protected(document) else NOT_SO))
 
 
-#: ``journalDamage`` for a journal that is not intact.
-_STATES_BY_CODE = {TORN: "torn", CORRUPT: "corrupt", INCOMPATIBLE: "incompatible"}
-
-
 def _protected(document: dict[str, Any]) -> bool:
     return bool(document["armed"]) or document["phase"] in GOING_DOWN
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values; a row without a value is not shown."""
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 
@@ -107,9 +108,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         why = document["whyNot"] if document["enabled"] else off
         shutdown = document["shutdown"]
         runs = document["phase"] == "running" and shutdown
-        unlocked = LOCK_TEXTS.get(shutdown.get("lock")) if runs else None
-        if unlocked:
-            yield "lock", unlocked
+        unlocked = LOCK_TEXTS.get(shutdown.get("lock"), "") if runs else ""
+        yield "lock", unlocked
         since = f" since {time_text(document['armedSince'])}" if document["armedSince"] else ""
         armed = f"yes{since}, the delay lock is held"
         yield "armed", armed if document["armed"] and not unlocked else f"no: {why or 'without the lock'}"
@@ -118,10 +118,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         enough = "" if document["sufficient"] else ": not enough"
         yield "grant", f"{granted} granted, {needed} needed{enough}"
         yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
-        if document["lastBoot"]:
-            yield "last boot", last_boot_text(document["lastBoot"])
-        if document["scheduledTime"]:
-            yield "scheduled", time_text(document["scheduledTime"])
+        yield "last boot", last_boot_text(document["lastBoot"]) if document["lastBoot"] else ""
+        yield "scheduled", time_text(document["scheduledTime"])
         yield from node_rows(document)
         if document["endedPods"]:
             ended = first_names(document["endedPods"])
@@ -129,23 +127,18 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         journal = document["journal"]
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
-        if journal["head"]:
-            yield "", f"head {journal['head']}"
-        if document["shipping"]:
-            yield "shipping", shipping_text(document["shipping"])
-    last = document["lastShutdown"]
-    damage = document["journalDamage"]
+        yield "", f"head {journal['head']}" if journal["head"] else ""
+        yield "shipping", shipping_text(document["shipping"]) if document["shipping"] else ""
+    last, damage = document["lastShutdown"], document["journalDamage"]
     if last is None:
         # An unreadable journal may contain shutdowns.
         yield "last shutdown", f"not known: the journal is {damage}" if damage else "none in the journal"
         return
-    started = time_text(last["started"])
     # The outcome is the machine's: it may be complete with every pod killed.
     sign = f"{SEVERITY_SIGNS[last['severity']]} " if last["severity"] else ""
-    yield (
-        f"last {'outage' if last['kind'] == 'outage' else 'shutdown'}",
-        f"{last['id']}, {last['kind']}, {started}: {sign}{last['outcome']}",
-    )
+    kind = "outage" if last["kind"] == "outage" else "shutdown"
+    shown = f"{last['id']}, {last['kind']}, {time_text(last['started'])}: {sign}{last['outcome']}"
+    yield f"last {kind}", shown
     yield "", outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
     yield "", f"trace {last['traceId']}"
     if damage in ("corrupt", "incompatible"):
@@ -175,7 +168,6 @@ def progress_text(shutdown: dict[str, Any]) -> str:
 
 
 def last_boot_text(said: dict[str, Any]) -> str:
-    """How the last boot ended, for people."""
     wave, alive = said["wave"], said["aliveTime"]
     text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
     # After an orderly end the shutdown has the time.
@@ -184,21 +176,20 @@ def last_boot_text(said: dict[str, Any]) -> str:
 
 
 def shipping_text(said: dict[str, Any]) -> str:
-    """The state of the shipping, for people."""
     pending, oldest = said["pending"], said["oldestTime"]
     if pending is None:
         return "not checked yet"
-    waits = f"{plural(pending, 'closed segment')} wait{'s' if pending == 1 else ''} for the store"
-    text = waits if pending else "no closed segment waits for the store"
+    segments = plural(pending, "closed segment") if pending else "no closed segment"
+    text = f"{segments} {'waits' if pending < 2 else 'wait'} for the store"
     since = f", the oldest since {time_text(oldest)}" if oldest else ""
     reason = f": {said['reason']}" if said["reason"] else ""
     lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""
     return f"{text}{since}{reason}{lost}"
 
 
-def time_text(time: str) -> str:
-    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC."""
-    return f"{time[:10]} {time[11:23]} UTC"
+def time_text(time: str | None) -> str:
+    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC; empty for none."""
+    return f"{time[:10]} {time[11:23]} UTC" if time else ""
 
 
 _ANSWERS = {True: "answers", False: "does not answer", None: "not known yet"}
@@ -215,12 +206,9 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "runtime", _answer_text(node["runtime"], node["runtimeError"])
     taint = ", may not taint this node" if node["api"] and not node["mayTaint"] else ""
     yield "API server", _answer_text(node["api"], node["apiError"]) + taint
-    if node["means"]:
-        yield "pods ended by", f"{node['means']} ({node['meansReason']})"
-    if node["handedOver"]:
-        yield "handed over", node["handedOver"]
-    if node["leftUndone"]:
-        yield "left undone", ", ".join(node["leftUndone"])
+    yield "pods ended by", f"{node['means']} ({node['meansReason']})" if node["means"] else ""
+    yield "handed over", node["handedOver"]
+    yield "left undone", ", ".join(node["leftUndone"])
     if certificate := node["certificate"]:
         running, mounted = len(certificate["running"]), len(certificate["mounted"])
         safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
