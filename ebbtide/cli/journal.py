@@ -192,8 +192,8 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
         ("known durable", f"to {found.durable_seq}"),
         ("head", found.head or "none"),
         ("state", found.state),
+        ("headless", f"{found.headless}: its begin is not on record" if found.headless else ""),
     ]
-    rows += [("headless", f"{found.headless}: its begin is not on record")] if found.headless else []
     rows += [("beside it", f"another journal, {other}") for other in found.other_journals]
     show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
     return conclude(verdict)

@@ -66,8 +66,8 @@ def show_run(simulated: Simulated | SimulatedOutage, command: str, journal: Path
     rows = [
         ("journal", f"{events} events, {plural(len(sizes), 'segment')}, {size_text(sum(sizes))}"),
         ("head", written.head.hex()),
+        ("kept in", kept or ""),
     ]
-    rows += [("kept in", kept)] if kept is not None else []
     if isinstance(simulated, Simulated):
         kind, found, tables = "Simulation", shutdown_fields(simulated), shutdown_tables(simulated, rows)
     else:
@@ -194,7 +194,7 @@ def shutdown_tables(simulated: Simulated, written: list[tuple[str, str]]) -> Ite
                 ("shutdown", shutdown.id),
                 ("verdict", f"{SEVERITY_SIGNS[shutdown.severity]} {headline(shutdown)}"),
                 ("kind", shutdown.kind),
-                *([("means", f"{by.means}{over}: {by.reason}")] if by.means else []),
+                ("means", f"{by.means}{over}: {by.reason}" if by.means else ""),
                 ("outcome", shutdown.outcome),
                 ("took", "it was cut short" if shutdown.ended_ns is None else span(shutdown.ended_ns)),
                 ("budget", f"{span(shutdown.budget_ns)} of a grant of {span(shutdown.grant_ns)}"),
@@ -317,11 +317,10 @@ def show_tally(tally: Tally, output: str) -> int:
         ("shutdowns", _counts_text(tally.outcomes)),
         ("pods by fate", _counts_text(tally.pods)),
         ("events", str(tally.events)),
+        ("kept in", f"{tally.journal}/node-SEED" if tally.journal is not None else ""),
+        ("checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held),
     ]
-    rows += [("kept in", f"{tally.journal}/node-SEED")] if tally.journal is not None else []
-    show(
-        pairs([*rows, ("checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held)])
-    )
+    show(pairs(rows))
     if tally.broken:
         show("")
         seeds = ((str(each.seed), each.breaches[0]["invariant"], each.command) for each in tally.broken)

@@ -84,7 +84,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     if output == "json":
         show_json(document)
     else:
-        show(pairs(row for row in _rows(document) if row[1]))
+        show(pairs(_rows(document)))
         if document.get("phase") in GOING_DOWN and document.get("shutdown"):
             pods = document["shutdown"]["pods"]
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
@@ -97,7 +97,6 @@ def _protected(document: dict[str, Any]) -> bool:
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names and values; a row without a value is not shown."""
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 

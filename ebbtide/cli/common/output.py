@@ -116,7 +116,7 @@ def first_of_each(items: Iterable[T], code: Callable[[T], str]) -> Iterator[tupl
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
-    """Names and their values, without a heading."""
+    """Names and their values, without a heading. A row without a value is left out."""
     from rich.table import Table
     from rich.text import Text
 
@@ -124,7 +124,8 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(Text(name), Text(visible(value), style=STYLES.get(value, "")))
+        if value:
+            made.add_row(Text(name), Text(visible(value), style=STYLES.get(value, "")))
     return made
 
 

@@ -117,7 +117,7 @@ def otlp(
         show_json(document)
     else:
         shown = ("episode", "traceId", "endpoint", "spans", "accepted", "rejected", "reason")
-        show(pairs((key, str(document[key])) for key in shown if document[key] != ""))
+        show(pairs((key, str(document[key])) for key in shown))
     return worst((shutdown.code, DONE if accepted == len(shutdown.spans) else NOT_SO))
 
 

@@ -110,15 +110,17 @@ def lines(found: Explanation) -> Iterator[RenderableType]:
     node = found.node
     if node is not None:
         taint = f"out-of-service taint: {node.taint}" + (f" ({node.effect})" if node.effect else "")
-        rows = [("node", f"{node.name}: {node.ready if node.there else 'gone'}; {taint}")]
         counts = f", for {short_span(node.declared_seconds)}" if node.declared_seconds else ""
-        said = f"off, by {node.declared}{counts} from when the controller has read it"
-        rows += [("declared", said)] if node.declared else []
+        off = f"off, by {node.declared}{counts} from when the controller has read it"
         why = f"its statement does not count: {node.not_declared}"
-        rows += [("not declared", why)] if node.not_declared else []
-        rows += [("declared", f"alive, by {node.alive}")] if node.alive else []
         leader = {None: "cannot be seen", "": "no leader"}.get(found.leader, found.leader)
-        rows.append(("controller", str(leader)))
+        rows = [
+            ("node", f"{node.name}: {node.ready if node.there else 'gone'}; {taint}"),
+            ("declared", off if node.declared else ""),
+            ("not declared", why if node.not_declared else ""),
+            ("declared", f"alive, by {node.alive}" if node.alive else ""),
+            ("controller", str(leader)),
+        ]
         yield pairs([*rows, *(("not seen", each) for each in found.unseen)])
     pods = [each for each in found.pods if each.deleted is not None or "/" in found.subject]
     if pods:

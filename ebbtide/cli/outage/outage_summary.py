@@ -268,8 +268,7 @@ def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Itera
         yield "contradicted", each
     for said in found.not_counted:
         yield "not counted", f"{said.who}: {said.text}"
-    if found.brake:
-        yield "storm brake", found.brake
+    yield "storm brake", found.brake
     if record.out_ns is not None:
         stands = "stands" if found.tainted else "is gone again"
         yield "taint", f"{record.effect}, set after {short_span(record.out_ns / NS_PER_SECOND)}, {stands}"
@@ -279,10 +278,8 @@ def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Itera
         yield "back", BACK_UNDER[record.same_boot]
     if (ended := record.last_boot) is not None:
         yield "last boot", boot_end_text(ended.ending, ended.why, ended.wave)
-        if ended.journal_id:
-            yield "its journal", ended.journal_id
-        if ended.trace_id:
-            yield "its trace", ended.trace_id
+        yield "its journal", ended.journal_id
+        yield "its trace", ended.trace_id
     for alarm in record.alarms:
         yield "alarm", alarm.text
 
