@@ -15,7 +15,7 @@ from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.units import span_s
 from ebbtide.events.values import Period, pod_name_stem
-from ebbtide.replay.critical_chain import critical_chain
+from ebbtide.replay.time_spent import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 

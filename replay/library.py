@@ -14,9 +14,8 @@ from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord, with_verdict
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.values import Pod, Settings
-from ebbtide.replay import blame as blamed
-from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
+from ebbtide.replay import time_spent
 from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal_library import Journal, Outage, Shutdown, utc
@@ -67,17 +66,17 @@ def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
 # --- where the time went -----------------------------------------------------------------------
 
 
-def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[blamed.Cost]:
-    """Pods and hooks by the time that they took (`replay.blame`)."""
-    return blamed.blame(_account(shutdown), wave=wave)
+def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[time_spent.Cost]:
+    """Pods and hooks by the time that they took (`replay.time_spent`)."""
+    return time_spent.blame(_account(shutdown), wave=wave)
 
 
-def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> chain.Chain:
-    """The parts of the total time (`replay.critical_chain`), or what an outage waited for."""
+def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> time_spent.Chain:
+    """The parts of the total time (`replay.time_spent`), or what an outage waited for."""
     account = found.account if isinstance(found, Outage) else found
     if isinstance(account, OutageRecord):
-        return chain.recovery_chain(account)
-    return chain.critical_chain(_account(account))
+        return time_spent.recovery_chain(account)
+    return time_spent.critical_chain(_account(account))
 
 
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:

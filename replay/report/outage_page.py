@@ -12,7 +12,6 @@ from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord, Subject
 from ebbtide.events.units import span, span_s
-from ebbtide.replay.critical_chain import record_end_ns, recovery_chain, subject_kind, waits_of
 from ebbtide.replay.report.markup import (
     Markup,
     counted,
@@ -34,6 +33,7 @@ from ebbtide.replay.report.page import (
     resource,
     whole_page,
 )
+from ebbtide.replay.time_spent import record_end_ns, recovery_chain, subject_kind, waits_of
 from ebbtide.replay.timeline import Line
 
 #: Lines on the page: for an outage of weeks the first and the last.

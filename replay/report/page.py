@@ -24,7 +24,6 @@ from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 from ebbtide.events.units import span, span_s
-from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
     FATE_SIGNS,
     NS_PER_US,
@@ -45,6 +44,7 @@ from ebbtide.replay.report.markup import (
     tag,
     time_of,
 )
+from ebbtide.replay.time_spent import Chain, Segment, critical_chain
 from ebbtide.replay.timeline import Line, one_line
 
 #: In JSON inside of HTML these could end the element, or begin a comment.

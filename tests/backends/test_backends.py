@@ -20,7 +20,7 @@ from ebbtide.otel.destination import Destination
 from ebbtide.otel.otlp import sender_for
 from ebbtide.otel.sending import Accepted
 from ebbtide.otel.span import Resource, Span
-from ebbtide.replay.critical_chain import critical_chain
+from ebbtide.replay.time_spent import critical_chain
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.backends.critical_path import critical_path

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.record import shutdown_record
-from ebbtide.replay.blame import blame
+from ebbtide.replay.time_spent import blame
 from tests.journals import SHUTDOWN
 
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.replay.blame import blame
-from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
+from ebbtide.replay.time_spent import Away, Chain, Segment, blame, critical_chain
 from tests.conftest import Sample
 from tests.events.record.worlds import PARTS, told
 from tests.journals import CANCELLED, SHUTDOWN

@@ -14,8 +14,8 @@ from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.replay.critical_chain import recovery_chain, waits_of
 from ebbtide.replay.report.outage_page import outage_report
+from ebbtide.replay.time_spent import recovery_chain, waits_of
 from ebbtide.replay.timeline import timeline
 from tests.conftest import Run
 from tests.journals import Files, Memory

@@ -21,8 +21,7 @@ from ebbtide.cli.common.shared_options import (
 from ebbtide.events.record.format import document
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.units import span
-from ebbtide.replay.blame import blame
-from ebbtide.replay.critical_chain import waited
+from ebbtide.replay.time_spent import blame, waited
 
 EPILOG = """\b
 Examples:

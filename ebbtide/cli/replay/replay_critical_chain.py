@@ -15,7 +15,7 @@ from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
 from ebbtide.events.units import span
-from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain, recovery_chain
+from ebbtide.replay.time_spent import Away, Chain, Segment, critical_chain, recovery_chain
 
 EPILOG = """\b
 Examples:

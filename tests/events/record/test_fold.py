@@ -19,7 +19,7 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, stop_parts
 from ebbtide.events.values import Container, PlannedWave, Pod
-from ebbtide.replay.blame import blame
+from ebbtide.replay.time_spent import blame
 from tests.commands import same_as_golden
 from tests.events.record.test_fold_notices import BEGAN, HANDED_OVER, S, tell
 from tests.events.record.worlds import PARTS, told

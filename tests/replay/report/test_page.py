@@ -17,10 +17,10 @@ from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.replay.critical_chain import critical_chain
 from ebbtide.replay.report.markup import counted, moment, seal
 from ebbtide.replay.report.page import as_script, chart, holders, report
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
+from ebbtide.replay.time_spent import critical_chain
 from ebbtide.replay.timeline import timeline
 from tests.replay.report import journals
 from tests.replay.report.conftest import Reader, page_of

@@ -1,9 +1,6 @@
-"""What a shutdown's time is made of, or an outage's, in the manner of ``systemd-analyze critical-chain``.
+"""Where the time of a shutdown or an outage went, like ``systemd-analyze``'s blame and critical-chain.
 
-Segments follow each other without a gap from the signal to the release's order (as in ``journal ls``), so
-that they add up to the total. A wave contains the one pod that ended last, and this pod the parts of its stop
-that led to its end: from the exit back to the hook, or the other container's exit, that the container had
-waited for. A restart of the daemon is beside the segments, because pods also end without a daemon.
+Everything follows from the record; no figure is an estimate.
 """
 
 from __future__ import annotations
@@ -16,8 +13,163 @@ from typing import Literal
 import msgspec
 
 from ebbtide.events.base import FrozenStruct
+from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, PhaseKind, Subject
+
+# --- blame: which pods and hooks took it -----------------------------------------------------------
+
+# ``took``: a hook from its start to its result, a stop from the signal's order to the observed exit.
+# ``alone``: the part in which its wave, or after the last wave the release, waited for this alone: for no
+# other pod of the wave, and no other container of the same pod. The shutdown would have saved this time if it
+# had ended together with the next slowest.
+
+#: ``[begin, end)`` in nanoseconds since the signal.
+Interval = tuple[int, int]
+
+
+class Cost(FrozenStruct):
+    """One part of a pod's stop (`shutdown_record.StopPart`). ``wave`` None: not in the plan."""
+
+    wave: int | None
+    pod: str
+    uid: str
+    outcome: PodOutcome | None
+    container: str
+    what: shutdown_record.StopPartKind
+    text: str
+    began_ns: int
+    ended_ns: int
+    seen: bool
+    alone_ns: int
+
+    @property
+    def took_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
+    """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
+    alone = _alone(shutdown)
+    costs = [
+        Cost(
+            wave=pod.wave if pod.wave >= 0 else None,
+            pod=pod.label,
+            uid=pod.uid,
+            outcome=pod.outcome,
+            container=part.container,
+            what=part.what,
+            text=part.text,
+            began_ns=part.began_ns,
+            ended_ns=part.ended_ns,
+            seen=part.seen,
+            alone_ns=alone_ns,
+        )
+        for pod in shutdown.pods
+        if wave is None or pod.wave == wave
+        for part, alone_ns in _shares(list(shutdown_record.stop_parts(pod, shutdown)), alone.get(pod.uid, ()))
+    ]
+    return sorted(costs, key=lambda cost: (-cost.took_ns, -cost.alone_ns))
+
+
+def _alone(shutdown: shutdown_record.ShutdownRecord) -> dict[str, list[Interval]]:
+    """When each pod was the only one left: at its wave's end, and after the last wave."""
+    begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
+    stopped = [pod for pod in shutdown.pods if pod.began_ns is not None]
+    # Each wave waits for its own pods, and the release for the rest.
+    waits = []
+    for wave in begun:
+        uids = dict.fromkeys(wave.pods)  # there may be a thousand
+        members = [pod for pod in stopped if pod.uid in uids]
+        waits.append((members, wave.began_ns or 0, shutdown_record.wave_end_ns(wave, shutdown)))
+    last_ns = max((shutdown_record.wave_end_ns(wave, shutdown) for wave in begun), default=0)
+    drained_ns = shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns
+    if last_ns < drained_ns:
+        waits.append((stopped, last_ns, drained_ns))
+    found: dict[str, list[Interval]] = {}
+    for pods, began_ns, ended_ns in waits:
+        ends = {pod.uid: min(shutdown_record.pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
+        last = max(ends, key=lambda each: ends[each], default="")
+        # It was alone after the one before it had ended. Of two that outlasted the wait none was.
+        others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
+        begin_ns = max(began_ns, others_ns)
+        if last and begin_ns < ends[last]:
+            found.setdefault(last, []).append((begin_ns, ends[last]))
+    return found
+
+
+def _shares(
+    parts: Sequence[shutdown_record.StopPart], alone: Sequence[Interval]
+) -> Iterator[tuple[shutdown_record.StopPart, int]]:
+    """A moment counts for a part only if no other part of the pod runs in it."""
+    shares = [0] * len(parts)
+    # Between two edges the set of running parts is constant.
+    edges = sorted({edge: None for part in parts for edge in (part.began_ns, part.ended_ns)})
+    for begin_ns, end_ns in pairwise(edges):
+        running = [at for at, part in enumerate(parts) if part.began_ns <= begin_ns < part.ended_ns]
+        if len(running) == 1:
+            shares[running[0]] += sum(
+                max(0, min(end_ns, last_ns) - max(begin_ns, first_ns)) for first_ns, last_ns in alone
+            )
+    return zip(parts, shares, strict=True)
+
+
+class Waited(FrozenStruct):
+    """A pod or a volume, and one thing that it waited for. ``seen``: to its end."""
+
+    what: Literal["pod", "volume"]
+    name: str
+    outcome: str
+    text: str
+    began_ns: int
+    ended_ns: int
+    seen: bool
+
+    @property
+    def took_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+def subject_kind(subject: Subject) -> Literal["pod", "volume"]:
+    """``volume`` or ``pod``."""
+    return "volume" if isinstance(subject, AttachmentRecord) else "pod"
+
+
+def waited(outage: OutageRecord) -> list[Waited]:
+    """The waits of each pod and volume, the longest first; ties in the order of the record."""
+    found = [each for subject in outage.subjects for each in waits_of(outage, subject)]
+    return sorted(found, key=lambda each: -each.took_ns)
+
+
+def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
+    """In the order of time, without a gap; no wait of no time."""
+    end_ns = record_end_ns(outage) if subject.ended_ns is None else subject.ended_ns
+    begins = [each.at_ns for each in subject.waits]
+    for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
+        over = subject.ended_ns is not None or wait is not subject.waits[-1]
+        if until_ns > began_ns or not over:
+            yield Waited(
+                what=subject_kind(subject),
+                name=subject.label,
+                outcome=subject.outcome,
+                text=wait.reason,
+                began_ns=began_ns,
+                ended_ns=max(began_ns, until_ns),
+                seen=over,
+            )
+
+
+def record_end_ns(outage: OutageRecord) -> int:
+    """The close, or the end of the record."""
+    return outage.last_ns if outage.ended_ns is None else outage.ended_ns
+
+
+# --- the critical chain: what the total is made of --------------------------------------------------
+
+# Segments follow each other without a gap from the signal to the release's order (as in ``journal ls``), so
+# that they add up to the total. A wave contains the one pod that ended last, and this pod the parts of its
+# stop that led to its end: from the exit back to the hook, or the other container's exit, that the container
+# had waited for. A restart of the daemon is beside the segments, because pods also end without a daemon.
 
 SegmentKind = (
     PhaseKind
@@ -231,59 +383,6 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
             container, first_ns = part.container, max(began_ns, part.began_ns)
             yield Segment(part.what, first_ns, at_ns, f"{part.container}: {part.text}")
         at_ns = first_ns
-
-
-# --- outages: as a whole, one phase after another, and for each pod and volume ------------------
-
-
-class Waited(FrozenStruct):
-    """A pod or a volume, and one thing that it waited for. ``seen``: to its end."""
-
-    what: Literal["pod", "volume"]
-    name: str
-    outcome: str
-    text: str
-    began_ns: int
-    ended_ns: int
-    seen: bool
-
-    @property
-    def took_ns(self) -> int:
-        return self.ended_ns - self.began_ns
-
-
-def subject_kind(subject: Subject) -> Literal["pod", "volume"]:
-    """``volume`` or ``pod``."""
-    return "volume" if isinstance(subject, AttachmentRecord) else "pod"
-
-
-def waited(outage: OutageRecord) -> list[Waited]:
-    """The waits of each pod and volume, the longest first; ties in the order of the record."""
-    found = [each for subject in outage.subjects for each in waits_of(outage, subject)]
-    return sorted(found, key=lambda each: -each.took_ns)
-
-
-def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
-    """In the order of time, without a gap; no wait of no time."""
-    end_ns = record_end_ns(outage) if subject.ended_ns is None else subject.ended_ns
-    begins = [each.at_ns for each in subject.waits]
-    for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
-        over = subject.ended_ns is not None or wait is not subject.waits[-1]
-        if until_ns > began_ns or not over:
-            yield Waited(
-                what=subject_kind(subject),
-                name=subject.label,
-                outcome=subject.outcome,
-                text=wait.reason,
-                began_ns=began_ns,
-                ended_ns=max(began_ns, until_ns),
-                seen=over,
-            )
-
-
-def record_end_ns(outage: OutageRecord) -> int:
-    """The close, or the end of the record."""
-    return outage.last_ns if outage.ended_ns is None else outage.ended_ns
 
 
 def recovery_chain(outage: OutageRecord) -> Chain:
