@@ -1,4 +1,4 @@
-"""The critical chain: gapless, down to the part that delayed each wave."""
+"""Where the time went: a gapless critical chain, and each part's duration and exclusive wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.shutdown_record import (
+    ContainerRecord,
+    PodRecord,
+    ShutdownRecord,
+    WaveRecord,
+)
 from ebbtide.replay.time_spent import Away, Chain, Segment, blame, critical_chain
 from tests.conftest import Sample
 from tests.events.record.worlds import PARTS, told
@@ -104,3 +109,87 @@ def test_of_several_that_had_not_ended_none_held_it(tmp_path: Path) -> None:
     (several,) = wave.within
     assert (several.what, several.uid) == ("several", "")
     assert several.text == "3 pods had not ended: shop/web-0, shop/web-1, shop/stuck-0"
+
+
+# --- blame ---------------------------------------------------------------------------------------
+
+
+def container(
+    name: str, signalled_ns: int, exited_ns: int | None, killed_ns: int | None = None
+) -> ContainerRecord:
+    signal = "SIGKILL" if killed_ns is not None and exited_ns is not None else ""
+    return ContainerRecord(
+        name=name,
+        signalled_ns=signalled_ns,
+        killed_ns=killed_ns,
+        exited_ns=exited_ns,
+        exit_code=None if signal or exited_ns is None else 0,
+        exit_signal=signal,
+    )
+
+
+def pod(name: str, wave: int, *containers: ContainerRecord) -> PodRecord:
+    begins = [each.signalled_ns or 0 for each in containers]
+    ends = [each.exited_ns for each in containers]
+    known = [end_ns for end_ns in ends if end_ns is not None]
+    return PodRecord(
+        uid=name,
+        namespace="shop",
+        name=name,
+        wave=wave,
+        began_ns=min(begins),
+        ended_ns=max(known) if len(known) == len(ends) else None,
+        outcome="graceful" if len(known) == len(ends) else "failed",
+        containers=containers,
+    )
+
+
+def shutdown(*waves: tuple[int, int, tuple[PodRecord, ...]], pods_ended_ns: int) -> ShutdownRecord:
+    return replace(
+        replay.open(SHUTDOWN).shutdown().account,
+        pods_ended_ns=pods_ended_ns,
+        waves=tuple(
+            WaveRecord(
+                index=index,
+                priority=index,
+                planned_ns=0,
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                outcome="complete",
+                pods=tuple(each.uid for each in pods),
+            )
+            for index, (began_ns, ended_ns, pods) in enumerate(waves)
+        ),
+        pods=tuple(each for _, _, pods in waves for each in pods),
+    )
+
+
+def figures(account: ShutdownRecord) -> list[tuple[str, str, int, int]]:
+    return [
+        (cost.pod.rpartition("/")[2], cost.container, cost.took_ns, cost.alone_ns) for cost in blame(account)
+    ]
+
+
+def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
+    """Longest first; simultaneous ends delay no pod alone."""
+    account = shutdown(
+        (0, 90, (pod("a", 0, container("main", 0, 90)), pod("b", 0, container("main", 0, 40)))),
+        (90, 120, (pod("c", 1, container("main", 90, 120)), pod("d", 1, container("main", 90, 120)))),
+        pods_ended_ns=120,
+    )
+    assert figures(account) == [
+        ("a", "main", 90, 50),
+        ("b", "main", 40, 0),
+        ("c", "main", 30, 0),
+        ("d", "main", 30, 0),
+    ]
+
+
+def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
+    """Without the next wave's own time; until the wait ended."""
+    account = shutdown(
+        (0, 50, (pod("a", 0, container("main", 0, None, killed_ns=50)),)),
+        (50, 70, (pod("b", 1, container("main", 50, 70)),)),
+        pods_ended_ns=100,
+    )
+    assert figures(account) == [("a", "main", 100, 50 + 30), ("b", "main", 20, 20)]
