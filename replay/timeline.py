@@ -23,9 +23,7 @@ from ebbtide.events.codec import (
 from ebbtide.events.messages import DEBUG, NOTICE, Names
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
-from ebbtide.events.record.format import rfc3339
 from ebbtide.events.segment import Header
-from ebbtide.events.units import offset
 
 # The monotonic clock measures a shutdown, so that a stepped wall clock moves no line. Between boots only the
 # wall clock is left; outside a shutdown the segment's anchor counts.
@@ -82,13 +80,6 @@ class Moment(NamedTuple):
         """The line's place on the same scale."""
         place: int = getattr(line, self.scale)
         return place
-
-    @property
-    def text(self) -> str:
-        """As a user writes it."""
-        if self.scale == "wall_ns":
-            return rfc3339(self.value)
-        return str(self.value) if self.scale == "seq" else offset(self.value).replace(" ", "")
 
 
 class LineFilter(NamedTuple):

@@ -114,14 +114,8 @@ def timeline(
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
     if not written:
         # An empty screen would look like a shutdown without pods: name the filters, and why no line fits.
-        given = {
-            "--actor": wanted.actor,
-            "--pod": wanted.pod,
-            "--wave": "" if wave is None else str(wave),
-            "--since": wanted.since.text if wanted.since else "",
-            "--until": wanted.until.text if wanted.until else "",
-        }
-        filters = "".join(f" {option} {value}" for option, value in given.items() if value)
+        given = {"actor": actor, "pod": pod, "wave": wave, "since": since, "until": until}
+        filters = "".join(f" --{name} {value}" for name, value in given.items() if value not in ("", None))
         begin, end, why = wanted.since, wanted.until, ""
         waves = transitions.names.waves.values()
         if begin and end and begin.scale == end.scale and begin.value > end.value:
