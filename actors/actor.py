@@ -126,7 +126,7 @@ class Transitions:
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
         for row in self.table:
             self._check_names(row.phases, EVERY)
-            self._check_names(row.to, EVERY, SAME)
+            self._check_names(row.to, SAME)
             named = row.phases.split()
             for phase in self.phases:
                 if EVERY not in named and not any(part in named for part in phase.split(AND)):
@@ -141,16 +141,14 @@ class Transitions:
         for (phase, event), row in self.rows.items():
             self.handlers[phase][event] = row.handler
 
-    def _check_names(self, names: str, *wildcards: str) -> None:
+    def _check_names(self, names: str, wildcard: str) -> None:
         known: tuple[str, ...] = sum(self.regions, ())
-        if not names.split() or any(name not in (*known, *wildcards) for name in names.split()):
+        if not names.split() or any(name not in (*known, wildcard) for name in names.split()):
             raise ValueError(f"{names!r} are not phases: known are {', '.join(known)}")
 
     def targets(self, phase: str, event: type[Event]) -> tuple[str, ...]:
         """The phases to which this event may lead from ``phase``. A region without a name in ``to`` stays."""
         to = self.rows[phase, event].to.split()
-        if EVERY in to:
-            return self.phases
         options = []
         for part, region in zip(phase.split(AND), self.regions, strict=True):
             named = [name for name in to if name in region and name != part]

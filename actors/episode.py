@@ -304,14 +304,13 @@ def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
 def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
     planned = state.waves[state.wave]
     period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
-    pods = tuple(pod for pod in planned.pods if state.roll.is_open(pod.uid))
     seconds = period_ns // NS_PER_SECOND
     # Under ``elastic`` a wave may have more time than planned.
-    if seconds > planned.period_seconds:
-        pods = tuple(
-            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
-            for pod in pods
-        )
+    pods = tuple(
+        PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
+        for pod in planned.pods
+        if state.roll.is_open(pod.uid)
+    )
     # Only a running kubelet unmounts volumes.
     if wave_mode(planned, state.means, handed_over=state.handed_over) == "api":
         pods = tuple(replace(pod, volumes=state.pods[pod.uid].volumes) for pod in pods)

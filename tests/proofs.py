@@ -73,7 +73,7 @@ PROOFS = {
     "mutations": Proof(
         "every comparison of the core turned round, every bit of a journal flipped",
         f"{PYTHON} -m tests.replay.mutants"
-        f" && {PYTEST} -n 2 -m '' --whole tests/replay/test_edges.py tests/replay/test_mutations.py"
+        f" && {PYTEST} -n 2 -m '' --whole tests/replay/test_mutations.py"
         " tests/replay/test_damage.py",
         8,
         CORE + "|tests/replay/",

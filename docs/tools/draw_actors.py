@@ -225,7 +225,7 @@ def _transition(row: Row, columns: dict[str, float], y: float) -> list[str]:
     """Hollow: the actor may stay as it is."""
     sources = list(columns) if row.phases == EVERY else row.phases.split()
     to = row.to.split()
-    targets = list(columns) if EVERY in to else [name for name in to if name != SAME]
+    targets = [name for name in to if name != SAME]
     places = [columns[name] for name in (*sources, *targets)]
     found = [f'<line x1="{min(places)}" x2="{max(places)}" y1="{y}" y2="{y}" class="move"/>'] * bool(targets)
     found += [

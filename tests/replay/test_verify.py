@@ -17,18 +17,23 @@ from benchmarks.episodes import lay_out
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Record, Stamp, StatesDigest
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, UnknownType, encode_event
+from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, UnknownType, decode_event, encode_event
 from ebbtide.events.decisions import ActorFailed, PodEnded, ReleaseLock, ShutdownBegan
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
 from ebbtide.events.segment import LOGICS
 from ebbtide.replay.divergence import Explanation, explain
 from ebbtide.replay.redact import Pseudonyms, redact
-from ebbtide.replay.replayer import NO_BEGIN, Divergence, Replayer
+from ebbtide.replay.replayer import (
+    NO_BEGIN,
+    Divergence,
+    Replayer,
+    checkpoints_alike,
+    without_new_blank_actors,
+)
 from ebbtide.replay.verify import verify
-from tests.journals import SHUTDOWN, VERSION, changed, history
+from tests.journals import SHUTDOWN, VERSION, Memory, changed, history
 from tests.replay import shutdown
-from tests.replay.again import checkpoint_of, made_again
 
 BOOK = shutdown.write()
 RECORDS = BOOK.records
@@ -63,8 +68,29 @@ def test_the_golden_journal_replays_to_the_same_bytes() -> None:
 
 
 def test_the_golden_journal_can_be_made_again() -> None:
-    """The story gives the same records today: format, encoding and logic are unchanged."""
-    made_again(BOOK.files, SHUTDOWN)
+    """The story gives the same records today: format, encoding and logic are unchanged. A checkpoint of a
+    version with a new actor or field has more, but agrees on the rest.
+    """
+    made = list(History([Memory(BOOK.files)]).raw())
+    kept = list(History([DirectorySource(SHUTDOWN)]).raw())
+    assert sorted(BOOK.files) == sorted(file.name for file in SHUTDOWN.iterdir())
+    assert [envelope(raw) for raw in made] == [envelope(raw) for raw in kept]
+    for ours, theirs in zip(made, kept, strict=True):
+        if ours.tag == Checkpoint.__name__:
+            mark = checkpoint_of(theirs)
+            assert checkpoints_alike(mark, without_new_blank_actors(checkpoint_of(ours), mark)), ours.seq
+        else:
+            assert ours.payload == theirs.payload, ours.seq
+
+
+def envelope(raw: RawRecord) -> RawRecord:
+    return raw._replace(payload=b"", hash=b"")
+
+
+def checkpoint_of(raw: RawRecord) -> Checkpoint:
+    mark = decode_event(raw.tag, raw.payload)
+    assert isinstance(mark, Checkpoint)
+    return mark
 
 
 def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
