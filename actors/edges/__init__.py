@@ -1,1 +1,1 @@
-"""The only code that touches the world: an edge carries out and says what it saw; it decides nothing."""
+"""The only code that meets the outside: an edge carries out orders and reports facts. The core decides."""

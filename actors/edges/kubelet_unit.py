@@ -217,7 +217,7 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 async def ask_health(address: str, port: int) -> bool | None:
     """Is the kubelet well? The service manager shows a hung one as active; here the kernel accepts the
-    connection, and no answer comes: False. None: no process listens. Bounded; raises nothing.
+    connection, and no answer comes: False. None: no process listens. Bounded; does not raise.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
@@ -290,9 +290,9 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent. Raises
-        nothing. Without an answer of the service manager, which may start the kubelet again later, a known
-        main process gets SIGTERM directly.
+        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent. Does not
+        raise. Without an answer of the service manager, which may start the kubelet again later, a known main
+        process gets SIGTERM directly.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
@@ -324,7 +324,7 @@ class KubeletUnit:
             os.close(pidfd)
 
     async def start(self) -> Ending:
-        """Idempotent; bounded by `unit_start_seconds`. Raises nothing."""
+        """Idempotent; bounded by `unit_start_seconds`. Does not raise."""
         try:
             return await ask_once(self._address, self._start)
         except BusError as error:

@@ -102,7 +102,7 @@ class SignalFilter:
         self._rejected = 0
 
     def accept(self, message: Message) -> FilteredSignal:
-        """None: irrelevant, or nothing new."""
+        """None: irrelevant, or known."""
         name, fields = member(message), message.header.fields
         if name == OWNER_CHANGED and sender(message) == BUS_NAME:
             body = message.body

@@ -266,7 +266,7 @@ class DropIns:
         main = next((name for name in mains if self._inside(name).exists()), "/etc/systemd/logind.conf")
         found = []
         for path in (main, *(by_name[name] for name in sorted(by_name, key=os.fsencode))):
-            # A mask (a link to /dev/null) sets nothing.
+            # A mask (a link to /dev/null) is no setting.
             with contextlib.suppress(OSError):
                 if (file := self._inside(path)).is_file():
                     with open(file, "rb") as opened:

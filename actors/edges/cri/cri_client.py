@@ -157,7 +157,7 @@ class CriClient:
         self._open: set[asyncio.Future[Message]] = set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the channel open until cancelled. Sends nothing before the first call."""
+        """Hold the channel open until cancelled. The first call connects."""
         async with trio_asyncio.open_loop() as loop:
             self._channel = channel = await loop.run_aio_coroutine(self._connect())
             self._loop = loop
@@ -239,7 +239,7 @@ class CriClient:
             found = await self._answer(
                 self._calls[name](request, timeout=seconds, wait_for_ready=True, metadata=metadata)
             )
-            # gRPC returns nothing for bytes that are no such message.
+            # gRPC returns None for bytes that are no such message.
             if found is None:
                 raise RuntimeRefused(f"{name}: the answer cannot be read")
             return found
@@ -393,7 +393,7 @@ class RuntimeProbe(NamedTuple):
 
 
 async def probe_runtime(endpoint: str, seconds: float | None = None) -> RuntimeProbe:
-    """Ask for the version and the conditions. Changes nothing, raises nothing."""
+    """Ask for the version and the conditions. Read only; does not raise."""
     client, found = CriClient(endpoint), RuntimeProbe()
     seconds = bounds.now.runtime_probe_seconds if seconds is None else seconds
     async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
 """The CRI edge ends a node's pods through the container runtime's own socket (docs/cri.md).
 
 This light part exists from the start of the process. A thread imports the rest, with gRPC, when the node is
-armed or a running shutdown needs it, so nothing delays the lock. If the import or the client fails, orders
+armed or a running shutdown needs it, so it cannot delay the lock. If the import or the client fails, orders
 fail with the reason, and the edge tries again.
 """
 

@@ -2,7 +2,7 @@
 
 An inventory shows a pod as the runtime has it, completed by what the API server reported until then. Of
 Kubernetes a runtime has only labels and annotations (kubelet, ``kuberuntime/labels.go``). A file keeps the
-containers of the current inventory for the daemon's next life. Nothing here needs gRPC: `cri_edge` and the
+containers of the current inventory for the daemon's next life. It works without gRPC: `cri_edge` and the
 doctor load it.
 """
 
@@ -433,7 +433,7 @@ INVENTORY_FILE_NAME = "inventory-1"
 class InventoryFile:
     """With it the next daemon reports what ended while no daemon ran.
 
-    It means nothing after a reboot, so it is not synced, and belongs on a file system that goes with the
+    A reboot makes it void, so it is not synced, and belongs on a file system that goes with the
     boot. Makes the folder. Raises OSError.
     """
 

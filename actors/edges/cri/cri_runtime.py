@@ -544,7 +544,7 @@ class ContainerOrders:
         return Ending()
 
     async def _run_hook(self, entry: ContainerEntry, order: d.RunHook) -> Ending:
-        """Raises nothing but cancellation."""
+        """Raises only cancellation."""
         action, traceparent = entry.spec.pre_stop, self._context(order.key)
         if action is None or isinstance(action, SleepAction):
             return Ending("failed", "no hook that has to be run")
@@ -639,7 +639,7 @@ EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
 #: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
-#: No host has these addresses (RFC 5737, RFC 3849), so they are behind the default route. Nothing is sent.
+#: No host has these addresses (RFC 5737, RFC 3849), so they are behind the default route. No packet is sent.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 ANY_PORT = 9
 

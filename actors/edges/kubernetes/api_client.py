@@ -270,7 +270,7 @@ class SilentStream(api.Unanswered):
 
 
 class LineStream:
-    """``read`` returns the next piece, or nothing at the end, and raises Unanswered."""
+    """``read`` returns the next piece, empty at the end, and raises Unanswered."""
 
     def __init__(
         self, code: int, read: Callable[[], Awaitable[bytes]], retry_after_seconds: float = 0.0

@@ -1,7 +1,7 @@
 """The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes into the cluster.
 
 This light part exists from the start of the process. A thread imports the rest, with the client, when the
-node is armed or a shutdown needs it, so nothing delays the lock. See docs/node.md.
+node is armed or a shutdown needs it, so it cannot delay the lock. See docs/node.md.
 """
 
 from __future__ import annotations

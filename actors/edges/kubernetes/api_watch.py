@@ -387,7 +387,7 @@ class ApiHealth:
 
     async def follow(self) -> None:
         """Check unanswered writes, until cancelled: the watch notices silence too late for a shutdown, and
-        one unanswered write proves nothing.
+        one unanswered write is no proof.
         """
         while True:
             await self._news.wait()

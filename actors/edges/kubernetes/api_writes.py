@@ -566,7 +566,7 @@ class LateStatuses:
         return self._pods
 
     async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
-        """Bounded; raises nothing."""
+        """Bounded; does not raise."""
         now, path = {uid: find(uid) for uid in uids}, self._path
         with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())

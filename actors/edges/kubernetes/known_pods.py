@@ -41,7 +41,7 @@ API_ORDERS: tuple[type[Order], ...] = (
 )
 
 
-#: Nothing of a pod runs after these.
+#: No container of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
 #: Of an object that only its creator has written.
 CREATED_PHASES = ("", "Pending")
@@ -181,7 +181,7 @@ class PodStore:
 
     @property
     def untold(self) -> str:
-        """Why the API server has reported nothing since this start; empty: it has."""
+        """Why the API server has not reported since this start; empty: it has."""
         return "" if self.version else self.why_no_list or NOT_LISTED_YET
 
     @property

@@ -4,7 +4,7 @@ The holder stops leading when it could not renew for a while; another replica ta
 same record for longer than that. Each counts on its own monotonic clock: the times in the record are for
 people.
 
-A replica that was stopped just before a request sends it later. So a Lease fences nothing: it decides which
+A replica that was stopped just before a request sends it later. So a Lease does not fence: it decides which
 replica tries, and the journal's create decides which leads (`config_maps`).
 """
 

@@ -88,7 +88,7 @@ class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class Certificate(NamedTuple):
-    """``safe``: all pods had ended, and nothing was mounted."""
+    """``safe``: all pods had ended, and no volume was mounted."""
 
     boot_id: str
     safe: bool
@@ -491,7 +491,7 @@ def quarantine_patch(node: api.ApiNode) -> api.JsonObject | None:
 
 
 def untaint_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """Remove all that is ours; None if nothing is."""
+    """Remove all that is ours; None if it has none."""
     note = read_note(node)
     left = [each for each in node.spec.taints if not (_is_quarantine(each) or is_our_taint(each, note))]
     if len(left) == len(node.spec.taints) and NOTE_ANNOTATION not in node.metadata.annotations:

@@ -521,7 +521,7 @@ def elsewhere(pod: PodView) -> outage_events.ElsewhereRead:
 
 class WorkEdge(Edge):
     """Lists one node's pods and attachments on order, and then reports their changes, and new pods of their
-    owners. Several changes in a row are reported once. Asks the API server for nothing.
+    owners. Several changes in a row are reported once. Sends no request of its own.
 
     ``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
     that are no longer needed: an outage may be open for weeks.
@@ -600,7 +600,7 @@ class WorkEdge(Edge):
 
     async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:
         outage = self._outages
-        # Without the API server nothing can be done.
+        # Without the API server there is no list.
         await self._view.current()
         async with self._telling:
             if outage != self._outages:

@@ -138,7 +138,7 @@ class ProcessEdge:
             self._prune()
 
     def detach(self) -> None:
-        """The daemon goes: from now on nothing is killed."""
+        """The daemon goes: from now on kill no process."""
         self._killer.closed = True
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class ProcessEdge:
         return self._table.active()
 
     def ended(self) -> list[Pod]:
-        """Ended pods of a manifest: nothing starts them again."""
+        """Ended pods of a manifest: they are not started again."""
         return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
 
     # --- what an earlier daemon left running -------------------------------------------------------
@@ -320,7 +320,7 @@ class ProcessEdge:
     # --- hooks -----------------------------------------------------------------------------------
 
     async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
-        """Raises nothing but cancellation."""
+        """Raises only cancellation."""
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
@@ -420,7 +420,7 @@ class ProcessEdge:
             error = f"pod {new.pod.label} stands in {known.path} too"
             return [f.ManifestRejected(path=new.path, error=error)]
         if known is not None and known.begun and (known.recovered or not known.over):
-            # It runs, or it ended before this daemon began: its manifest starts nothing.
+            # It runs, or it ended before this daemon began: its manifest does not start it.
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
@@ -579,4 +579,4 @@ class PollingWatch:
         await trio.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No-op."""

@@ -1,8 +1,8 @@
 """The process edge's pods: in memory, on disk for the daemon's next life, and how they start.
 
 Each running pod has one small file with its processes and its launch specification, since a hook must still
-run after its manifest has changed. It may hold secrets, so only the owner can read the folder. It means
-nothing after a reboot, so it is not synced, and belongs on a file system that goes with the boot.
+run after its manifest has changed. It may hold secrets, so only the owner can read the folder. A
+reboot makes it void, so it is not synced, and belongs on a file system that goes with the boot.
 
 A process leads a session of its own, and its output goes to a file, or nowhere. The daemon's death must not
 touch it: it has no pipe to the daemon, no death signal, no terminal. Output files are in memory, since a hung
@@ -279,7 +279,7 @@ class PodStarter:
         self._cgroups = cgroups
 
     async def start(self, pod: PodEntry, outlet: Outlet) -> Ending:
-        """Start what has not started. Raises nothing but cancellation."""
+        """Start what has not started. Raises only cancellation."""
         pod.starting = True
         try:
             failure = await self._start_all(pod, outlet)

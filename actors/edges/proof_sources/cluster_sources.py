@@ -78,7 +78,7 @@ class StatementSource:
                 return Said("unknown", error=said.problem)
             return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds, said.at)
         if source == "peer" and (said := node.alive) is not None:
-            # It can only contradict. ``off`` ends the contradiction and proves nothing.
+            # It can only contradict. ``off`` only ends the contradiction.
             if said.problem or said.node_uid != node.uid:
                 return Said("unknown", error=said.problem or OTHER_NODE)
             if said.boot_id not in ("", node.boot_id):
@@ -135,7 +135,7 @@ ADDRESSES_MAX = 4
 
 
 class KubeletSource:
-    """A kubelet that answers can only contradict a proof. No answer proves nothing: a firewall may refuse for
+    """A kubelet that answers can only contradict a proof. Silence is no proof: a firewall may refuse for
     a machine that is off.
 
     A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false

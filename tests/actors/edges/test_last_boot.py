@@ -159,9 +159,6 @@ def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
             assert found.last_wall_ns == 7000
 
 
-# --- the hardware, and the loader --------------------------------------------------------------------
-
-
 # --- the edge ------------------------------------------------------------------------------------------
 
 

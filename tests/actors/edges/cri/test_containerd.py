@@ -79,27 +79,6 @@ async def test_a_shim_that_hangs(bed: Containerd, kubelet: Kubelet, tmp_path: Pa
     witness.close()
 
 
-async def test_an_order_means_the_container_that_was_given(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    """A stop of the old container does not hit its restart of the same name."""
-    made = kubelet.pod("web", Spec(CODE_3))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        await rig.do(stop("uid-web"))
-        (ended,) = await rig.outbox.wait_for(ContainerExited)
-        new = kubelet.again("web", made, Spec(CODE_3))
-        await until(lambda: len(rig.edge.active()) == 1, "the new one is not found")
-        assert await rig.do(kill("uid-web")) == Ending()
-        assert await rig.do(stop("uid-web")) == Ending()
-        assert rig.outbox.of(ContainerExited) == [ended] * 3
-        assert kubelet.state(new) == RUNNING
-        await rig.do(take("another shutdown"))
-        await rig.do(stop("uid-web"))
-        await rig.outbox.wait_for(ContainerExited, 4)
-        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
-
-
 async def test_what_its_kubelet_has_started_again_joins_once_more(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:

@@ -216,9 +216,6 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
     assert saying(msgspec.json.encode(written() | fields).decode()).last_boot is None
 
 
-# --- versions -------------------------------------------------------------------------------------
-
-
 # --- silence --------------------------------------------------------------------------------------
 
 

@@ -257,14 +257,6 @@ async def test_an_inventory_comes_in_parts_with_running_flags(
             await bed.signal(pod.uid)
 
 
-def facts_of(bed: Bed) -> list[object]:
-    return [
-        fact
-        for fact in bed.outbox.facts
-        if isinstance(fact, (ContainerStarted, ContainerExited, PodAppeared))
-    ]
-
-
 # After a daemon's death the next one finds each process exactly once.
 
 
