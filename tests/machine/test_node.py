@@ -104,18 +104,6 @@ async def trace_of_the_last(node: Node) -> str:
     return str(json.loads(shown.stdout)["episodes"][-1]["traceId"])
 
 
-async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
-    """`systemctl reboot` waits for both waves; the pods come back with the machine."""
-    await booted(node)
-    await node.machine.reboot()
-    await until(lambda: len(node.trace("web", "up")) >= 2, "web is not up again")
-    await node.armed()
-    assert [began.kind for began in node.events(d.ShutdownBegan)] == ["reboot"]
-    assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
-    assert [closed.outcome for closed in node.events(d.EpisodeClosed)] == ["complete"]
-    await node.machine.pull_the_plug()
-
-
 @pytest.mark.parametrize("machine", [SOFT_REBOOTS], indirect=True)
 async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
     """`systemctl soft-reboot` (254 and later) waits too; the new userspace reports the old one's end."""
