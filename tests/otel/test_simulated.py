@@ -25,8 +25,8 @@ from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulat
 from tests.conftest import Sample
 from tests.journals import Remembered
 from tests.otel.records import attributes, named, project, steps
-from tests.world.runs import run
 from tests.world.scenario import Act, two_waves
+from tests.world.worlds import run
 
 PODS = 12
 

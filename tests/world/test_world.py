@@ -15,12 +15,12 @@ from ebbtide.events.base import Checkpoint
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.reader import History
 from tests.conftest import Sample
-from tests.world.runs import run
 from tests.world.worlds import (
     Name,
     Result,
     every_point,
     parts,
+    run,
     scenario_of,
     shrink,
     try_out,

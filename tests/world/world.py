@@ -16,7 +16,7 @@ from ebbtide.replay.sim.scenario import Draws, PodPlan
 from ebbtide.replay.sim.sim_node import Happening, WorldLog
 from tests.world.clock import Clock, sleep_ns, world_ns
 from tests.world.daemon import OWNER, Life
-from tests.world.disks import Disks
+from tests.world.disk import Disks
 from tests.world.node import Node
 from tests.world.scenario import Act, BootPlan, Scenario
 

@@ -23,11 +23,10 @@ from ebbtide.replay.sim.scenario import Draws
 from tests.conftest import Sample
 from tests.otel.delivery.spans import encode_traces
 from tests.otel.records import project
-from tests.world.disks import FALLBACK
+from tests.world.disk import FALLBACK
 from tests.world.node import Node
-from tests.world.runs import StepCounter, _without_collections, scheduled_by
 from tests.world.world import World
-from tests.world.worlds import Name, every_point, scenario_of
+from tests.world.worlds import Name, StepCounter, _without_collections, every_point, scenario_of, scheduled_by
 
 #: About 200 ms each.
 SEEDS = 200
