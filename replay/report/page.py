@@ -615,9 +615,12 @@ def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holde
         beside=list(orders.items()),
         waves=[
             ChartWave(
-                *(wave.index, wave.priority),
-                *(_us(wave.began_ns), _us(wave.ended_ns), _us(wave.deadline_ns)),
-                wave.outcome,
+                index=wave.index,
+                priority=wave.priority,
+                began=_us(wave.began_ns),
+                ended=_us(wave.ended_ns),
+                deadline=_us(wave.deadline_ns),
+                outcome=wave.outcome,
             )
             for wave in shutdown.waves
         ],
@@ -648,9 +651,11 @@ def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
         hurried=_us(pod.hurried_ns),
         hooks=[
             ChartHook(
-                *(_us(hook.began_ns), _us(hook.ended_ns), _us(hook.until_ns)),
-                hook.kind,
-                "early" if hook.early else hook.result or "open",
+                began=_us(hook.began_ns),
+                ended=_us(hook.ended_ns),
+                until=_us(hook.until_ns),
+                kind=hook.kind,
+                result="early" if hook.early else hook.result or "open",
             )
             for hook in pod.hooks
         ],
