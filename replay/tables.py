@@ -98,12 +98,6 @@ def _configured_ms(row: Row) -> int | None:
     return next((each.seconds * 1000 for each in periods if each.priority == row.it.priority), None)
 
 
-def _daemons(row: Row) -> int:
-    # Without the next boot's daemon, which only closed it: it means a power cut, no crash of a daemon.
-    here = row.record.boot_id
-    return sum(each.boot_id == here and not each.came_after for each in row.record.processes)
-
-
 def _cause(row: Row) -> str:
     cause = cause_of(row.it)
     return "" if cause is None else cause.code
@@ -154,7 +148,7 @@ SHUTDOWN = (
         lambda row: row.it.by.certificate and row.it.by.certificate.safe,
     ),
     Column("last_wave", "int", "the last one that began, -1 if none"),
-    Column("daemons", "int", "its processes: more than one is a crash", _daemons),
+    Column("daemons", "int", "its processes: more than one is a crash", "it.own_processes"),
     Column("pods", "int", "all pods"),
     *map(_fate, get_args(PodOutcome)),
     Column("events", "int", "records of it"),

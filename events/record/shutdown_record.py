@@ -354,6 +354,11 @@ class ShutdownRecord(EpisodePart):
         gone = sum(map(self.is_accounted_for, self.pods))
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
 
+    @property
+    def own_processes(self) -> tuple[ProcessRecord, ...]:
+        """The daemons of its boot, without a later one that only closed it."""
+        return tuple(each for each in self.processes if each.boot_id == self.boot_id and not each.came_after)
+
     def is_accounted_for(self, pod: PodRecord) -> bool:
         """It has ended somehow, or the next shutdown continues with it."""
         return pod.gone or (pod.outcome is None and self.outcome == "cancelled")

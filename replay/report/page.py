@@ -595,14 +595,13 @@ def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holde
     causes, alike = common_causes(shutdown), TextIndex()
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
     # A restart in another boot has no place on this clock.
-    here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
     limits: list[tuple[str, int | None]] = [
         ("signal", 0),
         ("deadline", shutdown.deadline_ns or None),
         ("handed over", shutdown.by.handed_over_ns),
         ("cancelled", shutdown.cancelled_ns),
         ("released" if shutdown.outcome == "complete" else "closed", shutdown.ended_ns),
-        *(("restart", each.at_ns) for each in here),
+        *(("restart", each.at_ns) for each in shutdown.own_processes),
     ]
     orders: dict[str, list[tuple[int | None, int | None]]] = {}
     for beside in shutdown.beside:
