@@ -84,7 +84,7 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
             changes = list(_compare("pod", pair.label, _of_pod(pair.a, a), _of_pod(pair.b, b)))
         else:
             # A pod of one shutdown only has no other comparison.
-            had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
+            had, has = (None if pod is None else pod.fate for pod in pair)
             changes = [Change(section="pod", subject=pair.label, what="outcome", a=had, b=has)]
         pods.append([each for each in changes if each.differs])
     changed = sorted(filter(None, pods), key=_size)
@@ -129,7 +129,7 @@ def _periods_text(periods: Iterable[Period]) -> str:
 
 def _of_shutdown(shutdown: shutdown_record.ShutdownRecord) -> Compared:
     total_ns = critical_chain(shutdown).total_ns
-    counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
+    counts = Counter(pod.fate for pod in shutdown.pods)
     return Compared(
         {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns},
         {
@@ -179,7 +179,7 @@ def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRe
     return Compared(
         {"took": took_ns, **(several if len(parts) > 1 else {}), "grace": grace_ns},
         {
-            "outcome": pod.outcome or "unknown",
+            "outcome": pod.fate,
             "wave's priority": priority,
             "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
             **{f"{hook.container} hook result": hook.result for hook in pod.hooks},

@@ -356,7 +356,7 @@ def _held(
     segments_to_end = tuple(
         _pod_segments(list(shutdown_record.stop_parts(pod, shutdown)), first_ns, ends[last])
     )[::-1]
-    text = f"{pod.label}: {pod.outcome or 'unknown'}"
+    text = f"{pod.label}: {pod.fate}"
     held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, segments_to_end)
     before = Segment("waiting", began_ns, first_ns, "no pod was stopping")
     why = ", volumes were waited for" if volumes else ""

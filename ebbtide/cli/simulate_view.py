@@ -145,7 +145,7 @@ def _shutdown_document(shutdown: ShutdownRecord) -> dict[str, Any]:
 
 
 def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
-    return Counter(pod.outcome or "unknown" for pod in shutdown.pods)
+    return Counter(pod.fate for pod in shutdown.pods)
 
 
 def misfortunes(simulated: Simulated) -> Iterator[str]:

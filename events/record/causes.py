@@ -151,9 +151,8 @@ CAUSES: tuple[CauseRow, ...] = (
 
 def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
     """Why it did not end by itself; None: it did, or was not to end. A pod without a fate is unknown."""
-    fate = pod.outcome or "unknown"
     for row in CAUSES:
-        detail = row.find(pod) if fate in row.fates else None
+        detail = row.find(pod) if pod.fate in row.fates else None
         if detail is not None:
             return Cause(row.code, row.text, detail)
     return None

@@ -191,6 +191,11 @@ class PodRecord(RecordPart):
     autopsies: tuple[AutopsyRecord, ...] = ()
 
     @property
+    def fate(self) -> PodOutcome:
+        """Unknown without an outcome."""
+        return self.outcome or "unknown"
+
+    @property
     def label(self) -> str:
         return f"{self.namespace}/{self.name}"
 
@@ -345,12 +350,12 @@ class ShutdownRecord(EpisodePart):
 
     def count(self, outcome: PodOutcome) -> int:
         """How many pods had this fate; a pod without one counts as ``unknown``."""
-        return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
+        return sum(pod.fate == outcome for pod in self.pods)
 
     @property
     def summary(self) -> Summary:
         """What its severity follows from."""
-        pods: Counter[str] = Counter(pod.outcome or "unknown" for pod in self.pods)
+        pods: Counter[str] = Counter(pod.fate for pod in self.pods)
         gone = sum(map(self.is_accounted_for, self.pods))
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
 

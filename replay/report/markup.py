@@ -11,7 +11,7 @@ from html import escape
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, ShutdownRecord
 from ebbtide.events.units import span
 
 #: Elements without an end.
@@ -168,8 +168,3 @@ def counted(count: int, one: str, many: str = "") -> str:
 def grouped(number: int) -> str:
     """Thousands apart."""
     return f"{number:,}".replace(",", " ")
-
-
-def fate(pod: PodRecord) -> PodOutcome:
-    """A pod without a fate on record counts as unknown, as everywhere."""
-    return pod.outcome or "unknown"

@@ -31,7 +31,6 @@ from ebbtide.replay.report.markup import (
     at,
     counted,
     escaped,
-    fate,
     figures,
     frame,
     grouped,
@@ -145,7 +144,7 @@ WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected"
 
 def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_record.PodRecord]:
     """By fate, then by inventory: the order of the page's table and of its data."""
-    return sorted(pods, key=lambda pod: WORST_FIRST.index(fate(pod)))
+    return sorted(pods, key=lambda pod: WORST_FIRST.index(pod.fate))
 
 
 def outcome_badge(name: PodOutcome) -> Markup:
@@ -377,7 +376,7 @@ def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodR
         tag("th", tag("bdi", pod.label, title=pod.label), " late" if pod.late else "", scope="row"),
         tag("td", pod.wave if pod.wave >= 0 else "–", data_v=pod.wave, data_l="wave "),
         tag("td", grace, data_v=sorts_as, data_l="grace "),
-        tag("td", outcome_badge(fate(pod))),
+        tag("td", outcome_badge(pod.fate)),
         tag("td", took, data_v=took_ns // NS_PER_US),
         tag("td", why, _pod_details(shutdown, pod, had_ns)),
     )
@@ -393,7 +392,7 @@ def _pod_details(
         (cut, f"Its spec asks for {span_s(asked)}."),
         (pod.hurried_ns is not None, f"Hurried at {moment(pod.hurried_ns)}."),
         (bool(pod.means), f"Ended by means of {pod.means}."),
-        (bool(pod.owner) and fate(pod) == "killed", f"It belongs to {pod.owner}."),
+        (bool(pod.owner) and pod.fate == "killed", f"It belongs to {pod.owner}."),
         (bool(pod.refused), f"The API server did not take its delete: {pod.refused}."),
         (pod.unmounted_ns is not None, f"Its volumes were unmounted at {moment(pod.unmounted_ns)}."),
         (pod.fallback, "The fallback ended it, after a failure of its actor."),
@@ -641,7 +640,7 @@ def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
     return ChartPod(
         label=visible(pod.label),
         wave=pod.wave,
-        fate=FATES.index(fate(pod)),
+        fate=FATES.index(pod.fate),
         began=_us(pod.began_ns),
         ended=_us(pod.ended_ns),
         bound=_us(bound_ns),
