@@ -222,35 +222,34 @@ async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon)
 
 async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
     """Whether something is left."""
+
+    async def flush(request: Request) -> None:
+        # When all has arrived, or at once if the back end is not well. The daemon bounds the time.
+        unsent = ""
+        while sink.settled_seq < request.durable and not unsent:
+            await trio.sleep(LOOK_SECONDS)
+            unsent = sink.sending.unwell or sink.left
+        daemon.send(flushed=True, number=request.number, text=unsent)
+
+    async def listen() -> None:
+        while (line := await requests.next()) is not None:
+            request = msgspec.json.decode(line, type=Request)
+            sink.learn(request.durable)
+            if request.flush:
+                nursery.start_soon(flush, request)
+        # The daemon has gone.
+        sink.leave()
+        with trio.move_on_after(LINGER_SECONDS):
+            while not sink.sending.unwell:
+                await trio.sleep(UNWELL_LOOK_SECONDS)
+        nursery.cancel_scope.cancel()
+
     reason = "the daemon has gone"
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen, requests, daemon, sink, nursery)
+        nursery.start_soon(listen)
         reason = await follow(sink, daemon.log)
         nursery.cancel_scope.cancel()
     return bool(reason)
-
-
-async def _listen(requests: Input, daemon: Daemon, sink: Sink, nursery: trio.Nursery) -> None:
-    while (line := await requests.next()) is not None:
-        request = msgspec.json.decode(line, type=Request)
-        sink.learn(request.durable)
-        if request.flush:
-            nursery.start_soon(_flush, sink, request, daemon)
-    # The daemon has gone.
-    sink.leave()
-    with trio.move_on_after(LINGER_SECONDS):
-        while not sink.sending.unwell:
-            await trio.sleep(UNWELL_LOOK_SECONDS)
-    nursery.cancel_scope.cancel()
-
-
-async def _flush(sink: Sink, request: Request, daemon: Daemon) -> None:
-    """Answer when all has arrived, or at once if the back end is not well. The daemon bounds the time."""
-    reason = ""
-    while sink.settled_seq < request.durable and not reason:
-        await trio.sleep(LOOK_SECONDS)
-        reason = sink.sending.unwell or sink.left
-    daemon.send(flushed=True, number=request.number, text=reason)
 
 
 def _volatile(locations: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,11 +21,6 @@ from ebbtide.cli.common.shared_options import (
     runtime_option,
 )
 from ebbtide.options import MODES, PROCESS, RunOptions
-
-if TYPE_CHECKING:
-    from ebbtide.config import Loaded
-    from ebbtide.modes import NodeParts
-
 
 KEEP_LOCK = "--keep-lock"
 #: The kubelet's own graceful shutdown and its metrics stay active in this mode.
@@ -105,8 +99,27 @@ def run(
     from ebbtide.config import load_named
     from ebbtide.daemon import daemon_under_logind
 
-    loaded = load_named(options.config)
-    parts = _checked_parts(options, loaded)
+    loaded, parts = load_named(options.config), None
+    if mode == OBSERVE and loaded.config.metrics_kubelet_names:
+        # The kubelet exports its metrics itself, under these names.
+        raise Refused(
+            f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
+        )
+    if options.of_node:
+        from ebbtide.modes import ModeUnavailable, find_node_parts
+
+        if pods is not None:
+            raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
+        try:
+            parts = find_node_parts(options, loaded.config.node)
+        except ModeUnavailable as error:
+            raise Refused(str(error)) from None
+    else:
+        refuse_node_options(cri, kubeconfig, node_name)
+        if pods is None:
+            raise Refused("mode process needs manifests: name a file or a folder with --pods")
+        if not pods.exists():
+            raise Refused(f"{pods} does not exist: name a file or a folder with --pods")
     warn_of_wide_bounds()
 
     async def live() -> None:
@@ -115,27 +128,3 @@ def run(
 
     trio.run(live)
     return DONE
-
-
-def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
-    """Each mode needs its own kind of pods. Raises Refused."""
-    if options.mode == OBSERVE and loaded.config.metrics_kubelet_names:
-        # The kubelet exports its metrics itself, under these names.
-        raise Refused(
-            f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
-        )
-    if options.of_node:
-        from ebbtide.modes import ModeUnavailable, find_node_parts
-
-        if options.pods is not None:
-            raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
-        try:
-            return find_node_parts(options, loaded.config.node)
-        except ModeUnavailable as error:
-            raise Refused(str(error)) from None
-    refuse_node_options(options.cri, options.kubeconfig, options.node_name)
-    if options.pods is None:
-        raise Refused("mode process needs manifests: name a file or a folder with --pods")
-    if not options.pods.exists():
-        raise Refused(f"{options.pods} does not exist: name a file or a folder with --pods")
-    return None

@@ -24,7 +24,6 @@ from ebbtide.replay.sim.simulate import Simulated
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ebbtide.events.record.outage_record import OutageRecord
     from ebbtide.replay.sim.sim_outage import SimulatedOutage
 
 SIMULATION_VERSION = 1
@@ -226,26 +225,27 @@ def _counts_text(counts: Counter[str]) -> str:
 
 def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
     """Times since the begin of the run."""
-    happened = [
-        {"atSeconds": json_seconds(at_ms * NS_PER_MS), "what": what}
-        for at_ms, what in simulated.world.happened
-    ]
-    return {"happened": happened, "outages": list(map(_outage_document, simulated.outage_records()))}
-
-
-def _outage_document(record: OutageRecord) -> dict[str, Any]:
     from ebbtide.replay.report.outage_page import headline as outage_headline
 
     return {
-        "id": record.id,
-        "traceId": record.trace_id,
-        "outcome": record.outcome,
-        "headline": outage_headline(record),
-        "beganSeconds": json_seconds(record.started_mono_ns),
-        "seconds": json_seconds(record.ended_ns),
-        "outOfServiceSeconds": json_seconds(record.out_ns),
-        "proof": record.proof,
-        "unrecovered": list(record.unrecovered),
+        "happened": [
+            {"atSeconds": json_seconds(at_ms * NS_PER_MS), "what": what}
+            for at_ms, what in simulated.world.happened
+        ],
+        "outages": [
+            {
+                "id": record.id,
+                "traceId": record.trace_id,
+                "outcome": record.outcome,
+                "headline": outage_headline(record),
+                "beganSeconds": json_seconds(record.started_mono_ns),
+                "seconds": json_seconds(record.ended_ns),
+                "outOfServiceSeconds": json_seconds(record.out_ns),
+                "proof": record.proof,
+                "unrecovered": list(record.unrecovered),
+            }
+            for record in simulated.outage_records()
+        ],
     }
 
 

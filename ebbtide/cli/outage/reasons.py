@@ -449,7 +449,14 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     scenes = [pod_scene(each, asked=not is_pod) for each in pods]
     scenes += [pod_scene(asked, asked=True)] if asked is not None else []
     attachments = await look.some(ATTACHMENTS_PATH)
-    volumes = await _volumes_of(look, [each for each in scenes if each.asked] if is_pod else [])
+    # The PersistentVolumes of the asked pods' claims, by name.
+    volumes: dict[str, JsonObject | None] = {}
+    for claim in dict.fromkeys(claim for pod in scenes if pod.asked and is_pod for claim in pod.claims):
+        claim_namespace, _, name = claim.partition("/")
+        path = f"/api/v1/namespaces/{quote(claim_namespace)}/persistentvolumeclaims/{quote(name)}"
+        bound = await look.one(path)
+        if bound and (volume := bound["spec"].get("volumeName")):
+            volumes[volume] = await look.one(f"{VOLUMES_PATH}/{quote(volume)}")
     found = []
     for each in attachments:
         name = (each["spec"].get("source") or {}).get("persistentVolumeName") or ""
@@ -459,18 +466,3 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
             found.append(attachment_scene(each, volumes.get(name), node))
     leader = await leader_of(cluster, namespace)
     return Scene(subject, node, tuple(scenes), tuple(found), leader, tuple(look.unseen))
-
-
-async def _volumes_of(look: Look, pods: list[PodScene]) -> dict[str, JsonObject | None]:
-    """The PersistentVolumes of these pods' claims, by name."""
-    from urllib.parse import quote
-
-    from ebbtide.actors.edges.kubernetes.work_view import VOLUMES_PATH
-
-    names = []
-    for bound in dict.fromkeys(claim for pod in pods for claim in pod.claims):
-        namespace, _, name = bound.partition("/")
-        path = f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
-        found = await look.one(path)
-        names += [found["spec"]["volumeName"]] if found and found["spec"].get("volumeName") else []
-    return {name: await look.one(f"{VOLUMES_PATH}/{quote(name)}") for name in names}
