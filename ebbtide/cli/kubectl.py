@@ -57,7 +57,7 @@ Verb = Callable[..., int]
 #: The way to a node.
 WAY = (
     kubeconfig_option,
-    click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: its own]"),
+    click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: current]"),
     namespace_option_of(NAMESPACE, "Where the pods of deploy/kubernetes/view are.", "-n"),
 )
 
