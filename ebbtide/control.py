@@ -97,7 +97,7 @@ async def serve(
         path.unlink(missing_ok=True)
 
 
-#: Pause after running out of descriptors: without it, a busy loop would take time from a shutdown.
+#: Pause after running out of descriptors: a busy loop would take time from a shutdown.
 FULL_SECONDS = 0.1
 
 
@@ -174,7 +174,7 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
 
 
 def ask(verb: str, path: Path, *, seconds_max: float | None = None, **arguments: Any) -> Any:
-    """The answer of the daemon at ``path``. Raises ControlError with one line with the cure."""
+    """Raises ControlError, one line with the cure."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(bounds.now.control_seconds if seconds_max is None else seconds_max)

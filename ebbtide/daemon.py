@@ -134,7 +134,7 @@ class Daemon:
 
     @property
     def trace_id(self) -> str:
-        """The open shutdown's, or the last one's; empty without any."""
+        """The open shutdown's, or the last one's, or empty."""
         return self._traces.current
 
     # --- the journal as the sequencer sees it ---------------------------------------------------

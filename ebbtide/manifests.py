@@ -316,13 +316,13 @@ EXPANDED_BYTES_MAX = 64 * 2**20
 
 
 class Expander:
-    """Replaces references, and counts the growth. One for each text."""
+    """One for each text."""
 
     def __init__(self) -> None:
         self._left = EXPANDED_BYTES_MAX
 
     def expand(self, text: str, variables: Mapping[str, str], *at: str | int) -> str:
-        """``text`` with its references replaced. Raises RuleError when it grows out of bounds."""
+        """Raises RuleError for a text that grows out of bounds."""
 
         def value(found: re.Match[str]) -> str:
             return "$" if found[1] is None else variables.get(found[1], found[0])
@@ -336,22 +336,17 @@ class Expander:
         return _REFERENCE.sub(value, text)
 
 
-# One Pod object to one manifest.
-
-
 _TERMINAL = ("Succeeded", "Failed")
 
 
 class ReadOptions(NamedTuple):
-    """Common to all pods of one text."""
-
     #: The gate PodLifecycleSleepActionAllowZero.
     allow_zero_sleep: bool
     expander: Expander
 
 
 def read_pod(node: Node, source: str, options: ReadOptions) -> Manifest:
-    """Raises DocumentError; its message names the pod if the pod has a name."""
+    """Raises DocumentError, with the pod's name if it has one."""
     try:
         found = read(node, PodObject)
         try:
@@ -422,7 +417,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
 def _container(
     found: ContainerObject, is_init: bool, expander: Expander, at: tuple[str | int, ...]
 ) -> tuple[ContainerSpec, list[str]]:
-    """With the reasons why it cannot run here."""
+    """And why it cannot run here."""
     variables, missing = dict[str, str](), list[str]()
     for index, each in enumerate(found.env):
         if each.value_from is None:
@@ -460,9 +455,7 @@ def _container(
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:
-    """The API server's rule for a sleep (KEP-3960), in its words; empty: it is kept. A sleep as long as the
-    grace is fine.
-    """
+    """The API server's rule for a sleep (KEP-3960), in its words; empty if it is kept."""
     least = 0 if allow_zero else 1
     if seconds >= least and (grace_seconds is None or seconds <= grace_seconds):
         return ""
@@ -480,7 +473,7 @@ FILE_BYTES_MAX = 16 * 2**20
 #: For a running daemon: 250 pods from ``kubectl -o yaml``, in a file. Twice as many would delay a shutdown.
 LOCAL_BYTES_MAX = 2 * 2**20
 LOCAL_NODES_MAX = 100_000
-#: Of all files together; no node runs as many.
+#: In all files together.
 PODS_MAX = 10_000
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
@@ -613,7 +606,7 @@ def _parse(
 
 
 class PriorityClasses:
-    """The values of PriorityClass objects, applied to a pod like the API server does on admission."""
+    """PriorityClass objects, applied to a pod as the API server does on admission."""
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
@@ -643,7 +636,7 @@ class PriorityClasses:
 
 
 def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
-    """Refuses unknown classes: a plan with 0 for them would show the wrong wave."""
+    """A plan with 0 for them would show the wrong wave."""
     by_class: dict[str, list[str]] = {}
     for each in manifests:
         by_class.setdefault(each.class_name, []).append(short_name(each.pod))
@@ -656,7 +649,7 @@ def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
 
 
 def _objects(document: Node) -> Iterator[tuple[str, Node]]:
-    """The Pod and PriorityClass objects of a document, by their kinds. Items of a PodList need no kind."""
+    """Objects by their kinds. Items of a PodList need no kind."""
     kind = _value(document, "kind")
     implied = _LIST_KINDS.get(kind.value) if isinstance(kind.value, str) else None
     if implied is None:
@@ -706,7 +699,7 @@ def _refuse_twins(manifests: Sequence[Manifest]) -> None:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """The regular files of a folder, without hidden ones and subfolders, like the kubelet's static pods."""
+    """Regular files, as for the kubelet's static pods."""
     # Hidden files are unfinished copies and editors' files.
     try:
         found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]

@@ -78,7 +78,7 @@ class NodeParts(NamedTuple):
 
 
 def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
-    """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
+    """Raises ModeUnavailable, PackagesMissing."""
     require("node", f"mode {options.mode}")
     kubeconfig, has_api = _find_kubeconfig(options, section)
     given = options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name
@@ -135,7 +135,7 @@ def _runtime_socket(options: RunOptions, section: NodeSection) -> Path:
 
 
 def _find_kubeconfig(options: RunOptions, section: NodeSection) -> tuple[Path | None, bool]:
-    """The kubeconfig, None for the service account of our own pod; and whether there is an identity."""
+    """None for the service account of our own pod; and whether there is an identity."""
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -250,10 +250,10 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
 
 
 def state_folder(options: RunOptions) -> Path:
-    """The folder of the edges' files for this boot; the modes of a node share it."""
+    """The edges' files for this boot; the modes of a node share them."""
     return options.runtime / ("cri" if options.of_node else "process")
 
 
 def lasting_folder(options: RunOptions) -> Path:
-    """The folder of a node's edges for the next boot, beside the journal."""
+    """The edges' files for the next boot."""
     return options.journal.parent / LASTING_NAME

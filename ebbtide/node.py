@@ -60,7 +60,7 @@ class LocalNode:
 
     @cached_property
     def _running(self) -> dict[str, Any]:
-        """The daemon's configuration; empty without a daemon, or from an older version."""
+        """The daemon's configuration; empty without a daemon, or from an older one."""
         # After one timeout, a second question would be a second wait.
         if self.status.document is None:
             return {}
@@ -118,7 +118,7 @@ class LocalNode:
 
     @cached_property
     def pods(self) -> FoundPods:
-        """The pods that a shutdown would end. Raises ConfigError, PermissionError."""
+        """Raises ConfigError, PermissionError."""
         from ebbtide.doctor.gather import look_at_pods
 
         return look_at_pods(self.options, self.configuration.config.node, self.status.mode)

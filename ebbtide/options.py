@@ -17,7 +17,6 @@ MODES = ("auto", "api", "cri", "observe", PROCESS)
 
 
 def control_socket(runtime: Path) -> Path:
-    """A daemon's control socket, in its runtime folder."""
     return runtime / "ebbtide.sock"
 
 

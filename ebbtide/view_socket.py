@@ -76,12 +76,11 @@ VIEWS = {
 
 
 def view_socket(runtime: Path) -> Path:
-    """The socket's path for a daemon."""
     return runtime / FOLDER / SOCKET_NAME
 
 
 def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
-    """The question, and the arguments of its command. Raises ControlError."""
+    """With the arguments of its command. Raises ControlError."""
     known = ", ".join(VIEWS)
     view = VIEWS.get(words[0]) if words else None
     # Names are printable, and a NUL would prevent the process.

@@ -47,7 +47,6 @@ class ReaderGone(Exception):
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code that wins."""
     return min(codes, key=PRECEDENCE.index, default=DONE)
 
 
@@ -149,7 +148,6 @@ def code_of(error: Exception) -> int:
 
 
 def unreadable(error: Exception) -> str:
-    """The line for it, with the cure."""
     cure = "use a newer ebbtide" if code_of(error) == INCOMPATIBLE else "it was edited, or miswritten"
     return f"the journal holds a record that cannot be read: {error}; {cure}"
 

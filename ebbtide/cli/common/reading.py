@@ -240,15 +240,13 @@ class JournalPool:
                 raise Refused(f"no journal in {(*named, JOURNAL_PATH)[0]}: name a node's journal directory")
 
     def __len__(self) -> int:
-        """The number of journals."""
         return len(self._sources)
 
     def histories(self) -> Iterator[History]:
-        """Each journal, opened."""
         return (History(sources, journal=journal) for journal, sources in self._sources.items())
 
     def locations(self) -> list[JournalLocations]:
-        """Each journal's places. Raises OSError."""
+        """Raises OSError."""
         return [
             JournalLocations(
                 journal,

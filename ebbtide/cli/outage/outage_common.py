@@ -192,7 +192,7 @@ def decoded(answer: Answer, what: str, kind: type[T]) -> T:
 
 
 def refused(answer: Answer, what: str) -> Refused:
-    """In the server's own words, for a person."""
+    """In the server's own words."""
     said = status_text(answer.body)
     if answer.code == HTTP_UNAUTHORIZED:
         return Refused("the API server does not know us (401): the kubeconfig's user is out of date")
@@ -228,7 +228,7 @@ def executed_code(ended: bytes) -> tuple[int | None, str]:
 
 
 def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:
-    """The result of ``work`` with a connection. Raises Refused, PackagesMissing."""
+    """Raises Refused, PackagesMissing."""
     from ebbtide.extras import require
 
     require("node", "this command")
