@@ -60,22 +60,29 @@ def test_copies_count_once(tmp_path: Path) -> None:
     assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"]
 
 
-@pytest.mark.parametrize("lie", ["bytes", "node"])
+@pytest.mark.parametrize("lie", ["bytes", "node", "not-redacted", "redacted-bytes", "redacted-journal"])
 def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
-    """The object is not used; other journals are read."""
-    node = a_node(tmp_path / "nodes", 1)
-    shipped(a_node(tmp_path / "nodes", 2), tmp_path / "store")
-    made = shipped(node, tmp_path / "store", name="other" if lie == "node" else None)
-    if lie == "bytes":
-        for path in made:
+    """The object is not used, and counts with the node from its path; other journals are read."""
+    node, other = (a_node(tmp_path / "nodes", seed) for seed in (1, 2))
+    store, ship = tmp_path / "store", shipped_redacted if lie.startswith("redacted") else shipped
+    for path in shipped(node, store, name="other") if lie == "node" else ship(node, store):
+        if lie.endswith("bytes"):
             path.write_bytes(path.read_bytes()[:-1] + b"!")
-    found = every_row(journals(str(tmp_path / "store")))
-    assert sorted(row["state"] for row in found["journals"]) == ["corrupt", "intact"]
+        elif lie.endswith("journal"):
+            path.parent.rename(path.parent.with_name(f"journal={path.name[:10]:0>32}"))
+        elif lie == "not-redacted":
+            path.rename(path.with_suffix(".redacted.ebj"))
+    sizes = [path.stat().st_size for path in store.rglob("*.ebj")]
+    ship(other, store)
+    found = every_row(journals(str(store)))
+    assert {(row["node"], row["state"]) for row in found["journals"]} == {
+        ("node-1", "corrupt"),
+        ("node-2", "intact"),
+    }
     assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
-    # The bad object still counts, with the node from its path.
-    (corrupt,) = (row for row in found["journals"] if row["state"] == "corrupt")
-    assert (corrupt["segments"], corrupt["bytes"]) == (len(made), sum(path.stat().st_size for path in made))
-    assert corrupt["cluster"] != ""
+    corrupt = [row for row in found["journals"] if row["state"] == "corrupt"]
+    assert sum(row["segments"] for row in corrupt) == len(sizes)
+    assert (sum(row["bytes"] for row in corrupt), corrupt[0]["cluster"]) == (sum(sizes), "c")
 
 
 def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
@@ -101,26 +108,6 @@ def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> Non
         path.unlink()
     found = {row["node"]: row["state"] for row in every_row(refs)["journals"]}
     assert found == {f"node-{lost}": "unread", f"node-{whole}": "intact"}
-
-
-@pytest.mark.parametrize("lie", ["bytes", "journal", "names"])
-def test_a_redacted_object_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
-    """Bytes and journal match its name; its header names no node."""
-    node, other = (a_node(tmp_path / "nodes", seed) for seed in (1, 2))
-    for path in (shipped if lie == "names" else shipped_redacted)(node, tmp_path / "store"):
-        if lie == "bytes":
-            path.write_bytes(path.read_bytes()[:-1] + b"!")
-        elif lie == "journal":
-            path.parent.rename(path.parent.with_name(f"journal={path.name[:10]:0>32}"))
-        else:
-            path.rename(path.with_suffix(".redacted.ebj"))
-    shipped_redacted(other, tmp_path / "store")
-    found = every_row(journals(str(tmp_path / "store")))
-    assert {(row["node"], row["state"]) for row in found["journals"]} == {
-        ("node-1", "corrupt"),
-        ("node-2", "intact"),
-    }
-    assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
 
 
 def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> None:

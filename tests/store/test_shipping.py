@@ -286,24 +286,6 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
         assert History([DirectorySource(copy)]).journal_id.hex() in key
 
 
-async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
-    """It stays on the node, recorded with the reason, without delaying others. A damaged one's copy would
-    end at the damage and look whole.
-    """
-    names = lay_out_segments(tmp_path, 4)
-    data = bytearray((tmp_path / names[0]).read_bytes())
-    data[len(data) // 2] ^= 1
-    (tmp_path / names[0]).write_bytes(data)
-    script = Script(Stored())
-    reason, said = await ship(tmp_path, script, REDACTED)
-    assert reason == ""
-    found = load_shipped(tmp_path, REDACTED)
-    assert [found.segments[name].outcome for name in names[:3]] == ["unfit", "stored", "stored"]
-    assert "corrupt" in found.segments[names[0]].reason
-    assert len(script.keys) == 2
-    assert names[0] in said.lines[0]
-
-
 # --- the backlog, for retention --------------------------------------------------------------------
 
 
@@ -325,42 +307,53 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
     assert first_needed() == firsts[names[0]]
 
 
-async def test_what_one_segment_is_refused_for_holds_no_other_up(tmp_path: Path) -> None:
-    """The next process retries it; the others are stored."""
+# --- one bad segment holds no other up -------------------------------------------------------------
+
+
+class Unreadable(DirectorySource):
+    """A bad sector in the first segment."""
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        if name.startswith("0000000001-") and size > PEEK_BYTES:
+            raise OSError(errno.EIO, "Input/output error", name)
+        return super().read(name, offset, size)
+
+
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        ("rejected", "HTTP 413"),
+        ("unreadable", "Input/output error"),
+        ("large", "more than"),
+        ("damaged", "corrupt"),
+    ],
+)
+async def test_one_bad_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str, words: str) -> None:
+    """The next process retries it. One that can never be sent stays on the node, recorded with the reason:
+    half a segment under its name would be false, and a damaged one's redacted copy would look whole.
+    """
     names = lay_out_segments(tmp_path, 4)
-    script = Script(Rejected("HTTP 413: too large"), Stored())
-    reason, said = await ship(tmp_path, script)
-    assert reason == f"{names[0]}: HTTP 413: too large"
-    assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
-    assert (said.state.pending, said.state.reason) == (1, f"{names[0]}: HTTP 413: too large")
-
-
-async def test_what_cannot_be_read_holds_no_other_up(tmp_path: Path) -> None:
-    """A bad sector affects one segment."""
-    names = lay_out_segments(tmp_path, 4)
-
-    class Failing(DirectorySource):
-        def read(self, name: str, offset: int, size: int) -> bytes:
-            if name == names[0] and size > PEEK_BYTES:
-                raise OSError(errno.EIO, "Input/output error", name)
-            return super().read(name, offset, size)
-
-    sink, said = sink_of(tmp_path, Script(Stored()))
-    sink.sources = [Failing(tmp_path)]
-    assert "Input/output error" in await follow(sink, said.log)
-    assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
-    assert said.state.pending == 1
-
-
-async def test_what_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even partly: half a segment under its name would be false."""
-    names = lay_out_segments(tmp_path, 3)
-    large = (tmp_path / names[0]).stat().st_size
-    (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes() + bytes(large))
-    monkeypatch.setattr(sinks, "SEGMENT_BYTES_MAX", large)
-    script = Script(Stored())
-    reason, said = await ship(tmp_path, script)
-    assert reason == ""
-    assert len(script.keys) == 1
-    assert load_shipped(tmp_path, STORE).segments[names[1]].outcome == "unfit"
-    assert "more than" in said.lines[0]
+    first, store = tmp_path / names[0], REDACTED if bad == "damaged" else STORE
+    sink, said = sink_of(
+        tmp_path, Script(*[Rejected("HTTP 413: too large")] * (bad == "rejected"), Stored()), store
+    )
+    data = bytearray(first.read_bytes())
+    if bad == "unreadable":
+        sink.sources = [Unreadable(tmp_path)]
+    elif bad == "large":
+        largest = max((tmp_path / name).stat().st_size for name in names)
+        monkeypatch.setattr(sinks, "SEGMENT_BYTES_MAX", largest)
+        first.write_bytes(data + bytes(largest))
+    elif bad == "damaged":
+        data[len(data) // 2] ^= 1
+        first.write_bytes(data)
+    left = await follow(sink, said.log)
+    found = load_shipped(tmp_path, store).segments
+    unfit = {names[0]: "unfit"} if bad in ("large", "damaged") else {}
+    assert {name: each.outcome for name, each in found.items()} == unfit | dict.fromkeys(names[1:3], "stored")
+    if unfit:
+        assert (left, words in found[names[0]].reason, names[0] in said.lines[0]) == ("", True, True)
+    else:
+        assert left.startswith(f"{names[0]}: ")
+        assert words in left
+        assert (said.state.pending, said.state.reason) == (1, left)
