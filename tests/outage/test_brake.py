@@ -25,13 +25,15 @@ from tests.actors.edges.process.process_bed import Outbox
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "8"))
 AGAIN_SECONDS = PERMIT_RETRY_NS / NS_PER_SECOND
 ALL = Brake(max_nodes=1000, max_share_percent=100, min_healthy=0)
+ONE = Brake(max_nodes=1)
 
 
 class Cluster:
-    """The brake's view; without ``leases`` no node is silent."""
+    """The brake and its view; without ``leases`` no node is silent."""
 
-    def __init__(self, count: int, *, leases: bool = True) -> None:
+    def __init__(self, count: int, settings: Brake = ONE, *, leases: bool = True) -> None:
         self.view = ClusterView()
+        self.permits = Permits(settings, self.view)
         self.view.sees(trio.current_time())
         self._versions = iter(range(1, 1 << 40))
         for name in self.names(count):
@@ -55,22 +57,19 @@ class Cluster:
         assert found is not None
         self.view.nodes.remove(found._replace(version=str(next(self._versions))))
 
+    def dead(self, *names: str) -> None:
+        for name in names:
+            self.put(name, "Unknown")
+
+    def refused(self, node: str) -> str:
+        return self.permits.request(node)[1]
+
+    def counts(self, asks: str) -> tuple[int, int, int]:
+        counted = self.permits.count(asks)
+        return counted.healthy, counted.out, counted.dead
+
     def tainted(self) -> set[str]:
         return {each.name for each in self.view.there() if each.taint != "none"}
-
-
-def dead(cluster: Cluster, *names: str) -> None:
-    for name in names:
-        cluster.put(name, "Unknown")
-
-
-def refused(permits: Permits, node: str) -> str:
-    return permits.request(node)[1]
-
-
-def counts(permits: Permits, asks: str) -> tuple[int, int, int]:
-    counted = permits.count(asks)
-    return counted.healthy, counted.out, counted.dead
 
 
 async def ask(edge: Any, node: str, outbox: Outbox | None = None) -> Ending:
@@ -82,9 +81,8 @@ async def ask(edge: Any, node: str, outbox: Outbox | None = None) -> Ending:
 async def test_its_orders(autojump_clock: MockClock) -> None:
     """A request is granted or fails with a reason; returning an unknown permit is a no-op."""
     cluster = Cluster(10)
-    permits = Permits(Brake(max_nodes=1), cluster.view)
-    dead(cluster, "n1", "n2")
-    one, two = permits.edge("n1"), permits.edge("n2")
+    cluster.dead("n1", "n2")
+    one, two = cluster.permits.edge("n1"), cluster.permits.edge("n2")
     outbox = Outbox()
 
     assert await ask(one, "n1", outbox) == Ending()
@@ -101,38 +99,35 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
 async def test_a_refused_node_keeps_its_permit(autojump_clock: MockClock) -> None:
     """Its machine may be off already: another one would be one too many."""
     cluster = Cluster(10)
-    permits = Permits(Brake(max_nodes=1), cluster.view)
-    dead(cluster, "n1", "n2")
-    assert refused(permits, "n1") == ""
+    cluster.dead("n1", "n2")
+    assert cluster.refused("n1") == ""
     cluster.view.sees(math.inf)
-    assert refused(permits, "n1") == NOT_SEEN
+    assert cluster.refused("n1") == NOT_SEEN
     cluster.view.sees(trio.current_time())
-    assert refused(permits, "n2") == "nodes out of service: 1; at most 1 may be"
-    permits.give_back("n1")
-    assert refused(permits, "n2") == ""
+    assert cluster.refused("n2") == "nodes out of service: 1; at most 1 may be"
+    cluster.permits.give_back("n1")
+    assert cluster.refused("n2") == ""
 
 
 async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
     """Two actors share the name, and the older one ends later: the permit stays with its requester."""
     cluster = Cluster(10, leases=False)
-    permits = Permits(Brake(max_nodes=1), cluster.view)
-    dead(cluster, "n1", "n2")
-    before, now = permits.edge("n1"), permits.edge("n1")
+    cluster.dead("n1", "n2")
+    before, now = cluster.permits.edge("n1"), cluster.permits.edge("n1")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(before.run, Outbox())
         await trio.sleep(1)
         assert await ask(now, "n1") == Ending()
         nursery.cancel_scope.cancel()
     await trio.sleep(LEFT_SECONDS + 1)
-    assert (await ask(permits.edge("n2"), "n2")).result == "failed"
+    assert (await ask(cluster.permits.edge("n2"), "n2")).result == "failed"
 
 
 async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     """A new leader has listed the leases and its watch is starting: requests wait briefly."""
-    cluster = Cluster(10)
-    permits = Permits(Brake(), cluster.view)
-    dead(cluster, "n1")
-    one, ended = permits.edge("n1"), []
+    cluster = Cluster(10, Brake())
+    cluster.dead("n1")
+    one, ended = cluster.permits.edge("n1"), []
 
     async def asks() -> None:
         ended.append(await ask(one, "n1"))
@@ -155,13 +150,13 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
             case "sees":
                 assert ended == [Ending()]
                 assert took == pytest.approx(0.5)
-                permits.give_back("n1")
+                cluster.permits.give_back("n1")
             case "never":
                 assert ended == [Ending("failed", NOT_SEEN)]
                 assert took == pytest.approx(2)
             case "returned":
                 assert ended == [Ending("cancelled", "withdrawn")]
-                assert permits.count("n0").out == 0
+                assert cluster.permits.count("n0").out == 0
 
 
 @pytest.mark.parametrize("nodes, settings, allowed", [
@@ -175,12 +170,11 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
     """Nodes die and are tainted one by one; the smallest limit counts. The last of two only if configured,
     and a single node has no other node to be seen by.
     """
-    cluster = Cluster(nodes)
-    permits = Permits(settings, cluster.view)
+    cluster = Cluster(nodes, settings)
     granted = 0
     for name in cluster.names(nodes):
-        dead(cluster, name)
-        if reason := refused(permits, name):
+        cluster.dead(name)
+        if reason := cluster.refused(name):
             break
         granted += 1
         cluster.put(name, "Unknown", "ours")
@@ -217,56 +211,54 @@ def test_from_the_count_alone() -> None:
 
 async def test_what_is_healthy(autojump_clock: MockClock) -> None:
     """Ready, renewed, in service; without a lease by Ready alone."""
-    cluster = Cluster(8)
-    permits = Permits(ALL, cluster.view)
-    assert counts(permits, "n0") == (7, 0, 0)
+    cluster = Cluster(8, ALL)
+    assert cluster.counts("n0") == (7, 0, 0)
     cluster.put("n1", "False")
     cluster.put("n2", "")
     cluster.put("n3", "True", "other")
     cluster.put("n4", "Unknown", "ours")
     cluster.put("no-lease")
-    assert counts(permits, "n0") == (4, 2, 2)
+    assert cluster.counts("n0") == (4, 2, 2)
     await trio.sleep(20)
-    assert counts(permits, "n0") == (1, 2, 5)
-    assert counts(permits, "no-lease") == (0, 2, 6)
+    assert cluster.counts("n0") == (1, 2, 5)
+    assert cluster.counts("no-lease") == (0, 2, 6)
     cluster.renew("n5")
-    assert counts(permits, "n0") == (2, 2, 4)
+    assert cluster.counts("n0") == (2, 2, 4)
     # An unseen node is not silent.
     cluster.view.sees(trio.current_time())
-    assert counts(permits, "n0") == (4, 2, 2)
-    dead(cluster, "n6")
-    assert refused(permits, "n6") == ""
-    assert counts(permits, "n0") == (3, 3, 2)
+    assert cluster.counts("n0") == (4, 2, 2)
+    cluster.dead("n6")
+    assert cluster.refused("n6") == ""
+    assert cluster.counts("n0") == (3, 3, 2)
     cluster.remove("n6")
-    assert counts(permits, "n0") == (3, 3, 2)
-    permits.give_back("n6")
-    assert counts(permits, "n0") == (3, 2, 2)
+    assert cluster.counts("n0") == (3, 3, 2)
+    cluster.permits.give_back("n6")
+    assert cluster.counts("n0") == (3, 2, 2)
 
 
 async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     """Its permit counts until its taint is visible or a new actor starts; its wait ends."""
     cluster = Cluster(20)
-    permits = Permits(Brake(max_nodes=1), cluster.view)
-    dead(cluster, "n1", "n2", "n3")
+    cluster.dead("n1", "n2", "n3")
     outbox = Outbox()
     async with trio.open_nursery() as nursery:
         for name in ("n1", "n2"):
-            nursery.start_soon(permits.edge(name).run, outbox)
+            nursery.start_soon(cluster.permits.edge(name).run, outbox)
         await trio.testing.wait_all_tasks_blocked()
-        assert refused(permits, "n1") == ""
-        assert refused(permits, "n2") != ""
+        assert cluster.refused("n1") == ""
+        assert cluster.refused("n2") != ""
         nursery.cancel_scope.cancel()
-    assert refused(permits, "n3") != ""
-    assert refused(permits, "n1") == ""
-    permits.leave("n1")
+    assert cluster.refused("n3") != ""
+    assert cluster.refused("n1") == ""
+    cluster.permits.leave("n1")
     for name in cluster.names(20):
         cluster.renew(name)
     await trio.sleep(LEFT_SECONDS - 1)
     for name in cluster.names(20):
         cluster.renew(name)
-    assert refused(permits, "n3") != ""
+    assert cluster.refused("n3") != ""
     await trio.sleep(1)
-    assert refused(permits, "n3") == ""
+    assert cluster.refused("n3") == ""
 
 
 def limit(settings: Brake, nodes: int) -> int:
@@ -279,13 +271,14 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     needs a current view.
     """
     draws = Draws(seed)
-    cluster = Cluster(draws.between(2, 30))
+    count = draws.between(2, 30)
     settings = Brake(
         max_nodes=draws.between(1, 10),
         max_share_percent=draws.between(1, 100),
         min_healthy=draws.between(0, 8),
     )
-    permits, names = Permits(settings, cluster.view), cluster.names(30)
+    cluster = Cluster(count, settings)
+    names = cluster.names(30)
     held: set[str] = set()
     granted = 0
     for _ in range(400):
@@ -293,9 +286,9 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
         name = draws.pick(names)
         match draws.below(9):
             case 0 | 1 | 2:
-                dead(cluster, name)
+                cluster.dead(name)
                 before = cluster.view.there()
-                if refused(permits, name) == "":
+                if cluster.refused(name) == "":
                     granted += 1
                     held.add(name)
                     out = cluster.tainted() | held
@@ -313,7 +306,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                     assert 2 * (len(left) + 1 - len(healthy)) <= len(left) + 1
                     assert cluster.view.sees_since < math.inf
             case 3:
-                permits.give_back(name)
+                cluster.permits.give_back(name)
                 held.discard(name)
             case 4 if name in held:
                 cluster.put(name, "Unknown", "ours")
@@ -330,7 +323,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                 cluster.view.sees(draws.pick([math.inf, trio.current_time()]))
             case 8 if draws.below(20) == 0:
                 # A new leader knows only permits that became taints.
-                permits, held = Permits(settings, cluster.view), set()
+                cluster.permits, held = Permits(settings, cluster.view), set()
             case _:
                 pass
 
@@ -341,19 +334,18 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
     used soon.
     """
     draws = Draws(seed)
-    cluster = Cluster(64, leases=False)
     settings = Brake(max_nodes=draws.between(1, 6), max_share_percent=100)
-    permits = Permits(settings, cluster.view)
+    cluster = Cluster(64, settings, leases=False)
     first_asked: list[str] = []
     got: list[str] = []
     given_up: set[str] = set()
     out: set[str] = set()
 
     async def node(name: str) -> None:
-        dead(cluster, name)
+        cluster.dead(name)
         first_asked.append(name)
         stays = draws.below(10) > 0
-        while refused(permits, name):
+        while cluster.refused(name):
             if not stays and draws.below(3) == 0:
                 given_up.add(name)
                 return
@@ -366,7 +358,7 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
         await trio.sleep(draws.between(1, 60))
         out.discard(name)
         cluster.put(name)
-        permits.give_back(name)
+        cluster.permits.give_back(name)
 
     async with trio.open_nursery() as nodes:
         for name in cluster.names(30):
