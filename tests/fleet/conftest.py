@@ -24,6 +24,11 @@ class Nodes(NamedTuple):
     folder: Path
     hurt: Path
 
+    def copied(self, to: Path, *names: str) -> Path:
+        for name in names:
+            shutil.copytree(self.folder / name, to / name)
+        return to
+
 
 @pytest.fixture(autouse=True)
 def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,27 +43,22 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
     for machine in machines:
         write_journal(folder / machine.plan.node, machine.journal.files())
     shutil.copytree(folder / "node-7", folder / "copy-of-node-7")
-    for name in ("node-1", "node-2", "node-3", "node-4"):
-        shutil.copytree(folder / name, hurt / name)
+    made = Nodes(machines, folder, hurt)
+    made.copied(hurt, "node-1", "node-2", "node-3", "node-4")
     tear(hurt / "node-2")
     damage(hurt / "node-3")
-    return Nodes(machines, folder, hurt)
+    return made
 
 
 @pytest.fixture(scope="session")
 def some(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("some")
-    for machine in nodes.machines[:30]:
-        shutil.copytree(nodes.folder / machine.plan.node, folder / machine.plan.node)
-    return folder
+    names = (machine.plan.node for machine in nodes.machines[:30])
+    return nodes.copied(tmp_path_factory.mktemp("some"), *names)
 
 
 @pytest.fixture
 def fleet_of_two(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    for name in ("node-1", "node-2"):
-        shutil.copytree(nodes.folder / name, folder / name)
-    return folder
+    return nodes.copied(tmp_path_factory.mktemp("two"), "node-1", "node-2")
 
 
 @pytest.fixture

@@ -58,10 +58,8 @@ def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
 @pytest.fixture(scope="module")
 def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough nodes for a row in each table, a duplicate, and the two with a common ID prefix."""
-    folder = tmp_path_factory.mktemp("few")
-    for name in (*(f"node-{number}" for number in (*range(1, 5), 7, *ALIKE)), "copy-of-node-7"):
-        shutil.copytree(nodes.folder / name, folder / name)
-    return folder
+    names = (f"node-{number}" for number in (*range(1, 5), 7, *ALIKE))
+    return nodes.copied(tmp_path_factory.mktemp("few"), *names, "copy-of-node-7")
 
 
 def test_the_same_rows_as_on_one_machine_and_none_twice(few: Path, tmp_path: Path) -> None:
@@ -137,7 +135,7 @@ def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch
     """A later version's column; older rows have null."""
     folders = [tmp_path / name for name in ("old", "new")]
     for folder, node in zip(folders, ("node-1", "node-2"), strict=True):
-        shutil.copytree(nodes.folder / node, folder / node)
+        nodes.copied(folder, node)
     lake = Lake(str(tmp_path / "lake"))
     old = [
         (name, batch.drop_columns(["reason"]) if name == "pods" else batch)
@@ -215,9 +213,7 @@ def test_a_journal_without_a_header_has_a_row(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its names' eight digits; after a repair by its full ID alone, also after a kill in between."""
-    folder, lake = tmp_path / "nodes", tmp_path / "lake"
-    for name in ("node-1", "node-3"):
-        shutil.copytree(nodes.folder / name, folder / name)
+    folder, lake = nodes.copied(tmp_path / "nodes", "node-1", "node-3"), tmp_path / "lake"
     good = {path: path.read_bytes() for path in (folder / "node-3").iterdir()}
     for path, data in good.items():
         path.write_bytes(bytes(200) + data[200:])
@@ -241,8 +237,7 @@ def test_the_ledger_never_names_what_is_not_there(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shutdown with an impossible table is in no table, until a version can make all."""
-    for name in ("node-1", "node-2"):
-        shutil.copytree(nodes.folder / name, tmp_path / "nodes" / name)
+    nodes.copied(tmp_path / "nodes", "node-1", "node-2")
     with monkeypatch.context() as patched:
         failing_rows(patched, "pods")
         ingest(tmp_path / "nodes", tmp_path / "lake")

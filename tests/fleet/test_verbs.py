@@ -49,7 +49,7 @@ def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
 
 def test_verify_says_whose_begin_is_missing(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     """Intact and identical, but the shutdown is incomplete; unreadable journals have a line."""
-    shutil.copytree(nodes.folder / "node-5", tmp_path / "node-5")
+    nodes.copied(tmp_path, "node-5")
     min((tmp_path / "node-5").iterdir()).unlink()
     words = ("fleet", "verify", "--journals", tmp_path, "--jobs", "1")
     ran = run(*words, "-o", "json")
@@ -75,7 +75,7 @@ def test_verify_finds_another_decision(
     run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version with other decisions: diverged, by name, exit code 3."""
-    shutil.copytree(nodes.folder / "node-1", tmp_path / "node-1")
+    nodes.copied(tmp_path, "node-1")
     monkeypatch.setattr("ebbtide.actors.policy.grace_periods.FLOOR_NS", 3 * 10**9)
     ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
     (named,) = document(ran)["notIdentical"]
@@ -203,7 +203,7 @@ def test_each_pool_has_the_advice_of_its_nodes(
     for machine in nodes.machines:
         name = machine.plan.node
         pool = "teens" if name[5] == "1" else "others" if name[5] in "2345" else None
-        shutil.copytree(nodes.folder / name, pools[pool] / name)
+        nodes.copied(pools[pool], name)
     monkeypatch.setattr("ebbtide.fleet.pool.BIN_JOURNALS_MAX", 7)
     found = of_the_fleet(run, nodes.folder, "--pools", str(told), "--jobs", "1")
     apart = {name: of_the_fleet(run, folder, "--jobs", "1") for name, folder in pools.items()}
@@ -223,7 +223,7 @@ def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path)
     """A document for each pool with evidence; exit code 1 only if none has any."""
     empty = Machine(plan_of(SimulationRequest(synthetic=0), 1)).run()
     write_journal(tmp_path / "fleet/idle", empty.journal.files())
-    shutil.copytree(nodes.folder / "node-2", tmp_path / "fleet/node-2")
+    nodes.copied(tmp_path / "fleet", "node-2")
     (told := tmp_path / "pools.txt").write_text("node-1 idle\nnode-2 busy\n")
     words = ("fleet", "advise", "--journals", tmp_path / "fleet", "--jobs", "1", "--pools", told)
     ran = run(*words, "-o", "json")
