@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from functools import partial
 from typing import Any
 
-from tests.deploy.rendering import Object, place, rendered
+from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
 from tests.node.client import STRATEGIC, Api, Refused
 from tests.waiting import until
@@ -37,11 +37,10 @@ async def applied(
         for each in reversed(objects):
             await bed.api.delete(f"{place(each)}/{each['metadata']['name']}")
         names = [each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"]
-        await bed.api.until("/api/v1/namespaces", lambda found: not _among(names, found))
-
-
-def _among(names: list[str], found: Object) -> bool:
-    return any(each["metadata"]["name"] in names for each in found["items"])
+        await bed.api.until(
+            "/api/v1/namespaces",
+            lambda found: not any(each["metadata"]["name"] in names for each in found["items"]),
+        )
 
 
 def speaking(bed: Bed, token: str) -> Api:

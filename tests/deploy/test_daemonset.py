@@ -56,13 +56,15 @@ def our_python() -> tuple[list[Object], list[Object]]:
 def here(bed: Bed, member: Member) -> Object:
     bus = bed.logind.address.removeprefix("unix:path=")
     volumes, mounts = our_python()
+    (made,) = [each for each in rendered("daemonset") if each["kind"] == "DaemonSet"]
+    args: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
     container = {
         "name": "ebbtide",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "command": [sys.executable, "-c", PROGRAM],
         "readinessProbe": {"exec": {"command": [sys.executable, "-c", PROGRAM, "status", "--ready"]}},
-        "args": [each.replace("containerd.sock", member.socket.name) for each in the_args()],
+        "args": [each.replace("containerd.sock", member.socket.name) for each in args],
         "env": [
             {"name": "DBUS_SYSTEM_BUS_ADDRESS", "value": f"unix:path=/run/dbus/{Path(bus).name}"},
             {"name": "PYTHONPATH", "value": str(PROJECT)},
@@ -85,12 +87,6 @@ def here(bed: Bed, member: Member) -> Object:
         "volumes": volumes,
     }
     return {"spec": {"template": {"spec": spec}}}
-
-
-def the_args() -> list[str]:
-    (made,) = [each for each in rendered("daemonset") if each["kind"] == "DaemonSet"]
-    args: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
-    return args
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from tests.node.shutdowns import power_off
 pytestmark = pytest.mark.node
 
 ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
-TAINT = "ebbtide.dev/shutting-down"
 NODE = "/api/v1/nodes/node-1"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
@@ -36,21 +35,6 @@ async def beside(bed: Bed) -> AsyncIterator[Bed]:
         yield bed
     await bed.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": None, "unschedulable": None}})
     await bed.start_over()
-
-
-def auto(bed: Bed, folder: Path, client: Client) -> Daemon:
-    return Daemon(bed, folder / "state/journal", "auto", client=client)
-
-
-async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
-    daemon.configure(shutdownGracePeriod="10s")
-    await running(bed, pod("web", "node-1"))
-    await daemon.start_ready()
-    try:
-        await power_off(bed)
-    finally:
-        await daemon.stop()
-    return daemon
 
 
 def outcomes(daemon: Daemon, *kinds: type[Any]) -> dict[str, set[str]]:
@@ -109,7 +93,14 @@ def deployment(name: str, script: str) -> Object:
 
 async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_path: Path) -> None:
     """Mode cri needs no API: pods end, and the node's status is in the daemon's folder."""
-    daemon = await shut_down(beside, Daemon(beside, tmp_path / "state/journal", "cri", server=""))
+    daemon = Daemon(beside, tmp_path / "state/journal", "cri", server="")
+    daemon.configure(shutdownGracePeriod="10s")
+    await running(beside, pod("web", "node-1"))
+    await daemon.start_ready()
+    try:
+        await power_off(beside)
+    finally:
+        await daemon.stop()
     assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
     # The pod ends before the kubelet, so no order waits for it.
     assert len(daemon.events(d.StopKubelet)) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchmarks.episodes import IDENTITY, START, Theatre, _mark
 from ebbtide.actors.system import take_checkpoint
 from ebbtide.events.base import Stamp
@@ -20,7 +22,7 @@ def lay_out_segments(folder: Path, segments: int, pods: int = 2) -> list[str]:
     for number in range(1, segments + 1):
         mark = _mark(take_checkpoint(theatre.system))
         seq = theatre.system.next_seq
-        theatre.records.insert(0, type(mark)(**{**_fields(mark), "seq": seq}))
+        theatre.records.insert(0, replace(mark, seq=seq))
         theatre.system.next_seq += 1
         if number == 1:
             theatre.begin()
@@ -35,8 +37,3 @@ def lay_out_segments(folder: Path, segments: int, pods: int = 2) -> list[str]:
         (folder / name).write_bytes(data)
         names.append(name)
     return names
-
-
-def _fields(record: object) -> dict[str, object]:
-    names = ("seq", "mono_ns", "wall_ns", "episode", "cause", "actor", "last", "event")
-    return {name: getattr(record, name) for name in names}

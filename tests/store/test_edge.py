@@ -227,10 +227,6 @@ async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path
 # --- what is cut short -----------------------------------------------------------------------------
 
 
-async def no_disk(name: str) -> None:
-    raise OSError(errno.EIO, "Input/output error", name)
-
-
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_what_went_before_a_failure_is_on_record(
     tmp_path: Path, mock_clock: trio.testing.MockClock, hangs: bool
@@ -239,7 +235,7 @@ async def test_what_went_before_a_failure_is_on_record(
 
     async def fail(name: str) -> None:
         if not hangs:
-            await no_disk(name)
+            raise OSError(errno.EIO, "Input/output error", name)
         mock_clock.jump(bounds.now.trim_seconds + 1)
         await trio.sleep_forever()
 
