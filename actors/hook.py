@@ -2,29 +2,33 @@
 
     planned -> stopping -> ended
 
-All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
-order, as by the kubelet. `actors.container` decides a container's next step; this actor decides when. A pod
-whose stop has begun is finished after a cancel too.
+    each container: running -> hook -> turn -> stopping -> killed -> exited
 
-The file: the state and the table; the containers' turns; the fate; a pod that the kubelet ends, and its
-hand-over; the other handlers.
+All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
+order, as by the kubelet. A container may exit in any phase. A pod whose stop has begun is finished after a
+cancel too.
+
+The file: the state and the table; one container's steps; the containers' turns; the fate; a pod that the
+kubelet ends, and its hand-over; the other handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ebbtide.actors import container as steps
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
-from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
 from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
+from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import kinds
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
-from ebbtide.events.values import Pod, TerminationMode
+from ebbtide.events.values import Container, Pod, TerminationMode
+
+NAME = "HookActor"
 
 
 class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -129,11 +133,345 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
+# --- one container ----------------------------------------------------------------------------
+
+#: The kubelet fails at the latest so long before the last possible SIGKILL.
+LAST_CHANCE_NS = NS_PER_SECOND
+
+#: How long before SIGKILL a straggler is examined.
+AUTOPSY_BEFORE_KILL_NS = 250_000_000
+
+#: A daemon this late for a deadline stood still. Load alone makes it late by tens of milliseconds.
+STANDSTILL_NS = NS_PER_SECOND
+#: The time of a hook that may begin only after the standstill.
+HOOK_LOOK_NS = NS_PER_SECOND // 2
+
+#: The largest number in a state. The API server accepts sleeps (63 bits of seconds) that would end later.
+UNTIL_NS_MAX = (1 << 64) - 1
+
+ContainerPhase = Literal["running", "hook", "turn", "stopping", "killed", "exited"]
+
+
+class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``deadline_ns``: the end of the pod's grace. ``limit_ns``: the shutdown's last possible SIGKILL."""
+
+    uid: str
+    spec: Container
+    phase: ContainerPhase = "running"
+    deadline_ns: int = 0
+    limit_ns: int = 0
+    hook_since_ns: int = 0
+    hook_until_ns: int = NEVER_NS
+    hook_key: str = ""
+    stop_since_ns: int = 0
+    kill_at_ns: int = NEVER_NS
+    #: The stop signal is ordered, without an outcome yet.
+    stop_open: bool = False
+    autopsy: bool = False
+    killed: bool = False
+    tries: int = 0
+    first_ordinal: int = 0
+    exit_code: int | None = None
+    exit_signal: kinds.Signal = ""
+    hook_note: str = ""
+    error: str = ""
+    #: The kubelet runs the hook and stops the container: its pod is deleted, or it does so by itself.
+    delegated: bool = False
+    #: Before the kubelet's SIGKILL.
+    autopsy_at_ns: int = NEVER_NS
+    #: What the stop's outcome adds to the pod's fate.
+    stop_note: str = ""
+    #: SIGKILL is ordered, without an outcome yet.
+    kill_open: bool = False
+    #: It ended unobserved, and our SIGKILL may not have ended it.
+    end_unseen: bool = False
+    #: The kubelet started it again after its recorded end: the first of its tries since.
+    again: int = 0
+    #: When its time began, if later than the pod's.
+    since_ns: int = 0
+    #: Our SIGKILL ended an earlier container of this name.
+    killed_before: bool = False
+
+    @property
+    def stop_by_ns(self) -> int:
+        """Latest time of the stop signal. In the last wave the floor must fit before the last possible
+        SIGKILL.
+        """
+        return min(self.deadline_ns, self.limit_ns - FLOOR_NS)
+
+    def due_ns(self) -> int:
+        """When the container needs its next step."""
+        if self.phase == "hook":
+            return min(self.hook_until_ns, self.stop_by_ns)
+        if self.phase == "turn":
+            return self.stop_by_ns
+        if self.phase == "stopping":
+            # Examine it first: SIGKILL removes the evidence.
+            first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
+            return self.kill_at_ns if self.autopsy else first_look_ns
+        return NEVER_NS
+
+    def key(self, what: str) -> str:
+        return order_key(NAME, f"{what}:{self.spec.name}", self.uid, self.first_ordinal + self.tries)
+
+
+ContainerStep = tuple[ContainerState, list[Event]]
+
+
+def died_of_our_kill(down: ContainerState) -> bool:
+    """A runtime reports SIGKILL as 128 + 9. An adopted process has no exit code; our SIGKILL came last."""
+    unseen = not down.exit_signal and down.exit_code in (None, 137)
+    killed = down.phase == "exited" and down.killed and not down.end_unseen
+    return killed and (down.exit_signal == "SIGKILL" or unseen)
+
+
+# --- hook --------------------------------------------------------------------------------------
+
+
+def begin_container(
+    down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
+) -> ContainerStep:
+    """Begin the stop. Without grace no hook runs, as in the kubelet."""
+    down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
+    hook = down.spec.hook
+    if hook is None:
+        return replace(down, phase="turn"), []
+    if down.stop_by_ns <= now:
+        return _skip_hook(down, "not-run", "no grace left for it")
+    if hook.kind == "sleep":
+        # A sleep is a deadline, not an effect (KEP-3960): it survives a restart and needs no cancel.
+        if not sleep_action:
+            return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
+        if hook.sleep_seconds <= 0:
+            return _skip_hook(down, "done", "")
+        until_ns = min(now + hook.sleep_seconds * NS_PER_SECOND, UNTIL_NS_MAX)
+        shown_ns = min(until_ns, down.stop_by_ns)
+        started = d.HookStarted(uid=down.uid, container=down.spec.name, kind="sleep", until_ns=shown_ns)
+        return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
+    if hook.kind == "tcpSocket":
+        # The API server accepts it, the kubelet starts it and fails: record both.
+        started = d.HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=now)
+        down, ended = _skip_hook(down, "failed", "invalid handler: tcpSocket cannot be a preStop hook")
+        return down, [started, *ended]
+    key = down.key("hook")
+    order = d.RunHook(key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now)
+    started = d.HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=down.stop_by_ns)
+    return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
+
+
+def _skip_hook(down: ContainerState, result: d.HookResult, reason: str) -> ContainerStep:
+    note = "" if result == "done" else f"preStop {result}: {reason}"
+    ended = d.HookEnded(uid=down.uid, container=down.spec.name, result=result, reason=reason)
+    return replace(down, phase="turn", hook_note=note), [ended]
+
+
+def end_hook(
+    down: ContainerState, now: int, result: d.HookResult, reason: str = "", *, early: bool = False
+) -> ContainerStep:
+    """The container waits for its turn."""
+    note = "" if result == "done" else f"preStop {result}" + (f": {reason}" if reason else "")
+    ended = d.HookEnded(
+        uid=down.uid,
+        container=down.spec.name,
+        result=result,
+        reason=reason,
+        early=early,
+        elapsed_ns=now - down.hook_since_ns,
+    )
+    return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
+
+
+#: By then a new daemon follows a running hook, or has found it gone.
+FOLLOWED_NS = NS_PER_SECOND // 4
+#: For an order without a follower after the daemon's death.
+LOST = "its outcome was lost with the daemon"
+
+
+def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> ContainerStep:
+    """Cancel a hook that still runs at the end of the grace. ``lost``: its daemon died, so it may have ended
+    before.
+    """
+    if not down.hook_key:
+        if down.hook_until_ns <= now:
+            return end_hook(down, now, "done")
+        return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
+    cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
+    # A hung runtime may not have begun the hook.
+    why = "had not ended when the grace was over"
+    result: d.HookResult = "unknown" if lost else "timed-out"
+    down, ended = end_hook(down, now, result, LOST if lost else why)
+    return down, [cancel, *ended]
+
+
+def abandon_hook(down: ContainerState) -> list[Event]:
+    """No effect outlives the pod's record."""
+    running = down.phase == "hook" and down.hook_key
+    return [d.CancelOrder(key=down.key("cut"), target=down.hook_key)] if running else []
+
+
+# --- stop --------------------------------------------------------------------------------------
+
+
+def stop_container(down: ContainerState, now: int) -> ContainerStep:
+    """The stop signal. SIGKILL follows at the end of the grace, and 2 s after the signal at the soonest."""
+    # The floor outweighs the grace, which a hook may have used up. The limit outweighs both: a later SIGKILL
+    # would come after the release.
+    kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
+    order = _stop_signal(down)
+    down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
+    return down, [order]
+
+
+def _stop_signal(down: ContainerState) -> d.SendSignal:
+    return d.SendSignal(
+        key=down.key("stop"),
+        uid=down.uid,
+        container=down.spec.name,
+        signal=down.spec.stop_signal,
+    )
+
+
+def resume_stop(down: ContainerState, now: int) -> ContainerState:
+    """A daemon died before the outcome, so the signal may not have gone out. The floor counts from now."""
+    if down.phase != "stopping" or not down.stop_open:
+        return down
+    kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
+
+
+def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
+    """After a standstill the last order may not have begun: a stop signal has the floor from now, a hook half
+    a second.
+    """
+    if down.phase == "stopping" and down.stop_open and down.kill_at_ns <= due_ns:
+        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+        return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=now)
+    if down.phase == "hook" and down.hook_key and down.stop_by_ns <= due_ns:
+        return replace(down, deadline_ns=now + HOOK_LOOK_NS, since_ns=now)
+    return down
+
+
+def repeat_stop(down: ContainerState) -> ContainerStep:
+    """The daemon died between the call and its record. The container's time goes on."""
+    down = replace(down, tries=down.tries + 1, stop_open=True)
+    return down, [_stop_signal(down)]
+
+
+def examine_container(down: ContainerState) -> ContainerStep:
+    order = d.TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
+    return replace(down, autopsy=True), [order]
+
+
+def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
+    """When a deleted pod that still runs proves that its kubelet has failed.
+
+    A delete gives at least a second. A container has 2 s after a hook that took all of the grace, and the
+    kubelet needs time to act. A container without a signal gets one before the last possible SIGKILL.
+    """
+    grace_until_ns = max(deadline_ns, now + DELETE_SECONDS_MIN * NS_PER_SECOND)
+    return max(now, min(grace_until_ns + FLOOR_NS + SIGN_NS, limit_ns - LAST_CHANCE_NS))
+
+
+def kill_container(down: ContainerState) -> ContainerStep:
+    """SIGKILL for the process tree. Repeated if a restart lost the outcome."""
+    if down.killed:
+        down = replace(down, tries=down.tries + 1)
+    order = d.KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
+    return replace(down, phase="killed", killed=True, kill_open=True), [order]
+
+
+def note_exit(
+    down: ContainerState, now: int, exit_code: int | None, signal: str, *, gone: bool = False
+) -> ContainerStep:
+    """A hook of a container that is gone ends too (kubernetes#134338)."""
+    decisions: list[Event] = []
+    why = "the container has exited"
+    if down.phase == "hook" and not down.hook_key:
+        down, decisions = end_hook(down, now, "done", why, early=True)
+    elif down.phase == "hook":
+        cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key)
+        down, ended = end_hook(down, now, "cancelled", why)
+        decisions = [cancel, *ended]
+    # SIGKILL ended it only if the order is done: a container that SIGKILL does not find is reported gone
+    # first.
+    unmet = down.killed and (down.kill_open or down.error != "")
+    end_unseen = gone and unmet
+    down = replace(down, phase="exited", exit_code=exit_code, exit_signal=signal, end_unseen=end_unseen)
+    return down, decisions
+
+
+def shorten_container(down: ContainerState, now: int) -> ContainerState:
+    """``ebbtide hurry``: the grace ends now, the floor stays."""
+    kill_at_ns = down.kill_at_ns
+    if down.phase == "stopping":
+        # The floor counts from the first signal.
+        kill_at_ns = max(now, min(down.stop_since_ns + FLOOR_NS, kill_at_ns))
+    return replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=kill_at_ns)
+
+
+def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
+    """The shutdown's last possible SIGKILL moved."""
+    # Only ever sooner: the later waves need the time.
+    last_ns = limit_ns - LAST_CHANCE_NS if down.delegated else limit_ns
+    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
+
+
+# The outcomes of a container's orders. ``unknown``: the daemon died before the outcome. A hook then counts as
+# spent, because running it twice may do harm. Stop signal and SIGKILL are repeated: without them the pod
+# loses its grace, or the machine its time.
+
+
+def _hook_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
+    if down.phase != "hook" or event.key != down.hook_key:
+        return down, []
+    return end_hook(down, now, event.result, event.reason)
+
+
+def _is_former(down: ContainerState, event: f.OrderEnded) -> bool:
+    """Is it the outcome of an order to an earlier container of this name?"""
+    return int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again
+
+
+def _stop_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
+    """Repeat a signal that was lost with its daemon. After ``timed-out`` the container may have it."""
+    if _is_former(down, event):
+        return down, []
+    signal, name = down.spec.stop_signal, down.spec.name
+    down = replace(down, stop_open=False)
+    if down.phase == "stopping" and event.result == "unknown":
+        return repeat_stop(down)
+    error = event.reason if event.result == "failed" else ""
+    not_known = f"whether {name} got {signal} is not known"
+    notes = {
+        "unknown": not_known,
+        "timed-out": not_known,
+        "failed": f"{signal} did not reach {name}: {error}",
+    }
+    return replace(down, stop_note=notes.get(event.result, ""), error=error), []
+
+
+def _kill_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
+    if down.again and _is_former(down, event):
+        return down, []
+    if down.phase == "killed" and event.result == "unknown":
+        return kill_container(down)
+    error = event.reason if event.result == "failed" else ""
+    return replace(down, error=error, kill_open=False), []
+
+
+#: By the order's name in its key.
+ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, int], ContainerStep]] = {
+    "hook": _hook_order_ended,
+    "stop": _stop_order_ended,
+    "kill": _kill_order_ended,
+}
+
+
 # --- the containers' turns ---------------------------------------------------------------------
 
 
 def _each_container(
-    state: PodState, now: int, phase: str, step: Callable[[ContainerState], steps.ContainerStep]
+    state: PodState, now: int, phase: str, step: Callable[[ContainerState], ContainerStep]
 ) -> Result:
     """Apply ``step`` to every container in ``phase`` ("" for all), stop the containers whose turn has come,
     and end the pod when all have exited.
@@ -150,7 +488,7 @@ def _each_container(
     for index, down in enumerate(downs):
         left = left or down.phase != "exited"
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
-            downs[index], made = steps.stop(down, now)
+            downs[index], made = stop_container(down, now)
             decisions += made
     state = replace(state, downs=tuple(downs))
     return (state, decisions) if left or not state.begun else _end_pod(state, now, decisions)
@@ -218,7 +556,7 @@ def _describe_fate(
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return PodFate("failed", f"{names}: {why}", False)
         return PodFate("unknown", f"{names} still running when the lock was released", False)
-    killed = [down for down in downs if steps.died_of_our_kill(down) or down.killed_before]
+    killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
         return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
@@ -323,7 +661,7 @@ def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: in
         stop_since_ns=now,
         deadline_ns=deadline_ns,
         limit_ns=limit_ns,
-        kill_at_ns=steps.overdue_ns(now, deadline_ns, limit_ns),
+        kill_at_ns=overdue_ns(now, deadline_ns, limit_ns),
         autopsy_at_ns=max(now, deadline_ns - AUTOPSY_BEFORE_KILL_NS),
         delegated=True,
     )
@@ -430,7 +768,7 @@ def _take_over(state: PodState, now: int) -> Result:
     return _each_container(state, now, "stopping", lambda down: _taken_over(down, state, now))
 
 
-def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.ContainerStep:
+def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerStep:
     if not down.delegated:
         return down, []
     # New keys: the outcomes of earlier orders are not those of ours.
@@ -444,7 +782,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
     )
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
-        return steps.begin(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
+        return begin_container(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
     note = "" if down.spec.hook is None else HANDED_OVER
     return replace(ours, phase="turn", hook_note=note or down.hook_note), []
 
@@ -469,7 +807,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
         return state, decisions
     # The cancel had switched this off.
     downs = tuple(
-        replace(down, kill_at_ns=steps.overdue_ns(now, down.deadline_ns, down.limit_ns))
+        replace(down, kill_at_ns=overdue_ns(now, down.deadline_ns, down.limit_ns))
         if state.means == "api" and down.phase == "stopping"
         else down
         for down in state.downs
@@ -534,15 +872,17 @@ def _stop_began(state: PodState, event: d.PodStopBegan, now: int) -> Result:
         state,
         now,
         "running",
-        lambda down: steps.begin(down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action),
+        lambda down: begin_container(
+            down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action
+        ),
     )
 
 
 def _container_exited(state: PodState, event: f.ContainerExited, now: int) -> Result:
-    def step(down: ContainerState) -> steps.ContainerStep:
+    def step(down: ContainerState) -> ContainerStep:
         if down.spec.name != event.container or down.phase == "exited":
             return down, []
-        return steps.exited(down, now, event.exit_code, event.signal, gone=event.gone)
+        return note_exit(down, now, event.exit_code, event.signal, gone=event.gone)
 
     return _each_container(state, now, "", step)
 
@@ -566,7 +906,7 @@ def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
 def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns: int) -> Result:
     state = _with_unknown(state, pod)
 
-    def step(down: ContainerState) -> steps.ContainerStep:
+    def step(down: ContainerState) -> ContainerStep:
         again = _started_again(down, pod, max(now, 1))
         if again is None:
             return down, []
@@ -576,7 +916,7 @@ def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns:
             return _under_delete(again, now, deadline_ns, limit_ns), []
         if _perhaps_deleted(state):
             again = _hook_spent(again)
-        return steps.begin(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
+        return begin_container(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
 
     return _each_container(state, now, "exited", step)
 
@@ -598,15 +938,24 @@ def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerSt
     spec = next((each for each in pod.containers if each.name == down.spec.name), None)
     if down.phase != "exited" or spec is None or not spec.running:
         return None
-    return steps.started_again(down, spec, since_ns)
+    # Its hook has not run, and it had no signal. Its orders have new keys.
+    return ContainerState(
+        uid=down.uid,
+        spec=spec,
+        first_ordinal=down.first_ordinal,
+        tries=down.tries + 1,
+        again=down.tries + 1,
+        since_ns=since_ns,
+        killed_before=down.killed_before or died_of_our_kill(down),
+    )
 
 
 def _tick(state: PodState, event: f.Tick, now: int) -> Result:
     # Overdue steps waited for the new daemon's first look.
     waited_ns = now - state.daemon_ns if state.daemon_ns else NEVER_NS
-    due_ns = now - steps.STANDSTILL_NS
-    if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
-        state = replace(state, downs=tuple(steps.stood_still(down, now, due_ns) for down in state.downs))
+    due_ns = now - STANDSTILL_NS
+    if waited_ns > STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
+        state = replace(state, downs=tuple(stood_still(down, now, due_ns) for down in state.downs))
     overdue = [
         down.phase == "stopping" and down.delegated and down.limit_ns > now >= down.kill_at_ns
         for down in state.downs
@@ -625,22 +974,22 @@ def _tick(state: PodState, event: f.Tick, now: int) -> Result:
     return state, [d.DeleteOverdue(uid=state.pod.uid), *decisions] if any(overdue) else decisions
 
 
-def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.ContainerStep:
+def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> ContainerStep:
     # `_each_container` stops a container whose turn has come.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
-        return steps.cut_hook(down, now, lost=down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS)
+        return cut_hook(down, now, lost=down.hook_since_ns < daemon_ns > now - FOLLOWED_NS)
     if down.kill_at_ns <= now:
-        return steps.kill(down)
-    return steps.autopsy(down)
+        return kill_container(down)
+    return examine_container(down)
 
 
 def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
     """The last possible SIGKILL moved. A kubelet that ends its pods by itself keeps its own limit."""
     if state.means == "observe":
         return state, ()
-    return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+    return replace(state, downs=tuple(limit_container(down, event.kill_by_ns) for down in state.downs)), ()
 
 
 def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
@@ -671,7 +1020,7 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
         return state, ()
     name = key.part
 
-    def step(down: ContainerState) -> steps.ContainerStep:
+    def step(down: ContainerState) -> ContainerStep:
         return answer(down, event, now) if down.spec.name == name else (down, [])
 
     return _each_container(state, now, "", step)
@@ -679,7 +1028,7 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
 
 def _daemon_started(state: PodState, event: f.DaemonStarted, now: int) -> Result:
     """An open delete is repeated, so the first one may have been taken."""
-    downs = tuple(steps.resume_stop(down, now) for down in state.downs)
+    downs = tuple(resume_stop(down, now) for down in state.downs)
     deletes = state.deletes + 1 if state.delete_key else state.deletes
     daemon_ns = max(now, 1) if state.begun and not state.over else state.daemon_ns
     return replace(state, downs=downs, deletes=deletes, daemon_ns=daemon_ns), ()
@@ -724,12 +1073,12 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
                 deadline_ns=min(down.deadline_ns, now),
                 kill_at_ns=down.kill_at_ns
                 if state.withdrawn
-                else min(down.kill_at_ns, steps.overdue_ns(now, now, down.limit_ns)),
+                else min(down.kill_at_ns, overdue_ns(now, now, down.limit_ns)),
             )
             for down in state.downs
         )
         return _shorten_delete(replace(state, downs=downs), now, now)
-    downs = tuple(steps.shorten(down, now) for down in state.downs)
+    downs = tuple(shorten_container(down, now) for down in state.downs)
     # At once; a tick would come one record later.
     return _each_container(replace(state, downs=downs), now, "", lambda down: _container_due(down, now))
 
@@ -752,7 +1101,7 @@ def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
 def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
     """No effect outlives the pod's record."""
     # Cancel hooks only: an open stop signal or SIGKILL is still wanted.
-    return _end_pod(state, now, [cancel for down in state.downs for cancel in steps.abandon_hook(down)])
+    return _end_pod(state, now, [cancel for down in state.downs for cancel in abandon_hook(down)])
 
 
 def _never_begun(state: PodState, event: d.PodsEnded, now: int) -> Result:

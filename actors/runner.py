@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, get_args
 
 import trio
 
-from ebbtide.actors.container import LOST
+from ebbtide.actors.hook import LOST
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending, error_text
 from ebbtide.actors.system import System
 from ebbtide.events import bounds

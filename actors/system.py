@@ -32,10 +32,9 @@ from ebbtide.actors.actor import (
     UndeclaredTransition,
 )
 from ebbtide.actors.config_reconciler import CONFIG
-from ebbtide.actors.container import died_of_our_kill
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
 from ebbtide.actors.fallback import FALLBACK, FallbackPod, FallbackState
-from ebbtide.actors.hook import HOOK, PodState
+from ebbtide.actors.hook import HOOK, PodState, died_of_our_kill
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS

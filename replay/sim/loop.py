@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.container import LOST
+from ebbtide.actors.hook import LOST
 from ebbtide.actors.system import System
 from ebbtide.events.base import BARRIER_NS_MAX, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder

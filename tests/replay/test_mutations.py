@@ -58,7 +58,7 @@ TABLE = (
              "WaveActor", "HookStarted", "WaveEnded", "type"),
     Mutation("today", "hook", "down.kill_at_ns <= now", "down.kill_at_ns > now",
              "HookActor", "TakeAutopsy", "KillContainer", "type"),
-    Mutation("today", "container", 'down.exit_signal == "SIGKILL" or', 'down.exit_signal != "SIGKILL" or',
+    Mutation("today", "hook", '(down.exit_signal == "SIGKILL" or', '(down.exit_signal != "SIGKILL" or',
              "HookActor", "PodEnded", "PodEnded", "reason"),
     Mutation("fallback", "fallback", "state.last_kill_ns) <= now", "state.last_kill_ns) > now",
              "FallbackActor", "OrderEnded", "KillContainer", "type"),
