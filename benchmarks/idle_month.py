@@ -17,7 +17,7 @@ import trio
 
 from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
-from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.disk import SEGMENT_BYTES_MAX, DirectoryStorage
 from ebbtide.events.facts import (
     BusLost,
     DaemonStarted,
@@ -27,7 +27,6 @@ from ebbtide.events.facts import (
     ScheduleRead,
     SettingsLoaded,
 )
-from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Link, WriterStart
 from ebbtide.events.values import Period, Settings
 from ebbtide.events.writer import Writer

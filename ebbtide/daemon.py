@@ -32,9 +32,8 @@ from ebbtide.daemon_status import shipping_json, status_of
 from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
-from ebbtide.events.disk import DirectoryStorage, Storage
+from ebbtide.events.disk import SEGMENT_BYTES_MAX, DirectoryStorage, Limits, Storage, trim
 from ebbtide.events.record.format import document
-from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.segment import JOURNAL_ID_BYTES
 from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort

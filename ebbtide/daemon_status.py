@@ -15,9 +15,15 @@ import msgspec
 
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Record, Stamp, episode_id, head_text
-from ebbtide.events.record.fold import RecordPoint, ShutdownFold
+from ebbtide.events.record.fold import (
+    NODE_EVENTS,
+    NOT_STARTED,
+    STARTING,
+    NodeState,
+    RecordPoint,
+    ShutdownFold,
+)
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.node_state import NODE_EVENTS, NOT_STARTED, STARTING, NodeState
 from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, NodeRecord, PodRecord, ShutdownRecord
 from ebbtide.events.units import json_seconds
 from ebbtide.events.writer import Writer

@@ -29,6 +29,7 @@ from ebbtide.events.decisions import (
     RunHook,
     ShutdownBegan,
 )
+from ebbtide.events.disk import SEGMENT_BYTES_MAX
 from ebbtide.events.facts import (
     ApiRead,
     DaemonStarted,
@@ -42,7 +43,6 @@ from ebbtide.events.facts import (
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
-from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.values import Pod
 from ebbtide.events.writer import Writer

@@ -27,7 +27,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.reader import History
-from ebbtide.events.record.node_state import NODE_EVENTS, NodeState
+from ebbtide.events.record.fold import NODE_EVENTS, NodeState
 from ebbtide.events.values import BootEnding, ShutdownKind, workload_name
 
 #: A hook takes milliseconds, a database's stop half an hour.

@@ -27,10 +27,10 @@ from ebbtide.actors.system import System
 from ebbtide.events.base import Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
+from ebbtide.events.disk import OUTAGE_LIMITS, trim
 from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
-from ebbtide.events.retention import OUTAGE_LIMITS, trim
 from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields

@@ -9,7 +9,7 @@ from ebbtide.daemon_status import DaemonStatus, node_json
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.record import node_state
+from ebbtide.events.record.fold import NODE_EVENTS, NodeState
 from ebbtide.events.values import Container, Pod
 from tests.journals import began, steps
 
@@ -68,9 +68,9 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
 
 def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
     """A case missing on either side would never be displayed."""
-    tree = ast.parse(inspect.getsource(node_state))
+    tree = ast.parse(inspect.getsource(NodeState))
     cases = [ast.unparse(n.cls).partition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.MatchClass)]
-    assert sorted(cases) == sorted(kind.__name__ for kind in node_state.NODE_EVENTS)
+    assert sorted(cases) == sorted(kind.__name__ for kind in NODE_EVENTS)
 
 
 def test_a_lock_that_a_restart_did_not_get_back_is_lost() -> None:

@@ -15,8 +15,7 @@ import trio.testing
 from ebbtide.daemon import _trim_journal
 from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
-from ebbtide.events.disk import DirectoryStorage
-from ebbtide.events.retention import Limits
+from ebbtide.events.disk import DirectoryStorage, Limits
 from ebbtide.otel.sending import Refused
 from ebbtide.shipping.shipping_destination import Store, closed_segments, load_shipped
 from ebbtide.shipping.shipping_edge import ShippingEdge

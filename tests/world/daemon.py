@@ -23,9 +23,8 @@ from ebbtide.config import Loaded, parse
 from ebbtide.daemon import Daemon, recover_in_time
 from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events.base import BARRIER_NS_MAX, Order, Record
-from ebbtide.events.disk import Storage
+from ebbtide.events.disk import Limits, Storage, trim
 from ebbtide.events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
-from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import Identity
 from ebbtide.events.values import Settings
 from ebbtide.events.writer import Writer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.retention import TOTAL_BYTES_MAX
+from ebbtide.events.disk import TOTAL_BYTES_MAX
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan
 from tests.world.node import Features

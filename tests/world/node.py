@@ -11,7 +11,7 @@ from typing import NamedTuple
 import trio
 
 from ebbtide.actors.edges.embedded_logind import NurseryTimer
-from ebbtide.events.retention import TOTAL_BYTES_MAX
+from ebbtide.events.disk import TOTAL_BYTES_MAX
 from ebbtide.events.values import Settings
 from ebbtide.replay.sim.scenario import Faults
 from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog

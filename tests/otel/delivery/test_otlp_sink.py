@@ -21,9 +21,8 @@ from ebbtide import follower, side_process
 from ebbtide.daemon import _trim_journal
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.disk import DirectoryStorage, Limits
 from ebbtide.events.reader import History
-from ebbtide.events.retention import Limits
 from ebbtide.events.segment import Chain, segment_file_name
 from ebbtide.follower import follow
 from ebbtide.otel import cursor as cursors

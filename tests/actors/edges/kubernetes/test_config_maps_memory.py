@@ -21,8 +21,8 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     read_journals,
 )
 from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.disk import Limits, trim
 from ebbtide.events.reader import History
-from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
