@@ -653,8 +653,8 @@ class Deadlines:
 # the end of a wave, and a replay finds the actor and the field where a difference began. A digest is too
 # small to hold a secret; it does not protect the journal, the chain does.
 
-#: The bits of a field's digest: its name's tag, and a part of its value's CRC-32.
-TAG_BITS, VALUE_BITS = 12, 20
+#: A field's digest has 32 bits: its name's tag, and so many of its value's CRC-32.
+VALUE_BITS = 20
 _VALUE_MASK = (1 << VALUE_BITS) - 1
 
 _encode_value = msgspec.msgpack.Encoder().encode
@@ -737,20 +737,21 @@ def as_checkpoint(system: System) -> Checkpoint:
     """The same without an effect on the next digest."""
     return Checkpoint(
         episode=system.episode,
-        actors=tuple(map(_pack_actor, system.slots.values())),
-        open_orders=tuple(map(_pack_order, system.open_orders.values())),
+        actors=tuple(
+            ActorState(
+                actor=slot.kind.name,
+                subject=slot.subject,
+                state=msgspec.Raw(msgspec.msgpack.encode(slot.state)),
+                failed=slot.failed,
+            )
+            for slot in system.slots.values()
+        ),
+        open_orders=tuple(
+            OpenOrder(seq=seq, type=type(order).__name__, order=msgspec.Raw(encode_event(order)))
+            for seq, order in system.open_orders.values()
+        ),
         logic=system.logic,
     )
-
-
-def _pack_actor(slot: Slot) -> ActorState:
-    state = msgspec.Raw(msgspec.msgpack.encode(slot.state))
-    return ActorState(actor=slot.kind.name, subject=slot.subject, state=state, failed=slot.failed)
-
-
-def _pack_order(opened: OpenedOrder) -> OpenOrder:
-    raw = msgspec.Raw(encode_event(opened.order))
-    return OpenOrder(seq=opened.seq, type=type(opened.order).__name__, order=raw)
 
 
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:

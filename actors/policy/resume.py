@@ -13,7 +13,7 @@ test proves it. The rules behind the rows:
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -22,32 +22,27 @@ from ebbtide.events.values import BootEnding, BootEndReason
 
 LastEpisode = Literal["none", "open", "released", "closed"]
 ResumeAction = Literal[
+    # No shutdown is on, and none is left over: arm.
     "fresh",
+    # A shutdown is on, and its begin is not on record: open an episode.
     "begin",
+    # Our shutdown is still on: go on where it stopped. The downtime counts.
     "resume",
+    # Our shutdown was cancelled while no daemon ran: honour it now.
     "cancelled-while-away",
+    # The machine went down before the release. With "begin": another shutdown is on already.
     "close-truncated",
     "close-truncated-and-begin",
+    # The machine went down after the release.
     "close-complete",
     "close-complete-and-begin",
+    # Released, but the machine stayed up: restore everything and arm.
     "did-not-go-down",
+    # The release was ordered, but the lock came back: release it again.
     "release-again",
+    # Released, and still going down: only watch.
     "wait",
 ]
-
-MEANINGS: dict[ResumeAction, str] = {
-    "fresh": "no shutdown is on and none is left over: arm",
-    "begin": "a shutdown is on whose begin we missed: open an episode",
-    "resume": "our shutdown is still on: go on where it stopped, the downtime counts",
-    "cancelled-while-away": "our shutdown was cancelled while no daemon ran: honour it now",
-    "close-truncated": "the machine went down before the release: close the episode as cut short",
-    "close-truncated-and-begin": "the same, and another shutdown is already on: open its episode",
-    "close-complete": "the machine went down after the release: close the episode as complete",
-    "close-complete-and-begin": "the same, and another shutdown is already on: open its episode",
-    "did-not-go-down": "released, but the machine stayed: restore everything and arm",
-    "release-again": "the release was ordered, but the lock came back to us: let it go",
-    "wait": "released and still going down: only watch",
-}
 
 #: Matches every value of its column.
 ANY = "*"
@@ -113,19 +108,6 @@ def resume_action(found: FoundAtStart) -> ResumeAction:
     """``found.last`` "none" ignores the boot columns."""
     (row,) = matching_rows(found)
     return row.action
-
-
-def every_combination() -> tuple[FoundAtStart, ...]:
-    """All combinations, for the proof."""
-    truth = (True, False)
-    return tuple(
-        FoundAtStart(last, preparing, boot, userspace, lock)
-        for last in get_args(LastEpisode)
-        for preparing in (True, False, None)
-        for boot in truth
-        for userspace in truth
-        for lock in truth
-    )
 
 
 def _fits(cell: str, word: str) -> bool:

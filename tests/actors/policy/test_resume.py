@@ -9,34 +9,37 @@ from typing import get_args
 import pytest
 
 from ebbtide.actors.policy.resume import (
-    MEANINGS,
     RESUME_TABLE,
     EndedBoot,
     FoundAtStart,
     LastEpisode,
     ResumeAction,
     boot_end,
-    every_combination,
     matching_rows,
     resume_action,
 )
 from ebbtide.events.facts import LastBootRead
 from ebbtide.events.values import BootEnding, BootEndReason, CrashRecord, JournalEnd, WtmpEnd
 
+EVERY_COMBINATION = [
+    FoundAtStart(*found)
+    for found in product(get_args(LastEpisode), (True, False, None), *3 * [(True, False)])
+]
 
-@pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
+
+@pytest.mark.parametrize("found", EVERY_COMBINATION, ids=lambda found: "-".join(map(str, found)))
 def test_exactly_one_row_matches(found: FoundAtStart) -> None:
     """Design, "What each shutdown does", point 8."""
     assert len(matching_rows(found)) == 1
 
 
 def test_every_row_and_every_action_is_in_use() -> None:
-    met = {matching_rows(found)[0] for found in every_combination()}
+    met = {matching_rows(found)[0] for found in EVERY_COMBINATION}
     assert met == set(RESUME_TABLE)
-    assert {row.action for row in RESUME_TABLE} == set(get_args(ResumeAction)) == set(MEANINGS)
+    assert {row.action for row in RESUME_TABLE} == set(get_args(ResumeAction))
 
 
-@pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
+@pytest.mark.parametrize("found", EVERY_COMBINATION, ids=lambda found: "-".join(map(str, found)))
 def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
     """An episode ends with its userspace; only a release completes it; unknown stays unknown."""
     action = resume_action(found)
