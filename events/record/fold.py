@@ -5,6 +5,8 @@ fold executes no logic, so it reads any version's journal. It counts unknown typ
 cannot decode.
 
 A pod or wave that no record introduced gets a short record: the journal may have lost its begin.
+
+The file: the base of the folds of shutdowns and outages; the fold of a shutdown; the node's state.
 """
 
 from __future__ import annotations
@@ -130,6 +132,9 @@ def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
             *(raw for raw in step if raw.episode in (0, mine)),
         ]
     return made
+
+
+# --- a shutdown ---------------------------------------------------------------------------------
 
 
 class BootRecord(NamedTuple):

@@ -2,6 +2,8 @@
 
 Times are nanoseconds since the signal unless their name says otherwise: monotonic within a boot, by the wall
 clock across boots. None: it did not happen, or is not on record. A record holds no guess.
+
+The file: how bad it was; the record and its parts; the parts of a stop; the texts of its notices.
 """
 
 from __future__ import annotations
