@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.base import NS_PER_SECOND, Fact
+from ebbtide.events.decisions import PodEnded
 from ebbtide.replay.journal_library import NoSuchShutdown, Unreadable, pick
 from tests.journals import SHUTDOWN, records_of, segment, write_files
 from tests.replay import outages
@@ -23,6 +24,9 @@ from tests.replay import outages
 
 class FromTheFuture(Fact):
     """An unregistered fact of a later version."""
+
+    uid: str = ""
+    more: dict[str, Any] = {}
 
 
 def test_a_journal_is_opened_by_its_path() -> None:
@@ -45,13 +49,23 @@ def test_an_outage_is_chosen_too() -> None:
 
 
 def test_what_this_version_cannot_read_keeps_its_place(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The rest of the record is whole."""
-    folder = tmp_path_factory.mktemp("spoiled")
-    records = records_of(SHUTDOWN)[:8]
-    records[6] = replace(records[6], event=FromTheFuture())
-    *_, unreadable, last = replay.open(write_files(folder, segment(records))).records()
-    assert unreadable == replace(records[6], event=Unreadable(tag="FromTheFuture", data={}))
-    assert last == records[7]
+    """The rest of the record is whole; a pod has its name."""
+    records = records_of(SHUTDOWN)
+    at = next(at for at, each in enumerate(records) if isinstance(each.event, PodEnded))
+    event = FromTheFuture(uid="uid-web-0", more={"all": [True, 7], "bytes": b"\x01"})
+    records[at] = replace(records[at], event=event)
+    journal = replay.open(write_files(tmp_path_factory.mktemp("spoiled"), segment(records)))
+    shown = list(journal.records())
+    assert shown[at].event == Unreadable(
+        tag="FromTheFuture", data={"uid": "uid-web-0", "more": {"all": [True, 7], "bytes": b"\x01"}}
+    )
+    assert replace(shown[at], event=event) == records[at]
+    assert shown[at + 1] == records[at + 1]
+    (line,) = [each for each in replay.timeline(journal.shutdown()) if each.seq == records[at].seq]
+    assert (line.kind, line.text) == (
+        "unknown",
+        "FromTheFuture uid=shop/web-0 more={all: [true, 7], bytes: 01}",
+    )
 
 
 def test_two_journals_whose_ids_begin_alike(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ebbtide.replay.report.markup import counted, moment, seal
 from ebbtide.replay.report.page import as_script, chart, holders, report
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.time_spent import critical_chain
-from ebbtide.replay.timeline import timeline
+from ebbtide.replay.timeline import sentence, timeline
 from tests.replay.report import journals
 from tests.replay.report.conftest import Reader, page_of
 from tests.replay.report.journals import Files
@@ -114,7 +114,8 @@ def test_whatever_happened(story: int | str) -> None:
         else MemorySource(journals.run(SimulationRequest(synthetic=12), story))
     )
     for account in shutdown_records(History([source])):
-        lines = timeline(History([source]).batches(), account.first_seq)
+        lines = list(timeline(History([source]).batches(), account.first_seq))
+        assert all(sentence(line).endswith((".", "!", "?")) for line in lines)
         read = Reader(report(account, lines, journals.STARTED))
         assert len(read.all("bdi")) == len(account.pods)
         assert account.trace_id in read.said("code")
@@ -171,6 +172,23 @@ SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
     ({"outcome": "truncated", "ended_ns": None}, ("✕", "bad")),
     ({"pods": ACCOUNT.pods[2:3]}, ("✕", "bad")),
 )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"asked_by_uid": 1000, "asked_tty": "pts/0", "wall_message": "disk full"},
+            "uid 1000 on pts/0: “disk full”",
+        ),
+        ({"wall_message": "disk full"}, "Asked for by“disk full”"),
+        ({"waves": (), "beside": ()}, "No plan was made."),
+        ({"pods": (replace(ACCOUNT.pods[0], grace_ns=1_500_000_000),)}, "1.500 s (planned 10 s)"),
+    ],
+)
+def test_what_a_page_may_say(changes: dict[str, Any], said: str) -> None:
+    told: ShutdownRecord = replace(ACCOUNT, **changes)
+    assert said in Reader(report(told, [], journals.STARTED)).said()
 
 
 @pytest.mark.parametrize("changes, expected", SEALS)

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.events import decisions
 from ebbtide.events import outage_events as outage
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Order
-from ebbtide.events.facts import BusLost
+from ebbtide.events.facts import BusLost, OrderEnded
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, SimulationPlan
 from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, simulate
+from ebbtide.replay.time_spent import critical_chain
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -114,6 +116,15 @@ def test_each_happens_to_the_node() -> None:
     cut = Run(power_cut_after_ns=2 * NS_PER_SECOND)
     assert cut.events(decisions.Resumed)[-1].previous == "cut short at wave 0"
     assert "ignores SIGTERM" in Run(DEAF).events(decisions.PodEnded)[0].reason
+
+
+@pytest.mark.parametrize(("api", "result"), [("works", "done"), ("hangs", "timed-out")])
+def test_the_trace_goes_out(api: str, result: str) -> None:
+    """Beside the statuses, within its time; its share of the total is a stage."""
+    run = Run(settings=replace(SETTINGS, trace_flush_ns=NS_PER_SECOND), mode="cri", kind="reboot", api=api)
+    (order,) = run.events(decisions.FlushTraces)
+    assert [each.result for each in run.events(OrderEnded) if each.key == order.key] == [result]
+    assert "traces" in [each.what for each in critical_chain(run.account).segments]
 
 
 @pytest.mark.parametrize("kind", ["poweroff", "soft-reboot"])
