@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trio
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
@@ -21,9 +24,8 @@ from ebbtide.otel.otlp import sender_for
 from ebbtide.otel.sending import Accepted
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.time_spent import critical_chain
-from tests.backends.backends import Backend, Collector
+from tests.backends.backends import Backend, Collector, Key
 from tests.backends.compare import Shutdown, assert_same, shutdowns
-from tests.backends.critical_path import critical_path
 from tests.daemon.rig import EBBTIDE
 
 pytestmark = pytest.mark.backend
@@ -147,3 +149,47 @@ def test_the_collector_reads_our_json_file(
     shutdown = episodes[-2]
     kept = collector.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
+
+
+# --- the critical path in Jaeger's user interface: back from the root's end, by the span that ended last ---
+
+
+class Section(NamedTuple):
+    """The exclusive part of a span, in wall-clock nanoseconds."""
+
+    span: WireSpan
+    began_ns: int
+    ended_ns: int
+
+
+def critical_path(spans: Mapping[Key, WireSpan]) -> list[Section]:
+    """From the root's begin to its end."""
+    (root,) = (span for span in spans.values() if not span.parent_span_id)
+    children: dict[bytes, list[WireSpan]] = {}
+    for span in spans.values():
+        children.setdefault(span.parent_span_id, []).append(span)
+    found: list[Section] = []
+    _back_from(root, root.end_time_unix_nano, children, found)
+    return found[::-1]
+
+
+def _back_from(
+    span: WireSpan, at_ns: int, children: Mapping[bytes, list[WireSpan]], found: list[Section]
+) -> None:
+    """The span's and its children's parts of the path before that time; the last first."""
+    while True:
+        before = [
+            each
+            for each in children.get(span.span_id, ())
+            if each.end_time_unix_nano <= at_ns and each.start_time_unix_nano >= span.start_time_unix_nano
+        ]
+        last = max(before, key=lambda each: each.end_time_unix_nano, default=None)
+        began_ns = span.start_time_unix_nano if last is None else last.end_time_unix_nano
+        if began_ns < at_ns:
+            found.append(Section(span, began_ns, at_ns))
+        if last is None:
+            return
+        _back_from(last, last.end_time_unix_nano, children, found)
+        at_ns = last.start_time_unix_nano
+        if at_ns <= span.start_time_unix_nano:
+            return

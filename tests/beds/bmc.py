@@ -23,7 +23,6 @@ import hashlib
 import json
 import pickle
 import shutil
-import signal
 import socket
 import sqlite3
 import ssl
@@ -63,9 +62,6 @@ class Emulator:
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], port: int) -> None:
         self.folder, self.process, self.port = folder, process, port
         self.secrets = {"username_file": folder / "username", "password_file": folder / "password"}
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         self.process.kill()

@@ -268,9 +268,6 @@ class Rig:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    async def logged(self, text: str, times: int = 1) -> None:
-        await self._until(lambda: self.log().count(text) >= times, f"{text!r} in the log")
-
     def trace(self, pod: str, what: str = "") -> list[Mark]:
         """The trace of a pod's processes."""
         return marks_in(self.folder / "traces" / pod, what)
@@ -294,16 +291,6 @@ class Rig:
 
     async def ended(self, pod: str) -> None:
         await self._until(lambda: not self.lives(pod), f"the end of {pod}")
-
-    def running(self) -> list[str]:
-        """Command lines in the namespace, without PID 1 and the daemon."""
-        root = Path(f"/proc/{self._inits[0]}/root/proc")
-        found = []
-        for entry in root.iterdir():
-            if entry.name.isdigit() and entry.name != "1":
-                with contextlib.suppress(OSError):
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        return [line for line in found if line and "ebbtide.cli" not in line]
 
     @property
     def locations(self) -> list[Path]:

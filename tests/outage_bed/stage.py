@@ -174,13 +174,6 @@ class Stage:
                 if error.code != 409:
                     raise
 
-    async def is_tainted(self) -> bool:
-        return any(map(_is_ours, await self.taints()))
-
-    async def taints(self) -> list[Object]:
-        made = await self.bed.api.get(f"{NODES}/{LOST}")
-        return made["spec"].get("taints") or []
-
     async def until_tainted(self, tainted: bool = True, seconds: float = WATCHDOG_SECONDS) -> None:
         await self.bed.api.until(
             f"{NODES}/{LOST}",

@@ -230,10 +230,6 @@ class Disks:
         self._arm(place, draws.between(0, 12), fault)
         return f"{fault} on {place.location}"
 
-    def fail_at(self, operation: int, fault: Fault) -> None:
-        """Make this operation of the disk fail, counted from now."""
-        self._arm(self._disk, operation, fault)
-
     @staticmethod
     def _arm(place: SimulatedDisk, after: int, fault: Fault) -> None:
         place._faults[place.operations + after] = fault
