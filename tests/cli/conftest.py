@@ -23,3 +23,11 @@ def journal(tmp_path: Path) -> Path:
     """A journal of a start and one shutdown."""
     whole_shutdown(tmp_path / "journal")
     return tmp_path / "journal"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A configuration of one period of 30 s."""
+    path = tmp_path / "config.yaml"
+    path.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    return path

@@ -36,11 +36,9 @@ def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> Non
     assert (finding.level, finding.code) == (level, f"journal-{how}")
 
 
-def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
+def test_doctor_on_this_machine(run: Run, plain: Path, tmp_path: Path) -> None:
     """Without bus and daemon: exit code 1, and findings with fixes; equally as JSON."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    arguments = ("doctor", "--config", config, "--journal", tmp_path / "j", "--runtime", tmp_path, *HERE)
+    arguments = ("doctor", "--config", plain, "--journal", tmp_path / "j", "--runtime", tmp_path, *HERE)
     ran = run(*arguments, "-o", "json")
     document = json.loads(ran.out)
     assert (ran.code, document["graceful"]) == (1, False)
@@ -50,11 +48,9 @@ def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "j").exists()
 
 
-def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
+def test_what_a_shutdown_needs_is_measured(run: Run, plain: Path, tmp_path: Path) -> None:
     """Logind is absent, so it is not measured; no file remains."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    arguments = ("doctor", "--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", *HERE)
+    arguments = ("doctor", "--config", plain, "--journal", tmp_path, "--runtime", tmp_path / "run", *HERE)
     ran = run(*arguments, "--measure", "-o", "json")
     document = json.loads(ran.out)
     assert ran.code == 1
@@ -63,7 +59,7 @@ def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
     found = document["measurements"]
     assert [(each["what"], each["error"]) for each in found] == [("journal sync", None), ("exec", None)]
     assert all(0 < each["medianMs"] <= each["worstMs"] for each in found)
-    assert list(tmp_path.iterdir()) == [config]
+    assert list(tmp_path.iterdir()) == [plain]
     assert "the budget " in run(*arguments, "--measure").out
 
 

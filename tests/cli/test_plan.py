@@ -121,12 +121,10 @@ def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
     assert (ran.code, document["valid"], document["honoured"]) == (1, True, False)
 
 
-def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
+def test_plan_says_what_it_could_not_know(run: Run, plain: Path, tmp_path: Path) -> None:
     """An empty plan without any source gets a remark; named pods with a grant get none."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
     (tmp_path / "pods").mkdir()
-    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
+    plan = ("plan", "--config", plain, "--runtime", tmp_path, "-o", "json")
 
     def codes(*more: str | Path) -> list[str]:
         return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]

@@ -17,7 +17,7 @@ from ebbtide.events.reader import History
 from ebbtide.replay import redact as module
 from tests.commands import Run
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 #: Escape, colour, bell, delete, two eight-bit controls, three line ends, reversed text.
 NASTY = "\x1b]0;x\x07\x7f\x9b31m\x85\r\n\u2028\u202e\u2066"
