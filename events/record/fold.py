@@ -206,15 +206,8 @@ _CONFIGURED = shutdown_record.ConfigurationRecord.__struct_fields__
 _LEARNED = tuple(
     kind.__name__
     for kind in (
-        *(
-            d.LastBootEnded,
-            f.DaemonStarted,
-            d.ConfigAdopted,
-            f.SettingsLoaded,
-            d.GrantAssessed,
-            f.ScheduleRead,
-        ),
-        base.Checkpoint,
+        *(d.LastBootEnded, f.DaemonStarted, d.ConfigAdopted, f.SettingsLoaded, d.GrantAssessed),
+        *(f.ScheduleRead, base.Checkpoint),
     )
 )
 

@@ -17,8 +17,7 @@ from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.segment import OUTAGE_LOGIC
 from tests.scripts.bench import Bench
-from tests.scripts.notation import duration_ns
-from tests.scripts.parse import Command
+from tests.scripts.parse import Command, duration_ns
 
 NODE = {
     "ready": "True",

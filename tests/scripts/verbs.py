@@ -19,9 +19,8 @@ from ebbtide.events.values import Period, ProcessReport, Settings, ShutdownKind
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
-from tests.scripts.notation import duration_ns, pod
 from tests.scripts.outage_verbs import OUTAGE_FACTS, OUTAGE_VERBS
-from tests.scripts.parse import Command, ScriptError, parse
+from tests.scripts.parse import Command, ScriptError, duration_ns, parse, pod
 
 Output = list[str] | None
 Verb = Callable[[Bench, Command], Output]
