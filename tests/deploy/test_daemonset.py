@@ -43,50 +43,50 @@ def token() -> list[Object]:
     ]
 
 
-def our_python() -> tuple[list[Object], list[Object]]:
-    """Volumes and mounts of Python and this project for busybox."""
+def in_busybox(
+    name: str, node: str, env: dict[str, str], mounts: list[Object], volumes: list[Object], **container: Any
+) -> Object:
+    """A DaemonSet's patch: on this node, busybox with our Python and this project."""
     pythons = {str(PROJECT), sys.prefix, os.path.realpath(sys.base_prefix), *LIBRARIES}
     paths = {f"python-{at}": path for at, path in enumerate(sorted(filter(os.path.isdir, pythons)))}
-    return (
-        [{"name": name, "hostPath": {"path": path}} for name, path in paths.items()],
-        [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()],
-    )
+    env |= {"PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
+    container |= {
+        "name": name,
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [{"name": each, "value": value} for each, value in env.items()],
+        "volumeMounts": [
+            *({"name": each, "mountPath": path, "readOnly": True} for each, path in paths.items()),
+            *mounts,
+        ],
+    }
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [container],
+        "volumes": [*({"name": each, "hostPath": {"path": path}} for each, path in paths.items()), *volumes],
+    }
+    return {"spec": {"template": {"spec": spec}}}
 
 
 def here(bed: Bed, member: Member) -> Object:
-    bus = bed.logind.address.removeprefix("unix:path=")
-    volumes, mounts = our_python()
+    bus = Path(bed.logind.address.removeprefix("unix:path="))
     (made,) = [each for each in rendered("daemonset") if each["kind"] == "DaemonSet"]
     args: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
-    container = {
-        "name": "ebbtide",
-        "image": IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [sys.executable, "-c", PROGRAM],
-        "readinessProbe": {"exec": {"command": [sys.executable, "-c", PROGRAM, "status", "--ready"]}},
-        "args": [each.replace("containerd.sock", member.socket.name) for each in args],
-        "env": [
-            {"name": "DBUS_SYSTEM_BUS_ADDRESS", "value": f"unix:path=/run/dbus/{Path(bus).name}"},
-            {"name": "PYTHONPATH", "value": str(PROJECT)},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+    return in_busybox(
+        "ebbtide",
+        member.name,
+        {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path=/run/dbus/{bus.name}"},
+        [{"name": "token", "mountPath": ACCOUNT, "readOnly": True}],
+        [
+            {"name": "token", "projected": {"sources": token()}},
+            {"name": "bus", "hostPath": {"path": str(bus.parent)}},
+            {"name": "runtime", "hostPath": {"path": str(member.socket.parent)}},
+            {"name": "kubelet", "hostPath": {"path": str(member.state / "kubelet")}},
         ],
-        "volumeMounts": [
-            *mounts,
-            {"name": "token", "mountPath": ACCOUNT, "readOnly": True},
-        ],
-    }
-    volumes += [
-        {"name": "token", "projected": {"sources": token()}},
-        {"name": "bus", "hostPath": {"path": str(Path(bus).parent)}},
-        {"name": "runtime", "hostPath": {"path": str(member.socket.parent)}},
-        {"name": "kubelet", "hostPath": {"path": str(member.state / "kubelet")}},
-    ]
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": member.name},
-        "containers": [container],
-        "volumes": volumes,
-    }
-    return {"spec": {"template": {"spec": spec}}}
+        command=[sys.executable, "-c", PROGRAM],
+        readinessProbe={"exec": {"command": [sys.executable, "-c", PROGRAM, "status", "--ready"]}},
+        args=[each.replace("containerd.sock", member.socket.name) for each in args],
+    )
 
 
 @pytest.fixture

@@ -23,11 +23,10 @@ from ebbtide.cli.outage.outage_common import executed_code
 from tests.commands import Ran
 from tests.deploy.granted import Asked, applied, refusals, speaking
 from tests.deploy.rendering import Object, merged, place, rendered
-from tests.deploy.test_daemonset import our_python
+from tests.deploy.test_daemonset import in_busybox
 from tests.node.bed import Bed
 from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.identities import TENANT
-from tests.node.image import IMAGE
 from tests.node.pods import pod, running
 from tests.node.shutdowns import power_off
 from tests.node.witness import Witness
@@ -64,28 +63,16 @@ touch /run/ebbtide/view/x 2>&1
 
 
 def patch(daemon: Daemon, programs: Path) -> Object:
-    volumes, mounts = our_python()
-    container = {
-        "name": CONTAINER,
-        "image": IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "env": [
-            {"name": "PATH", "value": f"/bin:{PROGRAMS}"},
-            {"name": "PYTHONPATH", "value": str(Path(__file__).parents[2])},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+    return in_busybox(
+        CONTAINER,
+        daemon.member.name,
+        {"PATH": f"/bin:{PROGRAMS}"},
+        [{"name": "programs", "mountPath": PROGRAMS, "readOnly": True}],
+        [
+            {"name": "programs", "hostPath": {"path": str(programs)}},
+            {"name": "view", "hostPath": {"path": str(daemon.folder / "run" / "view")}},
         ],
-        "volumeMounts": [*mounts, {"name": "programs", "mountPath": PROGRAMS, "readOnly": True}],
-    }
-    volumes += [
-        {"name": "programs", "hostPath": {"path": str(programs)}},
-        {"name": "view", "hostPath": {"path": str(daemon.folder / "run" / "view")}},
-    ]
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": daemon.member.name},
-        "containers": [container],
-        "volumes": volumes,
-    }
-    return {"spec": {"template": {"spec": spec}}}
+    )
 
 
 def binding(kind: str, where: str) -> tuple[str, Object]:
