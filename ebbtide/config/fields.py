@@ -48,7 +48,7 @@ class Field(NamedTuple):
 
 
 class RuleError(ValueError):
-    """Broken by several fields together. ``at``: names and list places, from the Struct on."""
+    """A broken rule over several fields. ``at``: names and list places, from the Struct on."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -152,7 +152,7 @@ class _Walker:
 
 @cache
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
-    """By its name in a file, in declared order."""
+    """Fields by their names in a file, in declared order."""
     hints, found = get_type_hints(kind, include_extras=True), {}
     for info in msgspec.structs.fields(kind):
         hint = hints[info.name]

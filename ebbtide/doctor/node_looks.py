@@ -177,7 +177,7 @@ RUNTIME_SECONDS_MAX = 10.0
 
 
 async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodEntry, ...]]:
-    """And the running sandboxes without our own, oldest first; their descriptors are closed."""
+    """With the running sandboxes but our own, oldest first; their descriptors are closed."""
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 

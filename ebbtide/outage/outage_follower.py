@@ -37,8 +37,8 @@ from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: After its trouble. A flapping node gets one journal instead of ten, and a node that is back states how its
-#: last boot ended: within 40 s, and 30 s more after a failed write.
+#: A node is followed for so long after its trouble. A flapping node gets one journal instead of ten, and a
+#: node that is back states how its last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 
