@@ -108,6 +108,9 @@ async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
             yield daemon
         finally:
             await bed.api.delete("/apis/apps/v1/namespaces/ebbtide/daemonsets/ebbtide")
+            # The daemon ended with the node announced.
+            node = f"/api/v1/nodes/{member.name}"
+            await bed.api.patch(node, {"spec": {"taints": None, "unschedulable": None}})
             await bed.start_over()
 
 
