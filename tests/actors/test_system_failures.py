@@ -18,33 +18,6 @@ from tests.handlers import replace_handler
 from tests.journals import started
 
 
-@pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
-    """A ConfigReconciler with a deadline that its `Tick` does not clear."""
-
-    def ignore(state: Any, event: Any, now: int) -> Any:
-        return state, ()
-
-    # The table check of tests would find it; a daemon has none.
-    monkeypatch.setattr(System, "checked", False)
-    replace_handler(monkeypatch, CONFIG, f.Tick, ignore)
-    system = System()
-    slot = system.slots[(CONFIG.name, "")]
-    slot.state = CONFIG.state(order_open="ConfigReconciler/drop-in//0")
-    system.step(f.OrderEnded(key="ConfigReconciler/drop-in//0", result="failed"), Stamp(1, 1))
-    return system
-
-
-def test_no_progress_is_a_failure(stuck: System) -> None:
-    """A deadline that stays due after the actor's tick is a failure."""
-    due_ns = stuck.next_deadline_ns()
-    assert due_ns is not None
-    records = stuck.step(f.Tick(), Stamp(due_ns, due_ns))
-    (failed,) = (record.event for record in records if isinstance(record.event, ActorFailed))
-    assert (failed.actor, failed.error) == ("ConfigReconciler", "NoProgress")
-    assert stuck.next_deadline_ns() is None
-
-
 def test_a_look_in_one_boot_holds_nobody_in_the_next() -> None:
     """The monotonic clock begins anew with the machine."""
     system = System()

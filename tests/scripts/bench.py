@@ -183,13 +183,14 @@ class Bench:
 
 
 class Saboteur:
-    """Makes an actor's handlers raise during a step: all, or the one for ``event``.
+    """Makes an actor's handlers raise during a step: all, or the one for ``event``. ``stuck``: they only
+    leave the state as it is.
 
     ``actor`` is one pod's actor (``HookActor:web``) or a kind.
     """
 
-    def __init__(self, actor: str, event: str = "") -> None:
-        self.words = (actor, event)
+    def __init__(self, actor: str, event: str = "", stuck: str = "") -> None:
+        self.words = (actor, event, stuck)
         name, _, self._subject = actor.partition(":")
         self._kept = [
             (column, kind, handler)
@@ -211,6 +212,8 @@ class Saboteur:
         def handle(state: Any, event: Any, now: int) -> Any:
             pod = getattr(state, "pod", None) or getattr(event, "pod", None)
             if self._subject in ("", getattr(pod, "uid", "")):
+                if self.words[-1]:
+                    return state, ()
                 raise RuntimeError("sabotaged")
             return handler(state, event, now)
 

@@ -335,7 +335,9 @@ def _automatic(bench: Bench, command: Command) -> Output:
 
 
 def _fail(bench: Bench, command: Command) -> Output:
-    """``fail HookActor PodStopBegan and=FallbackActor/ActorFailed``: two in the same step."""
+    """``fail HookActor PodStopBegan and=FallbackActor/ActorFailed``: two in the same step. ``fail HookActor
+    Tick stuck``: it has no effect.
+    """
     failing = [command.words]
     if "and" in command.options:
         failing.append(command.options["and"].split("/"))
