@@ -38,7 +38,7 @@ from ebbtide.otel.projection import Projection
 from ebbtide.otel.shutdown_trace import NEXT_BOOT
 from ebbtide.otel.span import POD_ROLE, REJECT_ROLE, ROOT_ROLE, WAVE_ROLE, Span, span_id_of
 from ebbtide.otel.trace import EVENTS_MAX
-from tests.journals import Memory, pod
+from tests.journals import Files, Memory, pod
 from tests.otel.outage_story import recovered
 from tests.otel.records import (
     DOCUMENTED,
@@ -366,12 +366,12 @@ def test_what_comes_later_changes_no_span(story: list[tuple[int, Told]], told: i
 # --- outages, in scripts and worlds ----------------------------------------------------------------
 
 
-def hold(book: Book) -> None:
+def hold(files: Files) -> None:
     """One trace per outage, a root exactly if it is closed, and no event after its end."""
-    history = History([Memory(book.files)])
+    history = History([Memory(files)])
     spans = project(history.batches(), history.journal_id)
     assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
-    for record in outage_records(History([Memory(book.files)])):
+    for record in outage_records(History([Memory(files)])):
         mine = [span for span in spans if span.episode == record.first_seq]
         endings = [attributes(span)["ebbtide.last_boot.ending"] for span in named(mine, "last boot")]
         assert endings == ([] if record.last_boot is None else [record.last_boot.ending])
@@ -387,9 +387,13 @@ def hold(book: Book) -> None:
             assert [span for span in mine if span.name != "last boot"][-1] is root
 
 
-@pytest.mark.parametrize("story", [*outages.SCRIPTS, *range(8)])
+@pytest.mark.parametrize("story", [*outages.SCRIPTS, *outages.FAILURES, *range(8)])
 def test_every_script_and_every_world_has_its_traces(story: str | int) -> None:
-    hold(outages.script(story) if isinstance(story, str) else outages.world(story))
+    """Also if an actor fails."""
+    if isinstance(story, int):
+        hold(outages.world(story).files)
+    else:
+        hold(outages.failing(story) if story in outages.FAILURES else outages.script(story).files)
 
 
 def test_the_last_boots_shutdown_is_linked() -> None:
