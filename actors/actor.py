@@ -102,8 +102,8 @@ class Transitions:
     """One actor's table. Raises ValueError on an unknown phase, and on a pair with no row, or two.
 
     ``phases`` are names, or the names of each region; ``phase_of`` gives one of each, joined by `AND`.
-    `handler` looks up ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table``
-    each row once, ``events`` the events in the order of the rows.
+    ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table`` each row once, ``events``
+    the events in the order of the rows.
     """
 
     def __init__(
@@ -155,8 +155,9 @@ class Transitions:
             options.append([part, *named] if SAME in to or part in to or not named else named)
         return tuple(map(AND.join, product(*options)))
 
-    def handler(self, state: Any, event: type[Event]) -> Handler:
-        return self.handlers[self.phase_of(state)][event]
+    def handler_by_event(self, state: Any) -> Callable[[type[Event]], Handler]:
+        """The handlers of the state's phase."""
+        return self.handlers[self.phase_of(state)].__getitem__
 
     def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
         """What the handler may decide."""
@@ -206,15 +207,16 @@ class Machines(Transitions):
         self.table = tuple(row for each in machines for row in each.table)
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
         self._concerned = {
-            event: [each for each in machines if event in each.events] for event in self.events
+            event: [at for at, each in enumerate(machines) if event in each.events] for event in self.events
         }
 
-    def handler(self, state: Any, event: type[Event]) -> Handler:
-        handlers = [each.handler(state, event) for each in self._concerned[event]]
-        return handlers[0] if len(handlers) == 1 else _in_turn(handlers)
+    def handler_by_event(self, state: Any) -> Callable[[type[Event]], Handler]:
+        columns = [each.handlers[each.phase_of(state)] for each in self.machines]
+        return lambda event: _in_turn(*[columns[at][event] for at in self._concerned[event]])
 
     def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
-        return tuple(kind for each in self._concerned[event] for kind in each.declared(event, before))
+        concerned = (self.machines[at] for at in self._concerned[event])
+        return tuple(kind for each in concerned for kind in each.declared(event, before))
 
     def check_phase(self, event: type[Event], before: Any, after: Any) -> None:
         for each in self.machines:
@@ -226,7 +228,8 @@ class Machines(Transitions):
                 )
 
 
-def _in_turn(handlers: list[Handler]) -> Handler:
+@cache
+def _in_turn(*handlers: Handler) -> Handler:
     heard = [handler for handler in handlers if handler is not IGNORED]
     if len(heard) < 2:
         return heard[0] if heard else IGNORED

@@ -42,6 +42,7 @@ from ebbtide.actors.policy.grace_periods import (
     lay_out_times,
     placement_rules,
     pod_grace_seconds,
+    wait_until_ns,
     wave_index,
     wave_mode,
 )
@@ -769,7 +770,7 @@ def _afresh(
 
 def give_up_ns(state: EpisodeState) -> int:
     """When the wait for pods ends."""
-    return ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
+    return wait_until_ns(state.kill_by_ns, state.release_by_ns)
 
 
 def _deadline(state: EpisodeState) -> int:
@@ -777,7 +778,7 @@ def _deadline(state: EpisodeState) -> int:
     # Other components bound ``flushing``: the NodeStatusActor, then logind's limit.
     if state.phase not in WAITING:
         return NEVER_NS
-    return give_up_ns(state) + REAP_MARGIN_NS if state.given_up else give_up_ns(state)
+    return give_up_ns(state) + (REAP_MARGIN_NS if state.given_up else 0)
 
 
 EPISODE = ActorType(NAME, EpisodeState, _transitions(), deadline=_deadline, afresh=_afresh)

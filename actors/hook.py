@@ -25,7 +25,7 @@ from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, OrderKey, order_key, parse_order_key
 from ebbtide.events.values import Container, Pod, TerminationMode
 
 NAME = "HookActor"
@@ -220,9 +220,9 @@ ContainerStep = tuple[ContainerState, list[Event]]
 
 def died_of_our_kill(down: ContainerState) -> bool:
     """A runtime reports SIGKILL as 128 + 9. An adopted process has no exit code; our SIGKILL came last."""
-    unseen = not down.exit_signal and down.exit_code in (None, 137)
-    killed = down.phase == "exited" and down.killed and not down.end_unseen
-    return killed and (down.exit_signal == "SIGKILL" or unseen)
+    if not down.killed or down.phase != "exited" or down.end_unseen:
+        return False
+    return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
 
 
 # --- hook --------------------------------------------------------------------------------------
@@ -232,10 +232,10 @@ def begin_container(
     down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
 ) -> ContainerStep:
     """Begin the stop. Without grace no hook runs, as in the kubelet."""
-    down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
     hook = down.spec.hook
     if hook is None:
-        return replace(down, phase="turn"), []
+        return replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns, phase="turn"), []
+    down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
     if down.stop_by_ns <= now:
         return _skip_hook(down, "not-run", "no grace left for it")
     if hook.kind == "sleep":
@@ -421,37 +421,33 @@ def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
 # loses its grace, or the machine its time.
 
 
-def _hook_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
+def _hook_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
     if down.phase != "hook" or event.key != down.hook_key:
         return down, []
     return end_hook(down, now, event.result, event.reason)
 
 
-def _is_former(down: ContainerState, event: f.OrderEnded) -> bool:
-    """Is it the outcome of an order to an earlier container of this name?"""
-    return int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again
+def _is_former(down: ContainerState, key: OrderKey) -> bool:
+    """Was the order for an earlier container of this name?"""
+    return int(key.ordinal) < down.first_ordinal + down.again
 
 
-def _stop_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
+def _stop_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
     """Repeat a signal that was lost with its daemon. After ``timed-out`` the container may have it."""
-    if _is_former(down, event):
+    if _is_former(down, key):
         return down, []
-    signal, name = down.spec.stop_signal, down.spec.name
-    down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
-    error = event.reason if event.result == "failed" else ""
-    not_known = f"whether {name} got {signal} is not known"
-    notes = {
-        "unknown": not_known,
-        "timed-out": not_known,
-        "failed": f"{signal} did not reach {name}: {error}",
-    }
-    return replace(down, stop_note=notes.get(event.result, ""), error=error), []
+    signal, name, note, error = down.spec.stop_signal, down.spec.name, "", ""
+    if event.result in ("unknown", "timed-out"):
+        note = f"whether {name} got {signal} is not known"
+    elif event.result == "failed":
+        note, error = f"{signal} did not reach {name}: {event.reason}", event.reason
+    return replace(down, stop_open=False, stop_note=note, error=error), []
 
 
-def _kill_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> ContainerStep:
-    if down.again and _is_former(down, event):
+def _kill_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
+    if down.again and _is_former(down, key):
         return down, []
     if down.phase == "killed" and event.result == "unknown":
         return kill_container(down)
@@ -460,7 +456,7 @@ def _kill_order_ended(down: ContainerState, event: f.OrderEnded, now: int) -> Co
 
 
 #: By the order's name in its key.
-ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, int], ContainerStep]] = {
+ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, OrderKey, int], ContainerStep]] = {
     "hook": _hook_order_ended,
     "stop": _stop_order_ended,
     "kill": _kill_order_ended,
@@ -484,14 +480,14 @@ def _each_container(
             decisions += made
     # Afterwards, because a sidecar's turn depends on the others. Only an exit gives a turn, so one pass is
     # enough.
-    left = False
+    over = state.begun_ns > 0
     for index, down in enumerate(downs):
-        left = left or down.phase != "exited"
+        over = over and down.phase == "exited"
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = stop_container(down, now)
             decisions += made
-    state = replace(state, downs=tuple(downs))
-    return (state, decisions) if left or not state.begun else _end_pod(state, now, decisions)
+    state = replace(state, downs=tuple(downs), over=over)
+    return (state, [*decisions, _pod_ended_event(state, now)]) if over else (state, decisions)
 
 
 def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
@@ -502,14 +498,11 @@ def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
     return all(other.phase == "exited" for other in others)
 
 
-def _end_pod(state: PodState, now: int, decisions: list[Event]) -> Result:
-    return replace(state, over=True), [*decisions, _pod_ended_event(state, now)]
-
-
 def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
     assert state.pod is not None
     pod, on_node = state.pod, bool(state.means)
-    fate = _describe_fate(state.downs, _had_ns(state, now), pod, state.finding, by_number=on_node)
+    fate = _describe_fate(state, now)
+    gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
     ended = d.PodEnded(
         uid=pod.uid,
         wave=state.wave,
@@ -517,11 +510,9 @@ def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
         reason=fate.reason,
         elapsed_ns=max(0, now - state.begun_ns),
         succeeded=fate.succeeded,
+        gone=gone and (on_node or any(down.end_unseen for down in state.downs)),
     )
-    gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
-    if not on_node:  # mode process
-        return replace(ended, gone=gone and any(down.end_unseen for down in state.downs))
-    return replace(ended, gone=gone).on_node(pod, state.means, deleted=state.deleted)
+    return ended.on_node(pod, state.means, deleted=state.deleted) if on_node else ended
 
 
 def _had_ns(state: PodState, now: int) -> int:
@@ -541,12 +532,11 @@ class PodFate(NamedTuple):
     succeeded: bool
 
 
-def _describe_fate(
-    downs: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, *, by_number: bool = False
-) -> PodFate:
+def _describe_fate(state: PodState, now: int) -> PodFate:
     """graceful: it ended by itself. killed: by SIGKILL. failed: it did not end. unknown: the end was not
-    observed. ``by_number``: the runtime reports a signal as 128 and its number.
+    observed.
     """
+    downs = state.downs
     still = [down for down in downs if down.phase != "exited"]
     if still:
         names = ", ".join(down.spec.name for down in still)
@@ -558,16 +548,14 @@ def _describe_fate(
         return PodFate("unknown", f"{names} still running when the lock was released", False)
     killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
-        return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
+        return PodFate("killed", _killed_text(killed, state, now) + _hook_notes(downs), False)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
     if by_kubelet:
-        return PodFate(
-            "killed", _killed_text(by_kubelet, grace_ns, pod, finding, "SIGKILL by the kubelet"), False
-        )
+        return PodFate("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"), False)
     foreign = [
         down
         for down in downs
-        if down.stop_since_ns and (_was_killed(down) if by_number else down.exit_signal == "SIGKILL")
+        if down.stop_since_ns and (_was_killed(down) if state.means else down.exit_signal == "SIGKILL")
     ]
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
@@ -589,15 +577,13 @@ def _was_killed(down: ContainerState) -> bool:
     return down.exit_signal == "SIGKILL" or down.exit_code == 137
 
 
-def _killed_text(
-    killed: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, how: str = "SIGKILL"
-) -> str:
-    names = ", ".join(down.spec.name for down in killed)
-    asked = pod.grace_seconds
+def _killed_text(killed: Sequence[ContainerState], state: PodState, now: int, how: str = "SIGKILL") -> str:
+    names, grace_ns = ", ".join(down.spec.name for down in killed), _had_ns(state, now)
+    asked = None if state.pod is None else state.pod.grace_seconds
     whole, rest = divmod(grace_ns, NS_PER_SECOND)
     had = f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
     cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
-    found = f", {finding}" if finding else ""
+    found = f", {state.finding}" if state.finding else ""
     return f"{how} for {names}: had {had} s{cut}{found}"
 
 
@@ -1018,10 +1004,9 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     answer = ORDER_ENDED_BY_KIND.get(key.what)
     if answer is None:
         return state, ()
-    name = key.part
 
     def step(down: ContainerState) -> ContainerStep:
-        return answer(down, event, now) if down.spec.name == name else (down, [])
+        return answer(down, event, key, now) if down.spec.name == key.part else (down, [])
 
     return _each_container(state, now, "", step)
 
@@ -1101,7 +1086,8 @@ def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
 def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
     """No effect outlives the pod's record."""
     # Cancel hooks only: an open stop signal or SIGKILL is still wanted.
-    return _end_pod(state, now, [cancel for down in state.downs for cancel in abandon_hook(down)])
+    cancels = [cancel for down in state.downs for cancel in abandon_hook(down)]
+    return replace(state, over=True), [*cancels, _pod_ended_event(state, now)]
 
 
 def _never_begun(state: PodState, event: d.PodsEnded, now: int) -> Result:
@@ -1122,7 +1108,7 @@ def _ended_elsewhere(state: PodState, event: d.PodEnded, now: int) -> Result:
 def _deadline(state: PodState) -> int:
     if state.over or not state.begun:
         return NEVER_NS
-    return min([down.due_ns() for down in state.downs], default=NEVER_NS)
+    return min(map(ContainerState.due_ns, state.downs), default=NEVER_NS)
 
 
 HOOK = ActorType(

@@ -290,9 +290,11 @@ def _pod_ended(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
     status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
     if status_goes_out and event.uid in state.withheld:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
+    if not state.node or event.outcome != "killed" or not event.owner:
+        return state, ()
     owner = f"{event.namespace}/{event.owner}"
     # Once for each workload.
-    if not state.node or event.outcome != "killed" or not event.owner or owner in state.told_owners:
+    if owner in state.told_owners:
         return state, ()
     kind, _, name = event.owner.partition("/")
     state, key = next_key(state, "owner", event.uid)

@@ -22,12 +22,13 @@ from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ebbtide.actors.actor import (
     IGNORED,
     NEVER_NS,
     ActorType,
+    Handler,
     State,
     UndeclaredTransition,
 )
@@ -73,7 +74,7 @@ from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
 
 #: Delivered by key and by deadline.
-_ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
+_ADDRESSED_DIRECTLY = (facts.OrderEnded, facts.Tick)
 
 
 class Route(NamedTuple):
@@ -127,6 +128,8 @@ class ActorSet:
         self.singletons, self.subjects = singletons, subjects
         self.start, self.opens, self.closes = start, opens, closes
         self.digested, self.digested_last, self.plans = digested, digested_last, plans
+        #: Decisions that the system itself needs.
+        self.turns = (opens, closes, plans, *digested)
         self.also_hear = {word: kind.name for word, kind in (also_hear or {}).items()}
         self.rescue = rescue
         self.look_until_ns = look_until_ns
@@ -140,17 +143,19 @@ class ActorSet:
             kind: tuple((route.name, "") for route in routes if route.name in always)
             for kind, routes in self.routes.items()
         }
-        self.to_subjects = {
+        to_subjects = {
             kind: tuple(route for route in routes if route.name not in always)
             for kind, routes in self.routes.items()
         }
+        self.to_subjects = {kind: routes for kind, routes in to_subjects.items() if routes}
+        self.to_subjects |= dict.fromkeys(_ADDRESSED_DIRECTLY, ())
 
     def _build_routes(self, subject_of: SubjectOf) -> dict[type[Event], tuple[Route, ...]]:
         table: dict[type[Event], list[Route]] = {}
         creators = {kind.name: creator for kind, creator in self.subjects}
         for kind in self.types:
             for event_type in kind.transitions.events:
-                if event_type.__name__ in _ADDRESSED_DIRECTLY:
+                if event_type in _ADDRESSED_DIRECTLY:
                     continue
                 subject = subject_of.get((kind.name, event_type.__name__))
                 creates = kind if creators.get(kind.name) is event_type else None
@@ -383,26 +388,30 @@ class System:
             kind = type(event)
             if kind is actors.closes:
                 self._revive(fact, mono_ns)
-            for slot in self._recipients(event, kind, mono_ns):
+            if kind in actors.to_subjects:
+                recipients = self._recipients(event, kind, mono_ns)
+            else:
+                recipients = self._always.get(kind, [])
+            for slot in recipients:
                 if slot.failed:
                     continue
                 for decision in self._handle(slot, event, kind, mono_ns):
-                    decided = type(decision)
+                    decided, episode = type(decision), self.episode
                     if isinstance(decision, Order):
                         self.open_orders[decision.key] = OpenedOrder(first + len(entries), decision)
-                    elif decided is actors.opens:
-                        if slot is not self._fallback:
-                            # An actor that has failed in this step, before the episode, takes part in it.
-                            self._revive(fact, mono_ns)
-                        self.episode = first  # an episode is named by the fact that opens it
-                    elif decided in actors.digested:
-                        self._digest_at = len(entries)
-                    elif decided is actors.plans:
-                        self._planned = True
-                    entries.append((first + at, slot.label, decision, self.episode))
-                    if decided is actors.closes:
-                        # The closing record belongs to the episode, later records do not.
-                        self._closing, self.episode = True, 0
+                    elif decided in actors.turns:
+                        if decided is actors.opens:
+                            if slot is not self._fallback:
+                                # An actor that has failed in this step, before the episode, takes part in it.
+                                self._revive(fact, mono_ns)
+                            episode = self.episode = first  # an episode is named by the fact that opens it
+                        elif decided is actors.closes:
+                            # The closing record belongs to the episode, later records do not.
+                            self._closing, self.episode = True, 0
+                        if decided in actors.digested:
+                            self._digest_at = len(entries)
+                        self._planned = self._planned or decided is actors.plans
+                    entries.append((first + at, slot.label, decision, episode))
             if at == 0 and starts:
                 self._give_up_on(fact, entries, mono_ns)
         if self._digest_at or self._planned:
@@ -436,13 +445,15 @@ class System:
 
     def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
         try:
-            before, transitions = slot.state, slot.transitions
-            handler = transitions.handler(before, kind)
+            before = slot.state
+            if before is not slot.looked_up:
+                slot.handler_by_event, slot.looked_up = slot.transitions.handler_by_event(before), before
+            handler = slot.handler_by_event(kind)
             if handler is IGNORED and kind is not facts.Tick:  # a third of all deliveries
                 return ()
             state, decisions = handler(before, event, now_ns)
             if self.checked:
-                transitions.check(kind, before, state, decisions)
+                slot.transitions.check(kind, before, state, decisions)
             # The deadline follows from the state, but `Deadlines.take` has removed it for a `Tick`.
             if state is before and kind is not facts.Tick:
                 return decisions
@@ -504,18 +515,20 @@ class System:
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         if kind is facts.OrderEnded:
-            places = self.actors.outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
-            # An actor that is gone needs no outcome.
-            owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
-            # The fallback repeats a failed actor's order that was lost with its daemon.
-            fallback = self._fallback
-            return [
-                fallback if fallback and slot.failed and slot.subject else slot for slot in owners if slot
-            ]
+            owners: list[Slot] = []
+            for place in self.actors.outcome_recipients(event.key):  # type: ignore[attr-defined]  # narrowed above
+                slot = self.slots.get(place) or self.slots.get((place[0], ""))
+                # The fallback repeats a failed actor's order that was lost with its daemon.
+                if slot is not None and slot.failed and slot.subject:
+                    slot = self._fallback or slot
+                # An actor that is gone needs no outcome.
+                if slot is not None:
+                    owners.append(slot)
+            return owners
         if kind is facts.Tick:
             return self._deadlines.take(now_ns)
-        found = list(self._always.get(kind, ()))
-        for name, subject_of, creates in self.actors.to_subjects.get(kind, ()):
+        found = [*self._always.get(kind, ())]
+        for name, subject_of, creates in self.actors.to_subjects[kind]:
             if subject_of is None:
                 found += self._by_kind.get(name, ())
                 continue
@@ -584,9 +597,11 @@ class Slot:
     __slots__ = (
         "deadline_ns",
         "failed",
+        "handler_by_event",
         "index",
         "kind",
         "label",
+        "looked_up",
         "noted",
         "state",
         "subject",
@@ -602,6 +617,9 @@ class Slot:
         self.state: State = kind.state()
         #: The last state that a checkpoint or a digest recorded.
         self.noted = self.state
+        #: In the phase of the state ``looked_up``.
+        self.handler_by_event: Callable[[type[Event]], Handler]
+        self.looked_up: State | None = None
         self.deadline_ns = NEVER_NS
         self.failed = False
 
@@ -682,11 +700,10 @@ def mark_recorded(slots: Iterable[Slot]) -> None:
 
 def state_digest(state: State, noted: State) -> bytes:
     """Four bytes, big-endian, for each field that differs from ``noted``, in the order of the fields."""
-    values, tags = _field_layout(type(state))
     # Most fields are the same objects, and `is` is cheaper than `==`.
     parts = [
         tag | crc32(_encode_value(value)) & _VALUE_MASK
-        for value, before, tag in zip(values(state), values(noted), tags, strict=True)
+        for value, before, tag in zip(astuple(state), astuple(noted), _field_tags(type(state)), strict=True)
         if value is not before and value != before
     ]
     return pack(f">{len(parts)}I", *parts)
@@ -709,17 +726,10 @@ def _values_by_tag(digests: bytes) -> dict[int, int]:
     return {part >> VALUE_BITS: part & _VALUE_MASK for (part,) in iter_unpack(">I", digests[:whole])}
 
 
-class _FieldLayout(NamedTuple):
-    """Reads the fields of a state; the tags are shifted to their place."""
-
-    values: Callable[[State], tuple[Any, ...]]
-    tags: tuple[int, ...]
-
-
 @cache
-def _field_layout(kind: type[State]) -> _FieldLayout:
-    names = [field.name for field in msgspec.structs.fields(kind)]
-    return _FieldLayout(attrgetter(*names), tuple(field_tag(name) << VALUE_BITS for name in names))
+def _field_tags(kind: type[State]) -> tuple[int, ...]:
+    """Shifted to their place."""
+    return tuple(field_tag(name) << VALUE_BITS for name in kind.__struct_fields__)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------

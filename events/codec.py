@@ -63,9 +63,10 @@ def decode_event(tag: str, payload: bytes) -> Event:
         if kind is None:
             raise UnknownType(f"event type {tag!r} is not known to this version")
         decoder = _decoders[tag] = msgspec.msgpack.Decoder(kind)
-    most = VALUES_MAX if tag == Checkpoint.__name__ else OTHER_VALUES_MAX
-    if _has_too_many_values(payload, most):
-        raise BadPayload(f"{tag}: more than {most} values")
+    if len(payload) > OTHER_VALUES_MAX:
+        most = VALUES_MAX if tag == Checkpoint.__name__ else OTHER_VALUES_MAX
+        if _has_too_many_values(payload, most):
+            raise BadPayload(f"{tag}: more than {most} values")
     try:
         return decoder.decode(payload)
     # A name that is no UTF-8 raises an error outside of msgspec's, and so does nesting deeper than a stack.

@@ -60,8 +60,9 @@ class Projection:
                     assert isinstance(event, ShutdownBegan | OutageBegan)
                     known = self._resources[raw.episode]
                     self._resources[raw.episode] = with_given(known, event.resource)
-            spans += trace.finished
-            trace.finished.clear()
+            if trace.finished:
+                spans += trace.finished
+                trace.finished.clear()
         return spans
 
     def resource(self, episode: int) -> Resource:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from ebbtide.events.base import Event, Order, shutdown_trace_id
@@ -86,12 +85,6 @@ def length_prefixed(*parts: bytes) -> bytes:
     return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
 
 
-@lru_cache(maxsize=256)
-def _length_prefixed_text(text: str) -> bytes:
-    """For roles and attempts, which are few."""
-    return length_prefixed(text.encode())
-
-
 def trace_id_of(first_record_hash: bytes) -> bytes:
     """The 16 bytes of a shutdown's trace, from the chain hash (32 bytes) of its first record."""
     return bytes.fromhex(shutdown_trace_id(first_record_hash))
@@ -116,9 +109,7 @@ class SpanIds:
 
     def of(self, role: str, key: str, attempt: int = 0) -> bytes:
         hashed = self._begun.copy()
-        hashed.update(
-            _length_prefixed_text(role) + length_prefixed(key.encode()) + _length_prefixed_text(str(attempt))
-        )
+        hashed.update(length_prefixed(role.encode(), key.encode(), b"%d" % attempt))
         return hashed.digest()[:SPAN_ID_BYTES]
 
 

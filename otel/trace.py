@@ -74,6 +74,8 @@ class EpisodeTrace:
         self.fold, self.raw, self.fact = fold, first, first
         self.trace_id = trace_id_of(first.hash)
         self._ids = SpanIds(self.trace_id)
+        #: A pod's and a wave's id is the parent of many spans.
+        self._first_ids: dict[tuple[str, str], bytes] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self.root_id = self.first_id(self.root_role, "")
         self.finished: list[Span] = []
@@ -102,7 +104,10 @@ class EpisodeTrace:
 
     def first_id(self, role: str, key: str) -> bytes:
         """The id of the first span with this role and key, also before it exists."""
-        return self._ids.of(role, key)
+        found = self._first_ids.get((role, key))
+        if found is None:
+            found = self._first_ids[role, key] = self._ids.of(role, key)
+        return found
 
     def made(self, role: str, key: str = "") -> bool:
         return (role, key) in self._attempts
@@ -126,21 +131,21 @@ class EpisodeTrace:
         """
         attempt = self._attempts.get((role, key), 0)
         self._attempts[(role, key)] = attempt + 1
-        span_id = self._ids.of(role, key, attempt)
+        span_id = self._ids.of(role, key, attempt) if attempt else self.first_id(role, key)
         values, noted = dict(with_value(attributes)), tuple(events)
         # Count the rest: a back end cuts them without a sign.
         if len(noted) > EVENTS_MAX:
             values[at.DROPPED] = len(noted) - EVENTS_MAX
         if failed is not None:
             values[at.ERROR_TYPE] = failed[0]
-        name = (role, subject, values.get(DETAILS.get(role, ""), ""))
+        name = (role, subject, str(values.get(DETAILS.get(role, ""), "")))
         began_wall_ns = self.wall_ns(began_ns)
         self.finished.append(
             Span(
                 self.trace_id,
                 span_id,
                 self.root_id if parent is None else parent,
-                " ".join(str(part) for part in name if part),
+                " ".join(filter(None, name)),
                 began_wall_ns,
                 # Never before its begin, whatever the clocks of two boots show.
                 max(
@@ -203,7 +208,8 @@ class EpisodeTrace:
 
 
 def with_value(attributes: Values) -> Attributes:
-    return tuple((name, value) for name, value in attributes if value not in (None, "", ()))
+    # 0 and False are values.
+    return tuple([(name, value) for name, value in attributes if value or value == 0])
 
 
 def orders_of(module: ModuleType) -> tuple[str, ...]:

@@ -89,18 +89,18 @@ class Replayer:
                 # Two records of three are decisions, so no call here. The comparison is of bytes, which is
                 # faster than decoding, and the same values in other bytes are no decision of ours.
                 if self._at < len(self._pending):
-                    produced = self._pending[self._at]
+                    cause, actor, event, episode = self._pending[self._at]
                     self._at += 1
-                    cause, actor, event, episode = produced
+                    _, mono_ns, wall_ns, its_episode, its_cause, flags, its_actor, tag, payload, _, _ = raw
                     if (
-                        encode_event(event) == raw.payload
-                        and actor == raw.actor
-                        and cause == raw.cause
-                        and type(event).__name__ == raw.tag
-                        and episode == raw.episode
-                        and raw.mono_ns == self._mono_ns
-                        and raw.wall_ns == self._wall_ns
-                        and raw.flags == (self._at == len(self._pending))
+                        encode_event(event) == payload
+                        and actor == its_actor
+                        and cause == its_cause
+                        and type(event).__name__ == tag
+                        and episode == its_episode
+                        and mono_ns == self._mono_ns
+                        and wall_ns == self._wall_ns
+                        and flags == (self._at == len(self._pending))
                     ):
                         continue
                     self._differs(raw)
@@ -161,18 +161,19 @@ class Replayer:
         # Before a checkpoint the logic is unknown: a guess could call an honest journal divergent, or another
         # one identical.
         field = ""
-        if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
+        seq, mono_ns, wall_ns, episode, cause, flags, actor, tag, payload, _, _ = raw
+        if cause or actor != EDGE or seq != self.system.next_seq:
             field = NO_FACT
         elif self._fresh:
             field = NO_BEGIN
         if field or self._marked:
-            self.divergence = Divergence(raw.seq, field, recorded(raw), NO_RECORD) if field else self._marked
+            self.divergence = Divergence(seq, field, recorded(raw), NO_RECORD) if field else self._marked
             return
-        self._taken_seq, self._mono_ns, self._wall_ns = raw.seq, raw.mono_ns, raw.wall_ns
-        self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        self._taken_seq, self._mono_ns, self._wall_ns = seq, mono_ns, wall_ns
+        self._pending = self.system.trace(decode_event(tag, payload), mono_ns)
         self._at = 1
         # In the fact's own record only this follows from the state: the rest came from outside.
-        if self._pending[0][3] != raw.episode or raw.flags != (len(self._pending) == 1):
+        if self._pending[0][3] != episode or flags != (len(self._pending) == 1):
             self._differs(raw)
 
     def _differs(self, raw: RawRecord) -> None:

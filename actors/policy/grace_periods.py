@@ -239,10 +239,10 @@ class ShutdownTimes(NamedTuple):
     kill_by_ns: int
     release_by_ns: int
 
-    @property
-    def give_up_ns(self) -> int:
-        """From here on only the last statuses are waited for."""
-        return self.release_by_ns - min(FLUSH_MARGIN_NS, (self.release_by_ns - self.kill_by_ns) // 2)
+
+def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:
+    """The end of the wait for pods: the rest of the time is for the last statuses."""
+    return release_by_ns - min(FLUSH_MARGIN_NS, (release_by_ns - kill_by_ns) // 2)
 
 
 def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> ShutdownTimes:

@@ -22,6 +22,7 @@ from ebbtide.actors.policy.grace_periods import (
     requested_seconds,
     share_grant,
     shutdown_enabled,
+    wait_until_ns,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.values import Period, Pod, Settings
@@ -188,7 +189,7 @@ def test_points_come_in_order_and_the_budget_is_the_smaller_of_grant_and_request
     layout = lay_out_times(now, grant, requested, reserve)
     assert now <= layout.kill_by_ns <= max(now, layout.release_by_ns)
     assert now <= layout.release_by_ns <= now + grant
-    assert layout.give_up_ns <= layout.release_by_ns
+    assert wait_until_ns(layout.kill_by_ns, layout.release_by_ns) <= layout.release_by_ns
     if layout.release_by_ns > now:
         assert layout.release_by_ns <= now + grant - min(RELEASE_MARGIN_NS, grant // 4)
     assert layout.deadline_ns == now + min(grant, requested)
@@ -199,7 +200,7 @@ def test_a_granted_reserve_holds_the_floor(now: int, requested: int, reserve: in
     """With the reserve, a stop at the deadline keeps its 2 s floor and time to be seen."""
     layout = lay_out_times(now, requested + reserve, requested, reserve)
     assert layout.kill_by_ns == layout.deadline_ns + FLOOR_NS
-    assert layout.kill_by_ns + REAP_MARGIN_NS <= layout.give_up_ns
+    assert layout.kill_by_ns + REAP_MARGIN_NS <= wait_until_ns(layout.kill_by_ns, layout.release_by_ns)
 
 
 @given(TIMES, TIMES, TIMES, TIMES)
