@@ -426,7 +426,7 @@ def _wave(
             share=f"{caution.share_min.numerator} of {caution.share_min.denominator}",
         )
     else:
-        # If others were killed, the longest time is unknown, and its column says so.
+        # If others were killed, the longest time is unknown.
         who = "the slowest that ended" if times.censored else "the slowest"
         margin = f", and {caution.margin_percent} % for a slower day" if caution.margin_percent else ""
         # A name in a comment stays on its line, whatever a journal has.

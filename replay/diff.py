@@ -73,7 +73,7 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
         *_compare("shutdown", "", _of_shutdown(a), _of_shutdown(b)),
         *_configured(a.configuration, b.configuration),
     ]
-    # How often each warning came: a pod's own stand with the pod, and moments never agree.
+    # How often each warning came, without a pod's own; their times always differ.
     then, now = (Counter(each.code for each in side.notices if not each.pod) for side in (a, b))
     whole += [Change(section="notice", what=code, a=then[code], b=now[code]) for code in {**then, **now}]
     # Keep the changes of a wave or a pod together in the order: half of them explains little.

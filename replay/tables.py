@@ -34,7 +34,7 @@ class Column:
     """One column. ``value``: where a `Row` has it, if not in the field of this name.
 
     Of a list an ``int`` is its length. Of a time an ``int`` is whole milliseconds, so that sums over a fleet
-    are the same in every database, and a ``bool`` tells whether there is one.
+    are the same in every database, and a ``bool`` means that there is one.
     """
 
     def __init__(self, name: str, type: Type, text: str, value: str | Callable[[Row], Any] = "") -> None:

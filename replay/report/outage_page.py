@@ -205,10 +205,10 @@ def _proof(outage: OutageRecord) -> Markup:
             rows.append((moment(each.at_ns), each.what, each.who or "–", each.text or until))
         parts.append(table("In their order", ("When", "What", "Who", "Why"), rows))
     if outage.sources:
-        last = [(who, said.reason, moment(said.at_ns)) for who, said in outage.sources.items()]
-        parts.append(table("What each source said last", ("Source", "Said", "When"), last))
+        last = [(who, answer.reason, moment(answer.at_ns)) for who, answer in outage.sources.items()]
+        parts.append(table("The last answer of each source", ("Source", "Answer", "When"), last))
     if not parts:
-        parts.append(tag("p", "No source has said anything.", class_="none"))
+        parts.append(tag("p", "No source has answered.", class_="none"))
     return section("proof", "Proof", *parts)
 
 

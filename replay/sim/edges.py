@@ -660,8 +660,8 @@ class KubernetesEdge(ApiServerEdge):
         self._node.untold = ""
         self._report_api()
         told, self._node.told = self._node.told, []
-        for hear in told:
-            hear()
+        for listener in told:
+            listener()
 
     def _give_list_up(self) -> None:
         if self._node.untold and not self._node.api.accepts:

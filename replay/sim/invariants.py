@@ -1,7 +1,8 @@
 """What holds in every simulation: checked from outside, after the run.
 
 An invariant is a function that yields one sentence for each breach; the tables at the end list them. It
-excuses only what made its promise impossible: no daemon ran, no disk took a write, the signal was not heard.
+excuses only what made its promise impossible: no daemon ran, no disk took a write, no daemon received the
+signal.
 """
 
 from __future__ import annotations
@@ -849,7 +850,7 @@ def a_cancel_spares_waiting_pods(view: BootView) -> BreachSentences:
         later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in turns)
         if not last or last[-1].what != "withdraw" or later:
             continue
-        # Only a daemon on the bus can have heard the cancel.
+        # Only a daemon on the bus can have received the cancel.
         off_ns = last[-1].at_ns
         breaks = view.of("bus-lost", "logind-gone", "logind-back")
         on_bus = not any(off_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns for seen in breaks)

@@ -289,7 +289,7 @@ class Effects:
             target = self._open.get(order.target)
             if target is not None and not (order.waiting_only and target.begun):
                 target.verdict = "timed-out" if order.timed_out else "cancelled"
-                # A waiting order ends as its canceller says when it would begin.
+                # A waiting order ends when it would begin, with its canceller's verdict.
                 if target.begun:
                     self._agenda.drop(target.entry)
                     target.entry = None

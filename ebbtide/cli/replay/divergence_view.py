@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 VERIFICATION_VERSION = 1
-#: Differences stand out; column titles are dim.
 COLUMN_CHARACTERS_MAX, LINE_CHARACTERS_MAX = 48, 400
 
 DIVERGENCE_STYLES: dict[str, dict[str, Any]] = {

@@ -119,7 +119,7 @@ def timeline(
         begin, end, why = wanted.since, wanted.until, ""
         waves = transitions.names.waves.values()
         if begin and end and begin.scale == end.scale and begin.value > end.value:
-            why = ": the end lies before the begin"
+            why = ": the end is before the begin"
         elif wave is not None and waves and wave > max(waves):
             why = f": the waves with pods are {min(waves)} to {max(waves)}"
         remark(f"ebbtide: no line fits{filters}{why}")

@@ -99,7 +99,7 @@ def what_if_command(
         # The reason is the journal's damage, else retention.
         if damaged := conclude(history.verdict):
             return worst((damaged, code))
-        raise Refused(f"{error}, or what stands before it was removed") from None
+        raise Refused(f"{error}, or the records before it were removed") from None
     if output == "json":
         show_json(what_if_document(shutdown, words, found))
     else:

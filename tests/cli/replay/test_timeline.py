@@ -93,7 +93,7 @@ def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width:
 
 @pytest.mark.parametrize(("filters", "said"), [
     (("--wave", "9"), "no line fits --wave 9: the waves with pods are 0 to 2"),
-    (("--since", "200", "--until", "100"), "--since 200 --until 100: the end lies before the begin"),
+    (("--since", "200", "--until", "100"), "--since 200 --until 100: the end is before the begin"),
     (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0s"),
 ])  # fmt: skip
 def test_nothing_fits(replay: Run, filters: tuple[str, ...], said: str) -> None:
