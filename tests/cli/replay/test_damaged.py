@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,14 +48,6 @@ def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return str(request.param), journal
 
 
-def _state(document: dict[str, Any]) -> dict[str, Any]:
-    """The journal's state is in the shutdown's heading, or in the document."""
-    heading = document.get("episode") or document.get("a") or document
-    found = heading.get("journal") or document["journals"][0]
-    assert isinstance(found, dict)
-    return found
-
-
 @pytest.mark.parametrize("verb", DOCUMENTS)
 def test_every_document_says_what_is_wrong_with_the_journal(
     run: Run, hurt: tuple[str, Path], verb: str
@@ -65,7 +56,10 @@ def test_every_document_says_what_is_wrong_with_the_journal(
     state, journal = hurt
     ran = run(*DOCUMENTS[verb], "--journal", journal, "-o", "json")
     assert ran.code == {"torn": 4, "corrupt": 5}[state]
-    found = _state(json.loads(ran.out))
+    document = json.loads(ran.out)
+    # In the shutdown's heading, or in the document.
+    heading = document.get("episode") or document.get("a") or document
+    found = heading.get("journal") or document["journals"][0]
     assert found["state"] == state
     assert found["banner"] in ran.err
 
