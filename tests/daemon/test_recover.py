@@ -16,7 +16,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors import container
+from ebbtide.actors import hook
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import take_checkpoint
 from ebbtide.control import Request, control_verbs
@@ -183,7 +183,7 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             def other(**fields: object) -> HookStarted:
                 return HookStarted(**{**fields, "kind": "another"})  # type: ignore[arg-type]
 
-            monkeypatch.setattr(container.d, "HookStarted", other)
+            monkeypatch.setattr(hook.d, "HookStarted", other)
             await first.begin_shutdown()
             monkeypatch.undo()
             await first.admit(f.OrderEnded(key="HookActor/hook:c/u/0", result="done"), 2)
@@ -203,7 +203,7 @@ async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch:
     with TemporaryDirectory() as name:
         async with life(Path(name)) as first:
             await first.begin_shutdown()
-        monkeypatch.setattr(container, "begin", lambda down, *_, **__: (down, []))
+        monkeypatch.setattr(hook, "begin_container", lambda down, *_, **__: (down, []))
         for diverges in (True, False):  # what the second start reads begins with the first one's state
             async with life(Path(name)) as again:
                 assert (again.recovered.divergence is not None) is diverges

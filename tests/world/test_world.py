@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide import daemon
-from ebbtide.actors import container
+from ebbtide.actors import hook
 from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import Checkpoint
@@ -159,7 +159,7 @@ def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the 2 s between stop signal and SIGKILL, one pod and one shutdown remain."""
-    monkeypatch.setattr(container, "FLOOR_NS", 0)
+    monkeypatch.setattr(hook, "FLOOR_NS", 0)
     broken = next(
         result
         for result in map(try_out, map(Name, range(60)))

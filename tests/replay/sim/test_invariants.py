@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from msgspec.structs import force_setattr
 
-from ebbtide.actors import container
+from ebbtide.actors import hook
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodEnded, ReleaseLock, WaveStarted
 from ebbtide.replay.sim import simulate as checking
@@ -182,7 +182,7 @@ def test_a_flipped_bit_is_seen() -> None:
 
 def test_broken_logic_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seed finds a daemon without the 2 s between stop signal and SIGKILL."""
-    monkeypatch.setattr(container, "FLOOR_NS", 0)
+    monkeypatch.setattr(hook, "FLOOR_NS", 0)
     found = {
         breach.invariant
         for seed in range(60)
