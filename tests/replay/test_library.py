@@ -46,6 +46,7 @@ def test_an_outage_is_chosen_too() -> None:
     (outage,) = journal.outages()
     assert repr(journal.outage()) == repr(outage) == f"<Outage {outage.id}: outage, recovered>"
     assert "Outage report" in replay.report_html(outage)
+    assert replay.critical_chain(outage).total_ns == outage.account.ended_ns
 
 
 def test_what_this_version_cannot_read_keeps_its_place(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ebbtide import replay
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import outage_records
+from ebbtide.events.record.episodes import BootRecord, episodes, outage_records
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.time_spent import recovery_chain, waits_of
@@ -114,6 +114,9 @@ def test_how_the_boot_ended_that_it_was_about() -> None:
         said_by="b2",
     )
     assert first.last_ns == first.ended_ns
+    boots = list[BootRecord]()
+    assert len(list(episodes(History([Memory(book.files)]), boots=boots))) == 3
+    assert [(each.event.ending, each.event.wave) for each in boots] == [("cut-short", 2), ("abrupt", -1)]
     assert alarm.last_boot is None
     assert second.last_boot is not None
     assert (second.last_boot.ending, second.last_boot.why) == ("abrupt", "unrecorded")
