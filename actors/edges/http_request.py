@@ -15,7 +15,7 @@ import re
 import ssl
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import h11
 import trio
@@ -64,14 +64,18 @@ async def request(
     connection = h11.Connection(h11.CLIENT)
     stream: trio.abc.Stream | None = None
     try:
+        if CONTROL.search(target.replace("\t", "\n")):
+            raise ValueError("a line break would begin a second request")
         # In UTF-8, as Go's strings are.
         encoded = [(name.encode(), value.encode()) for name, value in headers]
         parts = (
-            h11.Request(method=method, target=target, headers=encoded),
+            h11.Request(method=method, target="/", headers=encoded),
             h11.Data(data=body),
             h11.EndOfMessage(),
         )
         message = b"".join(connection.send(part) or b"" for part in parts)
+        # h11 refuses a blank and a byte beyond ASCII in a target. The kubelet sends a query unchanged.
+        message = message.replace(b" / ", b" " + target.encode() + b" ", 1)
         stream = await _connect(host, port, tls, fingerprint)
         await stream.send_all(message)
         return await _receive(connection, stream, bytes_max)
@@ -178,7 +182,13 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 #: Read, so that the server can finish its answer.
 HOOK_BYTES_MAX = 10 * 1024
-UNESCAPED = "/%:@!$&'()*+,;=~-._?"
+#: A path that Go's net/url sends as written, and the characters that it keeps where it escapes one.
+VALID_PATH = re.compile(r"[-/%:@!$&'()*+,;=~._\[\]0-9A-Za-z]*")
+UNESCAPED = "/:@$&+,;=~-._"
+#: Go reads no URL with these.
+BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+#: The scheme and the host of a URL in a path: the request goes to the hook's own host.
+WHOLE_URL = re.compile(r"\A(?:[A-Za-z][-+.0-9A-Za-z]*:(?://[^/]*)?|//(?!/)[^/]*)")
 
 
 class BadHook(RequestFailed):
@@ -223,15 +233,8 @@ def request_of(
     if not 0 < port < 65536:
         raise BadHook(f"port {port} is not between 1 and 65535")
     scheme = (hook.scheme or "http").lower()
-    try:
-        parts = urlsplit(hook.path)
-    except ValueError:
-        # The kubelet sends a path that is not a URL unchanged.
-        parts = SplitResult("", "", hook.path, "", "")
-    path = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=UNESCAPED)
-    target = f"{path}?{quote(parts.query, safe=UNESCAPED)}" if parts.query else path
+    target, fragment = _target(hook.path)
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    fragment = f"#{parts.fragment}" if parts.fragment else ""
     for name, value in hook.headers:
         if not HEADER_NAME.fullmatch(name):
             raise BadHook("one of its headers has a name that cannot be sent")
@@ -247,6 +250,21 @@ def request_of(
     added = (("Host", authority), *HEADERS_DEFAULT, *trace, ("Connection", "close"))
     headers = own + tuple(item for item in added if item[0].lower() not in names)
     return HookRequest(f"{scheme}://{authority}{target}{fragment}", scheme, host, port, target, headers)
+
+
+def _target(text: str) -> tuple[str, str]:
+    """As Go's net/url makes them of a hook's path: the request's target, and the fragment with its ``#``."""
+    before, mark, fragment = text.partition("#")
+    path, query_mark, query = before.partition("?")
+    if CONTROL.search(text.replace("\t", "\n")) or BAD_ESCAPE.search(path) or BAD_ESCAPE.search(fragment):
+        # The kubelet takes a text that is no URL as the path, with all its characters.
+        target, fragment = quote(text, safe=UNESCAPED), ""
+    else:
+        path = WHOLE_URL.sub("", path)
+        escaped = path if VALID_PATH.fullmatch(path) else quote(unquote_to_bytes(path), safe=UNESCAPED)
+        # The query's bytes are sent as they are.
+        target, fragment = escaped + query_mark + query, mark + fragment if fragment else ""
+    return (target if target.startswith("/") else f"/{target}"), fragment
 
 
 # --- services that know a machine's power ----------------------------------------------------------

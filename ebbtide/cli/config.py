@@ -18,6 +18,7 @@ from ebbtide.cli.common.shared_options import config_option, grant_option, need_
 from ebbtide.cli.plan import WarningInPlan
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import OWN_KIND, OWN_VERSION
+from ebbtide.doctor.rules import overridden_cure
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.units import span_s
@@ -56,13 +57,18 @@ def config(ctx: click.Context) -> None:
 def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, output: str) -> int:
     """Validate, and check whether logind's limit allows it.
 
-    Exit code 1: valid, but logind grants less than the periods and must not be changed. Where logind does
-    not answer, name its limit with --grant.
+    Exit code 1: valid, but logind grants less than the periods, and its limit must not be raised or another
+    drop-in wins against ours. Where logind does not answer, name its limit with --grant.
     """
-    from ebbtide.node import logind_grant_ns
-
+    loaded = load_named(configs)
     # With --grant the limit can be another machine's: a pipeline checks the files of a whole fleet.
-    checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
+    if grant is None:
+        from ebbtide.actors.edges.logind_reading import DropIns
+        from ebbtide.node import logind_grant_ns
+
+        checked = check_configuration(loaded, logind_grant_ns(), DropIns().read().overridden_by)
+    else:
+        checked = check_configuration(loaded, grant)
     if output == "json":
         show_json(checked)
     else:
@@ -147,11 +153,12 @@ def show_configuration(loaded: Loaded) -> None:
     show(table(("FIELD", "VALUE", "SOURCE"), rows))
 
 
-def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
+def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "") -> Checked:
     """Whether logind's present limit (None: unknown) allows a valid configuration.
 
-    It does not where the limit is smaller than the periods and must not be raised; a missing reserve cuts
-    no period. ``plan`` has the warnings about pods.
+    It does not where the limit is smaller than the periods and cannot be raised: by raiseGrant, or because
+    logind reads the drop-in ``overrider`` after ours. A missing reserve cuts no period. ``plan`` has the
+    warnings about pods.
     """
     settings = loaded.settings
     periods = effective_periods(settings)
@@ -164,6 +171,8 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
         honoured = None
         why = f"logind does not answer, and its limit may not be raised (raiseGrant): {needed}"
         found.append(("grant-unknown", f"{why}; name the limit with --grant"))
+    elif settings.raise_grant and plan.override_needed and overrider:
+        found.append(("grant-overridden", overridden_cure(overrider)))
     elif settings.raise_grant and plan.override_needed:
         honoured = True
         why = f"logind grants {span_s(plan.grant_seconds)} now and {needed}"

@@ -292,14 +292,15 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
     listed, gates = config.shutdown_grace_period_by_pod_priority, config.feature_gates
     priority_gate_on = gates.graceful_node_shutdown_based_on_pod_priority
     uses_two_values = total > 0 or critical > 0
-    if critical > total:
-        message = f"{CRITICAL_FIELD} {_braced(critical)} must be <= {TOTAL_FIELD} {_braced(total)}"
-        yield Violation(message, (CRITICAL_FIELD, TOTAL_FIELD))
-    for name, duration_ns in ((TOTAL_FIELD, total), (CRITICAL_FIELD, critical)):
-        if duration_ns and duration_ns < NS_PER_SECOND:
-            message = f"{name} {_braced(duration_ns)} must be either zero or otherwise >= 1 sec"
-            yield Violation(message, (name,))
-    if uses_two_values and not gates.graceful_node_shutdown:
+    if gates.graceful_node_shutdown:
+        if critical > total:
+            message = f"{CRITICAL_FIELD} {_braced(critical)} must be <= {TOTAL_FIELD} {_braced(total)}"
+            yield Violation(message, (CRITICAL_FIELD, TOTAL_FIELD))
+        for name, duration_ns in ((TOTAL_FIELD, total), (CRITICAL_FIELD, critical)):
+            if duration_ns and duration_ns < NS_PER_SECOND:
+                message = f"{name} {_braced(duration_ns)} must be either zero or otherwise >= 1 sec"
+                yield Violation(message, (name,))
+    elif uses_two_values:
         message = f"specifying {TOTAL_FIELD} or {CRITICAL_FIELD} requires feature gate {GATE}"
         yield Violation(message, (f"featureGates.{GATE}", TOTAL_FIELD, CRITICAL_FIELD))
     if listed and uses_two_values and priority_gate_on:

@@ -5,6 +5,7 @@ A rule reads only the snapshot. `RULES`, at the end, has their order.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
@@ -13,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from ebbtide.actors.edges.linux.proc import SignalForecast
-from ebbtide.actors.edges.logind_reading import DROP_IN_NAME
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead
@@ -267,11 +268,7 @@ def grant_too_small(snapshot: Snapshot) -> Findings:
         yield note("grant-will-be-raised", message, "none needed: the daemon raises it when it arms")
         return
     if overrider:
-        cure = (
-            f"{overrider} is read after our {DROP_IN_NAME}: remove it, or mask it with 'ln -s /dev/null "
-            f"/etc/systemd/logind.conf.d/{overrider.rpartition('/')[2]}'; 'systemctl kill -s HUP "
-            "systemd-logind'"
-        )
+        cure = overridden_cure(overrider)
     elif not snapshot.raise_grant:
         seconds = -(-needed_ns // NS_PER_SECOND)
         cure = f"set raiseGrant: true, or InhibitDelayMaxSec={seconds} in a drop-in of logind.conf.d"
@@ -280,6 +277,25 @@ def grant_too_small(snapshot: Snapshot) -> Findings:
     # Without the reserve the last wave loses seconds; below the periods whole waves are cut short.
     cut_short = bus.grant_ns < plan.requested_seconds * NS_PER_SECOND
     yield Finding("critical" if cut_short else "warning", "grant-too-small", message, cure)
+
+
+def overridden_cure(path: str) -> str:
+    """Takes one line out of the drop-in ``path``, which wins against ours. Its other settings stay."""
+    folder, name = path.rsplit("/", 1)
+    copy = f"{DROP_IN_FOLDERS[0]}/{name}"
+    line = "'/^[[:space:]]*InhibitDelayMaxSec[[:space:]]*=/d'"
+    if name == DROP_IN_NAME:
+        # Without the line it would still hide ours.
+        edit = f"rm {path}"
+    elif folder == DROP_IN_FOLDERS[0]:
+        edit = f"sed -i {line} {shlex.quote(path)}"
+    else:
+        # A package would bring its own file back; the copy in /etc hides it.
+        edit = f"mkdir -p {DROP_IN_FOLDERS[0]} && sed {line} {shlex.quote(path)} > {shlex.quote(copy)}"
+    return (
+        f"{path} is read after our {DROP_IN_NAME}: take its InhibitDelayMaxSec out, with `{edit}`, and then "
+        "`systemctl kill -s HUP systemd-logind`"
+    )
 
 
 def _will_be_raised(snapshot: Snapshot) -> bool:

@@ -47,25 +47,28 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
 
 
 @pytest.mark.parametrize(
-    "extra, grant_seconds, honoured, codes",
+    "extra, grant_seconds, overrider, honoured, codes",
     [
-        ("", None, True, []),
-        ("", 40, True, []),
-        ("", 32, True, ["grant-raised"]),
-        ("raiseGrant: false\n", 15, False, ["grant-too-small", "wave-cut"]),
-        ("raiseGrant: false\n", 32, True, ["reserve-not-granted"]),
+        ("", None, "", True, []),
+        ("", 40, "zzz.conf", True, []),
+        ("", 32, "", True, ["grant-raised"]),
+        ("", 32, "/zzz.conf", True, ["reserve-not-granted", "grant-overridden"]),
+        ("", 15, "/zzz.conf", False, ["grant-too-small", "wave-cut", "grant-overridden"]),
+        ("raiseGrant: false\n", 15, "", False, ["grant-too-small", "wave-cut"]),
+        ("raiseGrant: false\n", 32, "", True, ["reserve-not-granted"]),
     ],
 )
 def test_a_valid_configuration_is_checked_against_the_limit(
     extra: str,
     grant_seconds: int | None,
+    overrider: str,
     honoured: bool,
     codes: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Fails only if the periods do not fit and the limit may not be raised."""
+    """Fails only if the periods do not fit and the daemon cannot raise the limit."""
     grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
-    checked = view.check_configuration(loaded(PAIR + extra), grant_ns)
+    checked = view.check_configuration(loaded(PAIR + extra), grant_ns, overrider)
     assert checked.honoured is honoured
     assert [each.code for each in checked.findings] == codes
     verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"

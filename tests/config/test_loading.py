@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.actors.policy.grace_periods import effective_periods
 from ebbtide.config import ConfigError, Loaded, load, parse
 from ebbtide.config.loading import MISTAKES_MAX
 from ebbtide.config.schema import NodeSection
@@ -127,11 +128,13 @@ def test_the_kubelets_rules_in_the_kubelets_words(kind: str, fields: str, line: 
     assert f"invalid configuration: {message}" in found
 
 
-def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
-    text = (
-        OWN + "shutdownGracePeriodByPodPriority: [{priority: 1}]\nfeatureGates: {GracefulNodeShutdown: false}"
-    )
-    assert loaded(text).settings.gates == {"GracefulNodeShutdown": False}
+@pytest.mark.parametrize(
+    "fields", ["shutdownGracePeriodByPodPriority: [{priority: 1}]", "shutdownGracePeriod: -1ms"]
+)
+def test_with_the_gate_off_its_rules_are_off(fields: str) -> None:
+    """The kubelet takes a list, and negative periods; the feature is off."""
+    found = loaded(OWN + fields + "\nfeatureGates: {GracefulNodeShutdown: false}").settings
+    assert (found.gates, effective_periods(found)) == ({"GracefulNodeShutdown": False}, ())
 
 
 @pytest.mark.parametrize("text, message", [

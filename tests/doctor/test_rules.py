@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ import pytest
 
 from ebbtide import manifests as manifest_pods
 from ebbtide.actors.edges.linux.proc import SignalForecast
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DropIns
 from ebbtide.actors.policy import planning as explain
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.doctor.rules import (
@@ -28,6 +31,7 @@ from ebbtide.doctor.rules import (
     Snapshot,
     examine,
     judge_budget,
+    overridden_cure,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from tests.doctor.values import (
@@ -299,3 +303,31 @@ def test_a_priority_that_nobody_told_has_another_cure_on_a_node() -> None:
     assert "kubeconfig" in on_a_node.cure
     (of_processes,) = examine(WELL._replace(plan=unset, node=None))
     assert "manifest" in of_processes.cure
+
+
+@pytest.mark.parametrize("name", ["zzz-site.conf", "zzz a.conf"])
+@pytest.mark.parametrize("folder", DROP_IN_FOLDERS)
+def test_the_cure_of_a_drop_in_changes_only_our_line(folder: str, name: str, tmp_path: Path) -> None:
+    """Afterwards ours wins and the file's other settings hold, wherever a package put the file."""
+    ours, text = DropIns(tmp_path), "[Login]\nKillUserProcesses=yes\n{}HandlePowerKey=ignore\n"
+    ours.write(30)
+    file = tmp_path / folder.lstrip("/") / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text.format(" InhibitDelayMaxSec = 5\n"))
+    follow(overridden_cure(ours.read().overridden_by), tmp_path)
+    assert (ours.read().overridden_by, ours.effective_ns()) == ("", 30 * NS_PER_SECOND)
+    assert (tmp_path / DROP_IN_FOLDERS[0].lstrip("/") / name).read_text() == text.format("")
+
+
+def test_a_file_of_our_name_that_hides_ours_goes_whole(tmp_path: Path) -> None:
+    ours = DropIns(tmp_path)
+    DropIns(tmp_path, DROP_IN_FOLDERS[0]).write(9)
+    ours.write(30)
+    follow(overridden_cure(ours.read().overridden_by), tmp_path)
+    assert ours.effective_ns() == 30 * NS_PER_SECOND
+
+
+def follow(cure: str, root: Path) -> None:
+    """Run the cure's command, below ``root``."""
+    command = re.sub("/(?=etc|run|usr)", f"{root}/", cure.split("`")[1])
+    subprocess.run(["sh", "-ec", command], check=True)
