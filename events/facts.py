@@ -99,6 +99,10 @@ def process_text(process: values.ProcessReport) -> str:
     return f"{process.command} ({process.pid}) {process.state}{where}{ignored}{open_ones}"
 
 
+def holder_text(holder: values.LockHolder) -> str:
+    return f"{holder.who} (process {holder.pid}, uid {holder.uid}: {holder.why})"
+
+
 #: By source, the texts about a boot's end; other values have none.
 CRASH_TEXTS = {
     "panic": "the kernel panicked",
@@ -191,6 +195,13 @@ class Tick(Fact):
     """The earliest deadline of all actors is due."""
 
     template = "a deadline is due"
+
+
+class Heartbeat(Fact):
+    """A shutdown runs, and a second passed without another record: it bounds the time of a power cut."""
+
+    template = "the shutdown goes on"
+    repeats = True
 
 
 class ClockStepped(Fact):
@@ -399,6 +410,23 @@ class PreparingRead(Fact):
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"logind reports: {'a' if self.preparing else 'no'} shutdown is being prepared"
+
+
+class LockHoldersRead(Fact):
+    """Other programs with a delay lock, at the signal and after each change until the machine goes on.
+
+    logind waits for all of them, up to the limit that Ebbtide raised.
+    """
+
+    level = INFO
+    log = PLAIN
+
+    holders: tuple[values.LockHolder, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.holders:
+            return "no other program holds the machine back"
+        return f"the machine also waits for {', '.join(map(holder_text, self.holders))}"
 
 
 class ScheduleRead(Fact):

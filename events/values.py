@@ -157,6 +157,15 @@ class PlannedWave(Value):
     handover: bool = False
 
 
+class LockHolder(Value):
+    """Another program with a delay lock on shutdown, in the words of logind's ``ListInhibitors``."""
+
+    who: kinds.Command
+    why: str
+    pid: int
+    uid: kinds.Person
+
+
 class ProcessReport(Value):
     """One process of an autopsy, from ``/proc`` just before SIGKILL."""
 

@@ -62,7 +62,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.facts import SignalRejected
 from ebbtide.events.units import span, span_s
-from ebbtide.events.values import ShutdownKind
+from ebbtide.events.values import LockHolder, ShutdownKind
 
 BUS_NAME = "org.freedesktop.DBus"
 #: A flood of wrong signals must not fill our disk.
@@ -397,6 +397,8 @@ INHIBIT_FOLDER = "run/systemd/inhibit"
 ResultT = TypeVar("ResultT")
 
 READ_ATTEMPTS_MAX = 5
+#: Of other locks in one shutdown: any user may take and release some in a loop.
+HOLDER_REPORTS_MAX = 64
 
 
 class HungDisk(Exception):
@@ -423,6 +425,9 @@ class LogindReporter:
         self.kubelet_lock = False
         #: Of the last fact with an owner.
         self.owner = ""
+        #: Of this shutdown; None: not read yet.
+        self._holders: tuple[LockHolder, ...] | None = None
+        self._reports_left = HOLDER_REPORTS_MAX
         self._drop_ins: f.DropInsRead | None = None
         self._scheduled = NO_SCHEDULE
 
@@ -455,6 +460,8 @@ class LogindReporter:
                         kubelet_lock=self.kubelet_lock,
                     )
                 )
+                # After the fact: no reading delays the waves.
+                await self.report_holders(outlet)
             case f.SignalRejected():
                 await outlet.put(item)
             case ConnectionEnded(error):
@@ -463,6 +470,7 @@ class LogindReporter:
                 await outlet.put(f.BusLost(error="logind left the bus"))
             case _:
                 await self.report_changes(outlet)
+                await self.report_holders(outlet)
 
     async def _ask_kind(self) -> ShutdownKind:
         """The kind and the limit in one round trip; unknown values stay."""
@@ -490,6 +498,7 @@ class LogindReporter:
                 # Such as a kubelet's new lock.
                 async with self.turn:
                     await self.report_changes(outlet)
+                    await self.report_holders(outlet)
 
     async def report_state(self, outlet: Outlet) -> None:
         """Put `LogindRead`, changed or not. A waiting signal goes first. Raises BusError."""
@@ -535,6 +544,25 @@ class LogindReporter:
                         kubelet_lock=self.kubelet_lock,
                     )
                 )
+
+    async def report_holders(self, outlet: Outlet) -> None:
+        """In a shutdown: changed locks of other programs. The first reading counts without any, too: then no
+        other program holds the machine. Call it with ``turn`` held.
+        """
+        if not self.preparing:
+            self._holders, self._reports_left = None, HOLDER_REPORTS_MAX
+            return
+        rows = None
+        # Not on a lost bus: the core decides about reconnecting.
+        if not self.link.owner:
+            return
+        with contextlib.suppress(BusError), trio.move_on_after(bounds.now.logind_look_seconds):
+            rows = await reader.read_inhibitors(await self.link.bus())
+        holders = self._holders if rows is None else reader.other_holders(rows)
+        if holders is not None and holders != self._holders and self._reports_left:
+            self._holders = holders
+            self._reports_left -= 1
+            await outlet.put(f.LockHoldersRead(holders=holders))
 
     async def report_files(self, outlet: Outlet, always: bool = False) -> None:
         """Put changed drop-ins and schedules; the drop-ins also if ``always``."""

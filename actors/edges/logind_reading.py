@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from jeepney import DBusAddress
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, TooLong, side_by_side
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead, ScheduleRead
-from ebbtide.events.values import ShutdownKind
+from ebbtide.events.values import LockHolder, ShutdownKind
 
 LOGIND_NAME = "org.freedesktop.login1"
 LOGIND_PATH = "/org/freedesktop/login1"
@@ -41,7 +41,7 @@ INHIBIT_WHO = "ebbtide"
 INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
 KUBELET_WHO = "kubelet"
 
-#: What, who, why, mode, uid, pid.
+#: See `InhibitorRow`.
 INHIBITORS = "a(ssssuu)"
 
 SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
@@ -59,11 +59,38 @@ def kind_in_metadata(metadata: object) -> ShutdownKind:
     return "unknown"
 
 
-def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
+#: What, who, why, mode, uid, pid: a row of `INHIBITORS`.
+InhibitorRow = tuple[str, str, str, str, int, int]
+
+
+def is_delay_lock(row: InhibitorRow) -> bool:
+    """Does a shutdown wait for it?"""
+    what, _, _, mode, _, _ = row
+    return mode == "delay" and "shutdown" in what.split(":")
+
+
+def is_kubelet_lock(row: InhibitorRow) -> bool:
     """Does a kubelet run its own graceful node shutdown?"""
-    what, who, _, mode, uid, _ = row
+    _, who, _, _, uid, _ = row
     # Any user may take a lock under any name; for the kubelet's we give ours up.
-    return who == KUBELET_WHO and mode == "delay" and uid == 0 and "shutdown" in what.split(":")
+    return who == KUBELET_WHO and uid == 0 and is_delay_lock(row)
+
+
+#: Of a foreign lock's texts, and of the locks on record: any user may take many with long texts.
+HOLDER_CHARACTERS_MAX = 200
+HOLDERS_MAX = 16
+
+
+def other_holders(rows: Iterable[InhibitorRow]) -> tuple[LockHolder, ...]:
+    """The delay locks on shutdown beside ours, root's first, in a stable order."""
+    found = {
+        LockHolder(who=who[:HOLDER_CHARACTERS_MAX], why=why[:HOLDER_CHARACTERS_MAX], pid=pid, uid=uid)
+        for row in rows
+        if is_delay_lock(row)
+        for _, who, why, _, uid, pid in [row]
+        if who != INHIBIT_WHO or uid != os.geteuid()
+    }
+    return tuple(sorted(found, key=lambda each: (each.uid, each.pid, each.who, each.why))[:HOLDERS_MAX])
 
 
 ValueT = TypeVar("ValueT")
@@ -114,13 +141,19 @@ async def read_kind(bus: Bus) -> ShutdownKind:
     return await read_scheduled_kind(bus) if found == "unknown" else found
 
 
-async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
-    """``known``: the answer for a list that is too long to be read. Any user can cause one."""
+async def read_inhibitors(bus: Bus) -> list[InhibitorRow] | None:
+    """None: the list is too long to be read, as any user can cause."""
     try:
         (rows,) = await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS)
     except TooLong:
-        return known
-    return any(is_kubelet_lock(row) for row in rows)
+        return None
+    return list(rows)
+
+
+async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
+    """``known``: the answer without a list."""
+    rows = await read_inhibitors(bus)
+    return known if rows is None else any(map(is_kubelet_lock, rows))
 
 
 async def read_manager(bus: Bus, kubelet_lock: bool = False) -> ManagerState:

@@ -26,7 +26,9 @@ from ebbtide.actors.edges.logind_reading import (
     MANAGER,
     DropIns,
     ask_all,
+    is_delay_lock,
     is_kubelet_lock,
+    other_holders,
     read_grant_ns,
     read_preparing,
 )
@@ -120,11 +122,9 @@ async def _ask_logind(bus: Connection) -> LogindState:
     return LogindState(
         grant_ns=limit,
         preparing=preparing,
-        our_lock=any(
-            who == INHIBIT_WHO and mode == "delay" and "shutdown" in what.split(":")
-            for what, who, _, mode, _, _ in rows
-        ),
-        kubelet_lock=any(is_kubelet_lock(row) for row in rows),
+        our_lock=any(is_delay_lock(row) and row[1] == INHIBIT_WHO for row in rows),
+        kubelet_lock=any(map(is_kubelet_lock, rows)),
+        holders=other_holders(row for row in rows if not is_kubelet_lock(row)),
         power_key=key,
         systemd=version,
     )

@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from ebbtide.actors.edges.linux.proc import SignalForecast
-from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME
+from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME, LOGIND_DEFAULT_NS
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.facts import DropInsRead
+from ebbtide.events.facts import DropInsRead, holder_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import size_text, span
+from ebbtide.events.values import LockHolder
 from ebbtide.extras import install_command
 
 #: Units that run the kubelet and the container runtime as one program.
@@ -113,7 +114,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class LogindState(NamedTuple):
-    """``our_lock``: ``ListInhibitors`` has a delay lock of ours."""
+    """``our_lock``: ``ListInhibitors`` has a delay lock of ours. ``holders``: others, without the kubelet."""
 
     grant_ns: int
     preparing: bool
@@ -121,6 +122,7 @@ class LogindState(NamedTuple):
     kubelet_lock: bool
     power_key: str
     systemd: str
+    holders: tuple[LockHolder, ...] = ()
 
 
 class JournalState(NamedTuple):
@@ -307,6 +309,18 @@ def going_down(snapshot: Snapshot) -> Findings:
     if snapshot.bus is not None and snapshot.bus.preparing and not snapshot.bus.our_lock:
         message = "the machine is going down already"
         yield note("going-down", message, "wait: logind gives no lock until it is over")
+
+
+def other_locks(snapshot: Snapshot) -> Findings:
+    """logind has one limit for every delay lock: ours lets the others hold the machine longer, too."""
+    bus = snapshot.bus
+    for holder in () if bus is None else bus.holders:
+        limit = span(bus.grant_ns) if bus is not None else ""
+        message = (
+            f"{visible(holder_text(holder))} holds a delay lock, too: a shutdown waits for it up to {limit}, "
+            f"logind's limit for every lock (its default is {span(LOGIND_DEFAULT_NS)})"
+        )
+        yield note("other-lock", message, "none needed if it releases in time; else see that program")
 
 
 def ways_around_logind(snapshot: Snapshot) -> Findings:
@@ -650,6 +664,7 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
     daemon_and_lock,
     grant_too_small,
     kubelet_graceful_shutdown,
+    other_locks,
     going_down,
     journal,
     ways_around_logind,

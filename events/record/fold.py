@@ -457,6 +457,16 @@ class ShutdownFold(EpisodeFold):
             # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
             found.append(self._notice(end, "record-damaged" if damaged else code, wave=record.last_wave))
+        if (holder := record.longest_holder) is not None:
+            took = span(holder.held_until_ns - (record.ended_ns or 0))
+            took = f"at least {took}" if holder.until_ns is None else took
+            named: dict[str, Any] = {
+                "who": holder.who,
+                "pid": holder.pid,
+                "user": holder.uid,
+                "why": holder.why,
+            }
+            found.append(self._notice(end, "another-holder", took=took, **named))
         if record.unknown_types:
             count = plural(sum(record.unknown_types.values()), "event")
             found.append(
@@ -869,6 +879,29 @@ class ShutdownFold(EpisodeFold):
     @meaning(f.SignalRejected)
     def signal_rejected(self, event: f.SignalRejected) -> None:
         self.tally("signal-rejected", reason=event.reason)
+
+    @meaning(f.LockHoldersRead)
+    def holders_read(self, event: f.LockHoldersRead) -> None:
+        record, at_ns = self.record, self.point.at_ns
+        known = list(record.holders or ())
+        for holder in event.holders:
+            same = (each for each in known if each.until_ns is None and each.of(holder))
+            found = next(same, None)
+            if found is None:
+                made = shutdown_record.HolderRecord(**asdict(holder), began_ns=at_ns, seen_ns=at_ns)
+                known.append(made)
+            else:
+                found.seen_ns = at_ns
+        for each in known:
+            if each.until_ns is None and not any(map(each.of, event.holders)):
+                each.until_ns = at_ns
+        record.holders = tuple(known)
+
+    @meaning(f.StopRequested)
+    def stop_requested(self, event: f.StopRequested) -> None:
+        """The machine goes on: it waits for no lock any more."""
+        for each in self.record.holders or () if event.system_stopping else ():
+            each.until_ns = self.point.at_ns if each.until_ns is None else each.until_ns
 
     @meaning(f.ClockStepped)
     def clock_stepped(self, event: f.ClockStepped) -> None:

@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.events.base import FrozenMeta, FrozenStruct, SideOrder
+from ebbtide.events.base import NS_PER_SECOND, FrozenMeta, FrozenStruct, SideOrder
 from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.recovery import State, Verdict
 from ebbtide.events.units import span
-from ebbtide.events.values import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
+from ebbtide.events.values import Budget, LockHolder, Period, ProcessReport, ShutdownKind, TerminationMode
 
 # How bad a shutdown was. The outcome is about the machine: a machine that went down in order may have killed
 # every pod. The severity follows from the summary alone, so the list of shutdowns, the report and the
@@ -235,6 +235,28 @@ class ConfigurationRecord(FrozenStruct):
     sources: dict[str, str] = {}
 
 
+class HolderRecord(RecordPart):
+    """Another program's delay lock. ``until_ns``: a reading without it, or the begin of the machine's stop;
+    None: held at the last reading, ``seen_ns``, or longer.
+    """
+
+    who: str
+    why: str
+    pid: int
+    uid: int
+    began_ns: int
+    seen_ns: int
+    until_ns: int | None = None
+
+    def of(self, holder: LockHolder) -> bool:
+        return (self.who, self.why, self.pid, self.uid) == (holder.who, holder.why, holder.pid, holder.uid)
+
+    @property
+    def held_until_ns(self) -> int:
+        """At least."""
+        return self.seen_ns if self.until_ns is None else self.until_ns
+
+
 class ProcessRecord(RecordPart):
     """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
 
@@ -341,6 +363,8 @@ class ShutdownRecord(EpisodePart):
     #: Pod statuses that were not delivered in time.
     undelivered: int = 0
     by: NodeRecord = msgspec.field(default_factory=NodeRecord)
+    #: Other programs that held the machine back; None: not read.
+    holders: tuple[HolderRecord, ...] | None = None
     waves: tuple[WaveRecord, ...] = ()
     pods: tuple[PodRecord, ...] = ()
     beside: tuple[OrderRecord, ...] = ()
@@ -362,6 +386,14 @@ class ShutdownRecord(EpisodePart):
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
 
     @property
+    def longest_holder(self) -> HolderRecord | None:
+        """The other program that held the machine longest, if for `HELD_LONGER_NS_MIN` after the release."""
+        last = max(self.holders or (), key=lambda each: each.held_until_ns, default=None)
+        if last is None or self.ended_ns is None or self.outcome != "complete":
+            return None
+        return last if last.held_until_ns - self.ended_ns >= HELD_LONGER_NS_MIN else None
+
+    @property
     def own_processes(self) -> tuple[ProcessRecord, ...]:
         """The daemons of its boot, without a later one that only closed it."""
         return tuple(each for each in self.processes if each.boot_id == self.boot_id and not each.came_after)
@@ -375,6 +407,9 @@ class ShutdownRecord(EpisodePart):
         """How bad it was (`events.record.shutdown_record`)."""
         return severity_of(self.summary)
 
+
+#: logind's list is read once a second, and a machine goes on within one.
+HELD_LONGER_NS_MIN = 2 * NS_PER_SECOND
 
 RecordT = TypeVar("RecordT", bound=EpisodePart)
 
@@ -521,6 +556,8 @@ NOTICE_TEXTS: dict[str, str] = {
     "have to wait for a pod any more",
     "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",
     "deadline-moved": "the shutdown's deadline moved to {deadline} after the signal",
+    "another-holder": "{who} (process {pid}, uid {user}) held the machine for {took} after Ebbtide had "
+    "released it: {why}; logind waits for every delay lock, up to InhibitDelayMaxSec",
     # --- pods and hooks
     "pod-killed": "{pod} was killed: {reason}",
     "pod-failed": "{pod} could not be ended: {reason}",

@@ -34,6 +34,7 @@ from ebbtide.doctor.rules import (
     overridden_cure,
 )
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.values import LockHolder
 from tests.doctor.values import (
     API,
     BUS,
@@ -47,6 +48,7 @@ from tests.doctor.values import (
     node,
 )
 
+HOLDER = LockHolder(who="dnf", why="installing", pid=8, uid=0)
 LOCKED = BUS._replace(kubelet_lock=True)
 AWAY = RUNTIME._replace(problem="nothing listens there")
 SILENT = API._replace(problem="no answer in 5 s")
@@ -82,6 +84,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"bus": SMALL, "raise_grant": False}, "critical", "grant-too-small", "raiseGrant"),
     ({"bus": BUS._replace(grant_ns=31 * NS_PER_SECOND)}, "warning", "grant-too-small", "log"),
     ({"bus": BUS._replace(kubelet_lock=True)}, "warning", "kubelet-too", "shutdownGracePeriod: 0s"),
+    ({"bus": BUS._replace(holders=(HOLDER,))}, "note", "other-lock", "see that program"),
     ({"bus": BUS._replace(systemd="249.11")}, "warning", "systemd-old", "systemctl poweroff"),
     ({"bus": BUS._replace(power_key="ignore")}, "warning", "power-key-ignored", "HandlePowerKey"),
     ({"store": JournalState("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),

@@ -8,6 +8,7 @@ import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import values
 from ebbtide.events.base import Event, Order
 from ebbtide.events.record.causes import headline
 from ebbtide.events.record.episodes import shutdown_records
@@ -132,6 +133,16 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "signal-rejected": (
         (f.SignalRejected(member="PrepareForShutdown", reason="foreign sender"),),
         "1 signal from another sender than logind, or with a wrong body (foreign sender)",
+    ),
+    "another-holder": (
+        (
+            f.LockHoldersRead(holders=(values.LockHolder(who="dnf", why="installing", pid=8, uid=0),)),
+            d.ReleaseLock(key="LogindActor/release//1"),
+            f.Tick(),
+            f.Tick(),
+            f.StopRequested(system_stopping=True),
+        ),
+        "dnf (process 8, uid 0) held the machine for 3 s after Ebbtide had released it: installing",
     ),
     "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +90 s"),
     "volumes-mounted": (

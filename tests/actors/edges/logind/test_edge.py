@@ -23,6 +23,7 @@ from ebbtide.actors.edges.logind_edge import (
     SignalFilter,
 )
 from ebbtide.actors.edges.logind_reading import (
+    HOLDER_CHARACTERS_MAX,
     PREPARE_FOR_SHUTDOWN,
     PREPARE_FOR_SHUTDOWN_WITH_METADATA,
     DropIns,
@@ -108,6 +109,23 @@ async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, 
             assert (await rig.do(Arm(key="b"))).result == "done"
             assert [read.kubelet_lock for read in rig.facts.of(f.LogindRead)] == [held, held]
     assert not rig.facts.of(f.BusLost)
+
+
+async def test_the_locks_of_others_are_reported_until_they_go(bed: LogindBed, rig: Rig) -> None:
+    """At the signal, and when one goes after our release: logind waits for all of them."""
+    await rig.do(Arm(key="a"))
+    await waits_ten_minutes(bed)
+    await rig.do(Arm(key="b"))
+    async with bed.inhibitor("first", why="w" * 500):
+        async with bed.inhibitor("second"), bed.inhibitor("asleep", what="sleep"):
+            await bed.power_off("reboot")
+            (first, second) = (await rig.facts.wait(f.LockHoldersRead)).holders
+            assert (first.who, len(first.why), second.who) == ("first", HOLDER_CHARACTERS_MAX, "second")
+            await rig.do(ReleaseLock(key="c"))
+        gone = await rig.facts.wait(f.LockHoldersRead, where=lambda read: len(read.holders) == 1)
+    assert gone.holders == (first,)
+    kinds = [type(fact) for fact in rig.facts.all]
+    assert kinds.index(PrepareForShutdown) < kinds.index(f.LockHoldersRead), "no reading delays the signal"
 
 
 @pytest.mark.parametrize("held", [True, False])
