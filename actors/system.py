@@ -388,11 +388,7 @@ class System:
             kind = type(event)
             if kind is actors.closes:
                 self._revive(fact, mono_ns)
-            if kind in actors.to_subjects:
-                recipients = self._recipients(event, kind, mono_ns)
-            else:
-                recipients = self._always.get(kind, [])
-            for slot in recipients:
+            for slot in self._recipients(event, kind, mono_ns):
                 if slot.failed:
                     continue
                 for decision in self._handle(slot, event, kind, mono_ns):
@@ -514,6 +510,7 @@ class System:
     # --- recipients ---------------------------------------------------------------------------
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
+        """Called once for each event, before its delivery: replay's `Stopped` counts the calls."""
         if kind is facts.OrderEnded:
             owners: list[Slot] = []
             for place in self.actors.outcome_recipients(event.key):  # type: ignore[attr-defined]  # narrowed above
@@ -527,6 +524,8 @@ class System:
             return owners
         if kind is facts.Tick:
             return self._deadlines.take(now_ns)
+        if kind not in self.actors.to_subjects:
+            return self._always.get(kind, [])
         found = [*self._always.get(kind, ())]
         for name, subject_of, creates in self.actors.to_subjects[kind]:
             if subject_of is None:
