@@ -1,19 +1,25 @@
-"""One cause for each pod that did not end by itself, groups of like warnings, and the headline.
+"""One cause for each pod that did not end by itself, the tree of causes above it, and the headline.
 
-A shutdown with a hundred killed pods has one cause or two, and a hundred warnings. A cause is a pure function
-of the record; headline, warnings, blame, a pod's reason and JSON use this one.
+A shutdown with a hundred killed pods has one root or two, and a hundred warnings. The tree is a pure function
+of the record; headline, warnings, blame, a pod's story, metrics and JSON use this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from operator import itemgetter
+from typing import Literal, NamedTuple, get_args
+
+from msgspec.structs import asdict
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import plural
 from ebbtide.events.record import shutdown_record
-from ebbtide.events.record.shutdown_record import SEVERITY_ORDER, Severity
+from ebbtide.events.record.format import utc_text
+from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, SEVERITY_ORDER, Severity
 from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------
@@ -177,45 +183,271 @@ def reason_text(pod: shutdown_record.PodRecord) -> str:
     return "; ".join(part for part in (cause.sentence, *parts) if part)
 
 
-# --- groups ------------------------------------------------------------------------------------
+# --- the tree of causes ------------------------------------------------------------------------
+
+# A root explains its consequences: the pods that it hurt, and the notices that follow from it. docs/replay.md
+# has the tree. A machine's root lies above a part's, a part's above a setting's, a setting's above a pod's.
+
+Level = Literal["machine", "part", "configuration", "pod", "remark"]
+
+
+#: A root of these explains its pods; a pod's own cause is its root.
+ABOVE_PODS: tuple[Level, ...] = ("machine", "part", "configuration")
 
 
 class CauseGroup(shutdown_record.RecordPart):
-    """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without a
-    pod; ``sentence`` is without the count.
+    """Warnings of one kind. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without
+    a pod; ``sentence`` is without the count.
     """
 
     code: str
     severity: Severity
     sentence: str
     count: int
-    pods: tuple[str, ...]
-    notices: tuple[shutdown_record.Notice, ...]
+    pods: tuple[str, ...] = ()
+    notices: tuple[shutdown_record.Notice, ...] = ()
     #: The one pod's name.
     label: str = ""
+
+    @property
+    def who(self) -> str:
+        return self.label or plural(self.count, "pod")
 
     @property
     def text(self) -> str:
         """``106 pods: the runtime refused the stop signal (…)``."""
         if self.pods:
-            return f"{self.label or plural(self.count, 'pod')}: {self.sentence}"
+            return f"{self.who}: {self.sentence}"
         return self.sentence if self.count == 1 else f"{self.sentence}; {self.count - 1} more like it"
+
+
+class RootCause(CauseGroup):
+    """``do``: one command or setting. ``within``: its consequences, the pods' before the notices."""
+
+    level: Level
+    do: str
+    within: tuple[CauseGroup, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """``logind granted 8 s of the 60 s that the waves ask for: it explains 16 pods``."""
+        if self.pods and self.level in ABOVE_PODS:
+            return f"{self.sentence}: it explains {self.who}"
+        return super().text
+
+    @property
+    def fates(self) -> tuple[CauseGroup, ...]:
+        """The groups of the pods that it explains."""
+        return tuple(each for each in self.every if each.code in get_args(CauseCode))
+
+    @property
+    def every(self) -> tuple[CauseGroup, ...]:
+        """Itself and its consequences."""
+        return (self, *self.within)
+
+
+class _RootKind(NamedTuple):
+    """``sentence`` of a root without a notice of its own. `_Night.do` fills the names in ``do``."""
+
+    level: Level
+    do: str
+    sentence: str = ""
+    #: Notices that state it: their text is its sentence.
+    notices: tuple[str, ...] = ()
+
+
+_STORY = "ebbtide replay timeline --pod {pod} --all"
+_BOOTS = "ebbtide journal ls: it lists how each boot ended"
+
+#: Every root, the highest first. A code that is not here is a pod's own fate, or a remark.
+ROOTS: dict[str, _RootKind] = {
+    # --- the machine
+    "lock-not-held": _RootKind("machine", "sudo ebbtide doctor: it names what keeps the lock"),
+    "lock-lost": _RootKind("machine", "set FileDescriptorStoreMax=4 in the unit: it keeps the lock"),
+    "record-damaged": _RootKind("machine", "ebbtide journal check"),
+    "begin-lost": _RootKind("machine", "ebbtide journal check"),
+    "cut-short": _RootKind("machine", _BOOTS),
+    "never-begun": _RootKind("machine", _BOOTS),
+    "grant-too-small": _RootKind("machine", "set InhibitDelayMaxSec={needed} in {file}"),
+    "deadline-moved": _RootKind("machine", "journalctl -u systemd-logind --since '{since}'"),
+    # --- parts of the node
+    "runtime": _RootKind(
+        "part",
+        "journalctl -u containerd -u crio --since '{since}'",
+        "the container runtime did not answer",
+        ("runtime-lost",),
+    ),
+    "kubelet": _RootKind(
+        "part",
+        "journalctl -u kubelet --since '{since}'",
+        "the kubelet did not end its pods",
+        ("kubelet-failed",),
+    ),
+    "api-server": _RootKind(
+        "part",
+        "kubectl get --raw '/readyz?verbose'",
+        "the API server did not take every request",
+        ("api-lost", "delete-refused"),
+    ),
+    "disk": _RootKind(
+        "part", "dmesg, and df on the journal's folder", "", ("storage-failed", "storage-moved")
+    ),
+    "daemon": _RootKind(
+        "part",
+        "journalctl -u ebbtide --since '{since}'",
+        "the daemon did not run all the time",
+        ("actor-failed", "fallback", "effect-panicked", "restarted"),
+    ),
+    # --- the configuration
+    "kubelet-not-armed": _RootKind(
+        "configuration",
+        "set shutdownGracePeriod in the kubelet's configuration, or mode auto in Ebbtide's",
+        "mode observe leaves the pods to the kubelet, and the kubelet held no delay lock",
+    ),
+    "period-too-short": _RootKind(
+        "configuration",
+        "set shutdownGracePeriodSeconds: {period}",
+        "the period of the wave is shorter than the grace that its pods ask for",
+    ),
+    # --- pods
+    "signal-ignored": _RootKind("pod", "handle SIGTERM in the first process, or name another stopSignal"),
+    "hook-overran": _RootKind("pod", "shorten the preStop hook, or raise terminationGracePeriodSeconds"),
+    "grace-over": _RootKind("pod", "raise terminationGracePeriodSeconds"),
+    "time-cut": _RootKind("pod", "ebbtide replay advise"),
+    "killed-elsewhere": _RootKind("pod", "dmesg: look for the OOM killer"),
+    "outlived-kill": _RootKind("pod", "dmesg: look for hung tasks; " + _STORY),
+    "hook-failed": _RootKind("remark", _STORY),
+    "reserve-not-granted": _RootKind("remark", "set InhibitDelayMaxSec={needed} in {file}"),
+}
+
+#: A notice that follows from one of these roots is no root beside it. Empty: from the first root with pods.
+_FOLLOWS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("wave-overran", "pods-unfinished", "volumes-mounted", "not-safe-to-detach"), ()),
+    "handed-over": ("runtime", "kubelet", "api-server"),
+    **dict.fromkeys(
+        (
+            *("withdraw-failed", "statuses-failed", "announce-failed", "certificate-failed"),
+            *("statuses-undelivered", "await-failed", "final-statuses-missing"),
+        ),
+        ("api-server", "runtime", "kubelet", "grant-too-small"),
+    ),
+    "kubelet-left-running": ("runtime", "kubelet-not-armed", "grant-too-small", "kubelet"),
+    **dict.fromkeys(("cut-short", "never-begun", "overtime", "restarted"), ("lock-lost", "lock-not-held")),
+    "inventory-failed": ("runtime",),
+    "mounts-failed": ("runtime",),
+}
+#: Orders to the API server that failed, without another sign of it.
+_API_ORDERS = ("withdraw-failed", "statuses-failed", "announce-failed", "certificate-failed")
+_ROOT_BY_NOTICE = dict.fromkeys(_API_ORDERS, "api-server") | {
+    notice: code for code, kind in ROOTS.items() for notice in kind.notices
+}
+
+#: These name the pod's own behaviour, whatever else failed: no other time would have helped.
+_ITS_OWN: tuple[CauseCode, ...] = ("hurried", "killed-elsewhere", "signal-ignored")
+#: The machine or its record ended before the pod's end was seen.
+_ENDLESS: tuple[CauseCode, ...] = ("machine-down", "no-fate")
+
+#: A root above the pods comes first if it explains so much of the pods that were hurt.
+SHARE_MIN = Fraction(1, 5)
+
+
+class _Night:
+    """What the attribution of each pod asks of the whole shutdown."""
+
+    def __init__(self, shutdown: shutdown_record.ShutdownRecord) -> None:
+        self.shutdown = shutdown
+        self.codes = {each.code: None for each in shutdown.notices}
+        self.periods = {each.priority: each.seconds for each in shutdown.configuration.periods}
+        self.failed = {each.part: None for each in shutdown.failed_parts}
+        self.cut_short = shutdown.outcome in ("truncated", "never-begun")
+
+    def root_of(self, pod: shutdown_record.PodRecord, cause: Cause) -> str:
+        """The code of the root that explains its fate."""
+        code, by = cause.code, self.shutdown.by
+        if code in _ITS_OWN:
+            return code
+        if self.cut_short and code in _ENDLESS:
+            locks = ("lock-not-held", "lock-lost")
+            ends = ("record-damaged", "begin-lost", "cut-short", "never-begun")
+            return next((each for each in (*locks, *ends) if each in self.codes), code)
+        if code in ("stop-refused", "kill-refused") or self._overlaps("runtime", pod):
+            return "runtime"
+        by_kubelet = pod.means in BY_KUBELET_TEXTS
+        if by_kubelet and self._overlaps("kubelet", pod):
+            return "kubelet"
+        if code == "delete-refused" or (pod.means == "api" and self._overlaps("api-server", pod)):
+            return "api-server"
+        if self._cut_by_grant(pod):
+            return "grant-too-small"
+        if by_kubelet and code == "still-running":
+            return "kubelet" if by.kubelet_lock or pod.means == "api" else "kubelet-not-armed"
+        if self._began_late(pod):
+            late = ("deadline-moved", "restarted")
+            return next((_ROOT_BY_NOTICE.get(each, each) for each in late if each in self.codes), code)
+        return "period-too-short" if code == "time-cut" and self._cut_by_period(pod) else code
+
+    def _overlaps(self, part: str, pod: shutdown_record.PodRecord) -> bool:
+        """The part failed before the pod's end."""
+        end_ns = shutdown_record.pod_end_ns(pod, self.shutdown)
+        began_ns = pod.began_ns or 0
+        return any(
+            each.part == part and each.at_ns <= end_ns and (each.until_ns is None or each.until_ns > began_ns)
+            for each in self.shutdown.failed_parts
+        )
+
+    def _asked_seconds(self, pod: shutdown_record.PodRecord) -> int:
+        """Its grace under the full grant."""
+        wave = self.shutdown.waves[pod.wave] if 0 <= pod.wave < len(self.shutdown.waves) else None
+        period = self.periods.get(wave.priority, 0) if wave is not None else 0
+        wanted = pod.wanted_grace_seconds
+        return period if wanted is None else min(wanted, period)
+
+    def _cut_by_grant(self, pod: shutdown_record.PodRecord) -> bool:
+        return "grant-too-small" in self.codes and pod.grace_seconds < self._asked_seconds(pod)
+
+    def _cut_by_period(self, pod: shutdown_record.PodRecord) -> bool:
+        wanted = pod.wanted_grace_seconds
+        return wanted is not None and pod.grace_seconds < wanted
+
+    def _began_late(self, pod: shutdown_record.PodRecord) -> bool:
+        """It had less than its plan: its wave began late, or ended early."""
+        return pod.grace_ns is not None and pod.grace_ns < pod.grace_seconds * NS_PER_SECOND
+
+    # --- what the texts name
+
+    def sentence(self, code: str, groups: Sequence[CauseGroup]) -> str:
+        """Of a root above the pods: the failed part's text, its notice's, or the pods' common one."""
+        parts = [each.text for each in self.shutdown.failed_parts if each.part == code]
+        states = (code, *ROOTS[code].notices)
+        stated = [each.text for each in self.shutdown.notices if each.code in states]
+        fates = dict.fromkeys(each.sentence for each in groups if each.pods)
+        common = list(fates) if len(fates) == 1 and code == "runtime" else []
+        return next(iter((*parts, *stated, *common)), ROOTS[code].sentence)
+
+    def do(self, code: str, pods: Sequence[shutdown_record.PodRecord]) -> str:
+        kind, shutdown = ROOTS.get(code), self.shutdown
+        asked = shutdown.configuration
+        needed_ns = asked.requested_ns + asked.reserve_ns
+        waves = Counter(pod.wave for pod in pods)
+        wave, _ = max(waves.items(), key=itemgetter(1), default=(-1, 0))
+        seconds = max((pod.wanted_grace_seconds or 0 for pod in pods if pod.wave == wave), default=0)
+        priority = shutdown.waves[wave].priority if 0 <= wave < len(shutdown.waves) else 0
+        story = _STORY if pods else "ebbtide replay timeline"
+        return (story if kind is None else kind.do).format(
+            pod=pods[0].label if pods else "POD",
+            needed=str(-(-needed_ns // NS_PER_SECOND)),
+            file=shutdown.grant_overridden_by or "/etc/systemd/logind.conf",
+            period=f"{seconds} for priority {priority}",
+            since=utc_text(shutdown.started_wall_ns),
+        )
 
 
 #: For warnings other than fates and hooks; the default is mixed.
 _NOTICE_SEVERITIES: dict[str, Severity] = {
-    "lock-not-held": "bad",
-    "lock-lost": "bad",
-    "cut-short": "bad",
-    "never-begun": "bad",
-    "record-damaged": "bad",
-    "begin-lost": "bad",
-    "deadline-moved": "good",
-    "pod-late": "good",
-    "hurried": "good",
-    "release-requested": "good",
-    "cancelled": "good",
-    "clock-stepped": "good",
+    **dict.fromkeys(("lock-not-held", "lock-lost", "cut-short", "never-begun"), "bad"),
+    **dict.fromkeys(("record-damaged", "begin-lost"), "bad"),
+    **dict.fromkeys(("deadline-moved", "pod-late", "hurried", "release-requested"), "good"),
+    **dict.fromkeys(("cancelled", "clock-stepped"), "good"),
 }
 
 _FATE_NOTICES = tuple(f"pod-{fate}" for fate in BAD_FATES)
@@ -229,53 +461,97 @@ _HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
 
 
 class _Found(NamedTuple):
-    """One pod, or one notice, before grouping."""
+    """One pod, or one notice, before grouping. ``general``: without this pod's own words, for several."""
 
+    root: str
     code: str
-    kind: int  # its place among those of one severity: the machine, pods, hooks, what is left
     severity: Severity
     sentence: str
-    #: Without this pod's own words: for a group of several.
     general: str
     pod: str = ""
     notice: shutdown_record.Notice | None = None
 
 
-def cause_groups(shutdown: shutdown_record.ShutdownRecord) -> tuple[CauseGroup, ...]:
-    """Every warning, like ones together: the gravest first, then the largest group."""
-    labels = {pod.uid: pod.label for pod in shutdown.pods}
-    by_pod: dict[tuple[str, str], list[shutdown_record.Notice]] = {}
-    for notice in shutdown.notices:
-        kind = "fate" if notice.code in _FATE_NOTICES else notice.code
-        by_pod.setdefault((kind, notice.pod), []).append(notice)
-    groups: dict[str, list[_Found]] = {}
-    for found in (*_fates(shutdown), *_hooks(shutdown), *_others(shutdown)):
-        groups.setdefault(found.code, []).append(found)
-    made: list[tuple[int, CauseGroup]] = []
-    for members in groups.values():
-        first = members[0]
-        pods = tuple(dict.fromkeys(each.pod for each in members if each.pod))
-        sentences = dict.fromkeys(each.sentence for each in members)
-        kind = first.code if first.code in _HOOK_NOTICES else "fate"
-        notices = [each.notice for each in members if each.notice is not None] or [
-            notice for uid in pods for notice in by_pod.get((kind, uid), ())
-        ]
-        group = CauseGroup(
-            code=first.code,
-            severity=min((each.severity for each in members), key=SEVERITY_ORDER.index),
-            sentence=first.sentence if len(sentences) == 1 or not pods else first.general,
-            count=len(pods) or len(members),
-            pods=pods,
-            notices=tuple(notices),
-            label=labels.get(pods[0], "") if len(pods) == 1 else "",
+def cause_tree(shutdown: shutdown_record.ShutdownRecord) -> tuple[RootCause, ...]:
+    """Every root with its consequences; first the root that explains the shutdown."""
+    night = _Night(shutdown)
+    fates = list(_fates(night))
+    by_root: dict[str, dict[str, list[_Found]]] = {}
+    for found in (*fates, *_hooks(shutdown, {each.pod: each.root for each in fates})):
+        by_root.setdefault(found.root, {}).setdefault(found.code, []).append(found)
+    # Notices that state a root come before those that follow from one.
+    others = sorted(_others(shutdown), key=lambda found: found.code in _FOLLOWS)
+    for found in others:
+        explained = [code for code in ROOTS if any(each.root == code for each in fates)]
+        above = _FOLLOWS.get(found.code, (found.root,))
+        root = next(
+            (code for code in above or explained if code in by_root or code in night.failed), found.root
         )
-        made.append((first.kind, group))
-    made.sort(key=lambda each: (SEVERITY_ORDER.index(each[1].severity), each[0], -each[1].count))
-    return tuple(group for _, group in made)
+        by_root.setdefault(root, {}).setdefault(found.code, []).append(found)
+    made = [_root(night, code, groups) for code, groups in by_root.items()]
+    hurt = len(fates)
+    return tuple(sorted(made, key=lambda root: _place(root, hurt)))
 
 
-def _fates(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
+def _place(root: RootCause, hurt: int) -> tuple[int, int, int, int, int]:
+    above = root.level in ABOVE_PODS
+    explains = len(root.pods) >= SHARE_MIN * hurt if root.pods else root.severity == "bad"
+    rank = 0 if above and explains else 1 if root.pods and root.code not in _HOOK_NOTICES else 2
+    order = list(ROOTS).index(root.code) if root.code in ROOTS else len(ROOTS)
+    return rank, SEVERITY_ORDER.index(root.severity), not root.pods, -root.count, order
+
+
+def _root(night: _Night, code: str, kinds: dict[str, list[_Found]]) -> RootCause:
+    """Its own group is the root of a pod; above the pods every group is a consequence but its own notices."""
+    groups = [_group(night.shutdown, members) for members in kinds.values()]
+    kind = ROOTS.get(code)
+    hurt = {uid: None for each in groups if each.code in get_args(CauseCode) for uid in each.pods}
+    level: Level = kind.level if kind is not None else "pod" if hurt else "remark"
+    own = [each for each in groups if each.code == code or (kind is not None and each.code in kind.notices)]
+    within = tuple(each for each in groups if each not in own)
+    severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
+    pods = [pod for pod in night.shutdown.pods if pod.uid in hurt]
+    do = night.do(code, pods)
+    if own and level in ("pod", "remark"):
+        return RootCause(**asdict(own[0]) | {"severity": severity}, level=level, do=do, within=within)
+    notices = tuple(notice for each in own for notice in each.notices)
+    return RootCause(
+        code=code,
+        severity=severity,
+        sentence=night.sentence(code, groups),
+        count=len(pods) or len(notices) or 1,
+        pods=tuple(hurt),
+        notices=notices,
+        label=pods[0].label if len(pods) == 1 else "",
+        level=level,
+        do=do,
+        within=within,
+    )
+
+
+def _group(shutdown: shutdown_record.ShutdownRecord, members: Sequence[_Found]) -> CauseGroup:
+    first = members[0]
+    pods = tuple(dict.fromkeys(each.pod for each in members if each.pod))
+    sentences = dict.fromkeys(each.sentence for each in members)
+    codes = (first.code,) if first.code in _HOOK_NOTICES else _FATE_NOTICES
+    own = dict.fromkeys(pods)
+    notices = [each.notice for each in members if each.notice is not None] or [
+        each for each in shutdown.notices if each.pod in own and each.code in codes
+    ]
+    return CauseGroup(
+        code=first.code,
+        severity=min((each.severity for each in members), key=SEVERITY_ORDER.index),
+        sentence=first.sentence if len(sentences) == 1 or not pods else first.general,
+        count=len(pods) or len(members),
+        pods=pods,
+        notices=tuple(notices),
+        label=next((pod.label for pod in shutdown.pods if pod.uid in own), "") if len(pods) == 1 else "",
+    )
+
+
+def _fates(night: _Night) -> Iterator[_Found]:
     """Pods that did not end by themselves; an open pod of a running shutdown has no fate yet."""
+    shutdown = night.shutdown
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
         if pod.outcome is None and shutdown.outcome == "running":
@@ -283,12 +559,12 @@ def _fates(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
         cause = cause_of(pod)
         if cause is not None:
             mixed = shutdown.is_accounted_for(pod) or (pod.outcome == "killed" and not many)
-            general = cause.text or "for several reasons"
-            yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, general, pod.uid)
+            general, root = cause.text or "for several reasons", night.root_of(pod, cause)
+            yield _Found(root, cause.code, "mixed" if mixed else "bad", cause.sentence, general, pod.uid)
 
 
-def _hooks(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
-    """Failed hooks, also of pods that ended by themselves."""
+def _hooks(shutdown: shutdown_record.ShutdownRecord, roots: dict[str, str]) -> Iterator[_Found]:
+    """Failed hooks, also of pods that ended by themselves. ``roots``: of the pods that did not."""
     for pod in shutdown.pods:
         for hook in pod.hooks:
             code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
@@ -296,15 +572,16 @@ def _hooks(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
                 sentence = f"the preStop hook ({hook.kind}) {how}" + (
                     f" ({hook.reason})" if hook.reason else ""
                 )
-                yield _Found(code, 2, "mixed", sentence, f"the preStop hook {how}", pod.uid)
+                root = roots.get(pod.uid, code)
+                yield _Found(root, code, "mixed", sentence, f"the preStop hook {how}", pod.uid)
 
 
 def _others(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
     for notice in shutdown.notices:
         if notice.code not in _FATE_NOTICES and notice.code not in _HOOK_NOTICES:
             severity = _NOTICE_SEVERITIES.get(notice.code, "mixed")
-            place = 0 if severity == "bad" else 3
-            yield _Found(notice.code, place, severity, notice.text, notice.text, notice=notice)
+            root = _ROOT_BY_NOTICE.get(notice.code, notice.code)
+            yield _Found(root, notice.code, severity, notice.text, notice.text, notice=notice)
 
 
 # --- the headline ------------------------------------------------------------------------------
@@ -329,13 +606,18 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
 }
 
 
+def root_cause(shutdown: shutdown_record.ShutdownRecord) -> RootCause | None:
+    """What a shutdown that did not go well comes down to; None: it went well."""
+    return None if shutdown.severity == "good" else next(iter(cause_tree(shutdown)), None)
+
+
 def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
     """A line that begins with the fault, if there is one, then the fate of machine and pods."""
-    first = next(iter(cause_groups(shutdown)), None)
+    first = root_cause(shutdown)
     cause = ""
     # Do not repeat a cause that the fates or the machine's end already name; for one pod the cause names it.
     said = first is not None and first.code in ("no-fate", "begin-lost") and not first.label
-    if first is not None and shutdown.severity != "good" and not said:
+    if first is not None and not said:
         cause = f"{first.text}. "
     what = f"The {KIND_TEXTS[shutdown.kind]} of {shutdown.node or 'this node'}"
     return f"{cause}{what} {_end_text(shutdown)}: {fates_text(shutdown)}."

@@ -12,7 +12,7 @@ The file: the base of the folds of shutdowns and outages; the fold of a shutdown
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -156,6 +156,8 @@ class Beforehand:
         self.process: shutdown_record.ProcessRecord | None = None
         self.assessed: d.GrantAssessed | None = None
         self.schedule: f.ScheduleRead | None = None
+        #: How each part failed at its last look; empty: it answered.
+        self.parts: dict[PartName, str] = {}
         self.boots: list[BootRecord] = []
         #: By boot: the id of its last shutdown. The next may have begun before the report on a boot comes.
         self.last_of_boot: dict[str, str] = {}
@@ -173,6 +175,7 @@ class Beforehand:
             case f.DaemonStarted() as event:
                 # Another boot knows no schedule.
                 self.schedule, self.process = None, process_record(event, raw.seq, None)
+                self.parts = {}
             case d.ConfigAdopted() as event:
                 adopted = {name: of for name, of in asdict(event).items() if name in _CONFIGURED}
                 self.configuration = replace(self.configuration, **adopted)
@@ -183,6 +186,8 @@ class Beforehand:
                 self.assessed = event
             case f.ScheduleRead() as event:
                 self.schedule = event if event.at_wall_ns else None
+            case f.ApiRead() | f.RuntimeRead() | f.KubeletRead() as event:
+                part, self.parts[part] = part_state(event)
             case base.Checkpoint() as mark if fresh:
                 # Later checkpoints repeat known facts.
                 self._take_checkpoint(mark)
@@ -207,7 +212,7 @@ _LEARNED = tuple(
     kind.__name__
     for kind in (
         *(d.LastBootEnded, f.DaemonStarted, d.ConfigAdopted, f.SettingsLoaded, d.GrantAssessed),
-        *(f.ScheduleRead, base.Checkpoint),
+        *(f.ScheduleRead, f.ApiRead, f.RuntimeRead, f.KubeletRead, base.Checkpoint),
     )
 )
 
@@ -224,6 +229,23 @@ def _plain_state(state: msgspec.Raw) -> dict[str, Any]:
     except (ValueError, RecursionError):  # msgspec's and UTF-8's errors are ValueErrors
         return {}
     return decoded if isinstance(decoded, dict) else {}
+
+
+PartName = Literal["runtime", "kubelet", "api-server"]
+PartRead = f.ApiRead | f.RuntimeRead | f.KubeletRead
+
+
+def part_state(event: PartRead) -> tuple[PartName, str]:
+    """The part, and how it fails; empty: it answers, or is not known."""
+    if isinstance(event, f.KubeletRead):
+        if event.active is False:
+            return "kubelet", "the kubelet does not run"
+        ill = event.active and event.healthy is False
+        return "kubelet", "the kubelet does not answer, or says that it is not healthy" if ill else ""
+    why = f" ({event.error})" if event.error and event.error != "no answer" else ""
+    if isinstance(event, f.ApiRead):
+        return "api-server", "" if event.reachable else f"the API server did not answer{why}"
+    return "runtime", "" if event.reachable else f"the container runtime did not answer{why}"
 
 
 #: Fates of pods with an observed end.
@@ -276,6 +298,11 @@ class ShutdownFold(EpisodeFold):
             machine_id=identity.machine_id,
             headless=isinstance(first, RawRecord) and first.seq != number,
             configuration=before.configuration,
+            failed_parts=tuple(
+                shutdown_record.FailedPart(part=part, at_ns=0, text=text)
+                for part, text in before.parts.items()
+                if text
+            ),
         )
         self.pods: dict[str, shutdown_record.PodRecord] = {}
         self.specs: dict[str, Pod] = {}
@@ -494,15 +521,13 @@ class ShutdownFold(EpisodeFold):
         if not event.lock_held:
             self.note("lock-not-held")
         asked = record.configuration
-        needed_ns = asked.requested_ns + asked.reserve_ns
-        if event.grant_ns >= needed_ns:
+        if event.grant_ns >= asked.requested_ns + asked.reserve_ns:
             return
-        overridden = "" if self.assessed is None else self.assessed.overridden_by
+        overridden = record.grant_overridden_by = "" if self.assessed is None else self.assessed.overridden_by
         self.note(
             "grant-too-small" if event.grant_ns < asked.requested_ns else "reserve-not-granted",
             grant=span(event.grant_ns),
             requested=span(asked.requested_ns),
-            needed=span(-(-needed_ns // base.NS_PER_SECOND) * base.NS_PER_SECOND),
             override=f" ({overridden} overrides it)" if overridden else "",
         )
 
@@ -630,6 +655,8 @@ class ShutdownFold(EpisodeFold):
     def handed_over(self, event: d.HandedOver) -> None:
         by = self.record.by
         by.handed_over_ns, by.handed_over_reason = self.point.at_ns, event.reason
+        if event.reason.startswith("the kubelet "):
+            self.part_turned("kubelet", event.reason)
         # The plan hands over pods that no delete ends: that needs no warning.
         if not any(wave.handover for wave in self.waves if wave.outcome == "open"):
             self.note("handed-over", reason=event.reason)
@@ -639,15 +666,30 @@ class ShutdownFold(EpisodeFold):
         if event.result == "done":
             self.record.by.kubelet_stopped_ns = self.point.at_ns
 
-    @meaning(f.ApiRead)
-    def api_read(self, event: f.ApiRead) -> None:
-        if not event.reachable:
-            self.note("api-lost", error=event.error or "no answer")
+    @meaning(f.ApiRead, f.RuntimeRead, f.KubeletRead)
+    def part_read(self, event: PartRead) -> None:
+        part, fails = part_state(event)
+        # A kubelet that we stopped does not run.
+        if part == "kubelet" and (self.record.by.means == "cri" or self.record.by.handed_over_ns is not None):
+            return
+        self.part_turned(part, fails)
+        if fails and not isinstance(event, f.KubeletRead):
+            self.note(
+                "api-lost" if part == "api-server" else "runtime-lost", error=event.error or "no answer"
+            )
 
-    @meaning(f.RuntimeRead)
-    def runtime_read(self, event: f.RuntimeRead) -> None:
-        if not event.reachable:
-            self.note("runtime-lost", error=event.error or "no answer")
+    def part_turned(self, part: PartName, fails: str) -> None:
+        """It failed, or answers again (``fails`` empty)."""
+        parts, at_ns = self.record.failed_parts, self.point.at_ns
+        open_ = next((each for each in parts if each.part == part and each.until_ns is None), None)
+        if fails and open_ is None:
+            self.record.failed_parts += (shutdown_record.FailedPart(part=part, at_ns=at_ns, text=fails),)
+        elif not fails and open_ is not None:
+            open_.until_ns = at_ns
+
+    @meaning(f.PrepareForShutdown)
+    def signalled(self, event: f.PrepareForShutdown) -> None:
+        self.record.by.kubelet_lock |= event.active and event.kubelet_lock
 
     @meaning(d.DeleteRefused)
     def delete_refused(self, event: d.DeleteRefused) -> None:

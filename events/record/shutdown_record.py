@@ -95,6 +95,8 @@ class NodeRecord(RecordPart):
     handed_over_reason: str = ""
     kubelet_stopped_ns: int | None = None
     certificate: DetachCertified | None = None
+    #: At the signal the kubelet held a delay lock: it does its own graceful shutdown.
+    kubelet_lock: bool = False
     #: The kubelet's unfinished work at the release, by UID.
     left_running: tuple[str, ...] = ()
     left_without_status: tuple[str, ...] = ()
@@ -220,6 +222,18 @@ class WaveRecord(RecordPart):
     #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
     handover: bool = False
     mounted: tuple[str, ...] = ()
+
+
+class FailedPart(RecordPart):
+    """A part of the node that failed, before the shutdown (negative: since then) or in it.
+
+    ``until_ns`` None: it did not answer again. ``text`` is a sentence.
+    """
+
+    part: Literal["runtime", "kubelet", "api-server"]
+    at_ns: int
+    text: str
+    until_ns: int | None = None
 
 
 class ConfigurationRecord(FrozenStruct):
@@ -365,6 +379,9 @@ class ShutdownRecord(EpisodePart):
     by: NodeRecord = msgspec.field(default_factory=NodeRecord)
     #: Other programs that held the machine back; None: not read.
     holders: tuple[HolderRecord, ...] | None = None
+    failed_parts: tuple[FailedPart, ...] = ()
+    #: The file whose limit counts for logind; empty: none is known.
+    grant_overridden_by: str = ""
     waves: tuple[WaveRecord, ...] = ()
     pods: tuple[PodRecord, ...] = ()
     beside: tuple[OrderRecord, ...] = ()
@@ -547,10 +564,8 @@ def was_killed(container: ContainerRecord) -> bool:
 #: A stable code for each kind, with its sentence: what happened and, where there is one, the cure.
 NOTICE_TEXTS: dict[str, str] = {
     # --- the time that there was
-    "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}: "
-    "the lowest priorities had less, raise InhibitDelayMaxSec to {needed}",
-    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the reserve{override}: "
-    "raise InhibitDelayMaxSec to {needed}",
+    "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}",
+    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the reserve{override}",
     "lock-not-held": "the shutdown began without the delay lock: the machine did not have to wait for a pod",
     "lock-lost": "LOCK LOST: the daemon was started again without the delay lock, and the machine did not "
     "have to wait for a pod any more",

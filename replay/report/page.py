@@ -14,12 +14,13 @@ from importlib.resources import files
 from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import Names, shortened_list
 from ebbtide.events.record import shutdown_record
-from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
+from ebbtide.events.record.causes import KIND_TEXTS, CauseGroup, RootCause, cause_tree, fates_text, headline
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
@@ -193,18 +194,30 @@ def notice_texts(at_ns: int, seq: int, code: str, text: str) -> Markup:
 
 
 def notices_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """What an operator should know, the gravest cause first; one row for warnings of one kind."""
-    groups = cause_groups(shutdown)
-    if not groups:
+    """Every root with what to do, never folded away; what follows from it unfolds. Then the remarks."""
+    roots = cause_tree(shutdown)
+    if not roots:
         return Markup("")
-    items = list(map(_cause_item, groups))
-    parts = [tag("ul", *items[:NOTICES_MAX], class_="notices")]
-    if more := items[NOTICES_MAX:]:
+    causes = [root for root in roots if root.level != "remark"]
+    remarks = [_cause_item(root) for root in roots if root.level == "remark"]
+    items = [*map(_root_item, causes), *remarks[:NOTICES_MAX]]
+    parts = [tag("ul", *items, class_="notices")]
+    if more := remarks[NOTICES_MAX:]:
         unfold = tag("summary", f"and {counted(len(more), 'more', 'more')}")
         parts.append(tag("details", unfold, tag("ul", *more, class_="notices"), class_="more"))
-    count = sum(max(1, len(each.notices)) for each in groups)
-    kinds = f" of {counted(len(groups), 'kind')}" if count > len(groups) else ""
-    return section("warnings", f"{counted(count, 'warning')}{kinds}", *parts)
+    count = sum(max(1, len(each.notices)) for root in roots for each in root.every)
+    title = f"{counted(len(causes), 'cause')}, {counted(count, 'warning')}" if causes else ""
+    return section("warnings", title or counted(count, "warning"), *parts)
+
+
+def _root_item(root: RootCause) -> Markup:
+    sign = tag("span", SEVERITY_SIGNS[root.severity], class_=f"fate {root.severity}", aria_hidden="true")
+    what = tag("span", root.text, class_="what")
+    cure = tag("p", f"do: {root.do}", class_="do")
+    own = [replace(root, within=())] if root.notices else []
+    below = tag("ul", *map(_cause_item, (*own, *root.within)), class_="notices")
+    unfold = tag("summary", counted(sum(max(1, len(each.notices)) for each in root.every), "warning"))
+    return tag("li", sign, " ", what, cure, tag("details", unfold, below, class_="more"))
 
 
 def _cause_item(group: CauseGroup) -> Markup:
@@ -665,9 +678,8 @@ def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
 def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
     """By UID, what pods with like failures have in common."""
     rejected = {pod.uid: pod.reason for pod in shutdown.pods if pod.outcome == "rejected"}
-    # A failed hook is a group of its own, of pods that may have ended well.
-    groups = (group for group in cause_groups(shutdown) if group.code in get_args(CauseCode))
-    return rejected | {uid: group.sentence for group in groups for uid in group.pods}
+    roots = cause_tree(shutdown)
+    return rejected | {uid: group.sentence for root in roots for group in root.fates for uid in group.pods}
 
 
 def _chart_events(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
+from ebbtide.events.messages import plural
 from ebbtide.events.record.format import visible, visible_json
 
 if TYPE_CHECKING:
@@ -245,24 +246,48 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
     return Text(visible(line), style=SEVERITY_STYLES[severity])
 
 
+#: Remarks beside the causes; the roots themselves are never folded away.
+REMARKS_MAX = 3
+
+
 def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
-    """The headline, then a line for each other cause; ``every``: a line for each warning."""
+    """The headline, then every root with what to do; ``every``: a line for each warning."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    from ebbtide.events.record.causes import cause_groups
+    from ebbtide.events.record.causes import cause_tree
 
-    groups = cause_groups(shutdown)
-    lines = [(group.text, group.severity) for group in groups]
-    if every:
-        lines = [(each.text, group.severity) for group in groups for each in group.notices]
-    elif shutdown.severity != "good":
-        lines = lines[1:]  # the headline begins with it
+    lines: list[tuple[int, str, str]] = []
+    remarks = folded = 0
+    for at, root in enumerate(cause_tree(shutdown)):
+        style, first = SEVERITY_STYLES[root.severity], not at and shutdown.severity != "good"
+        remarks += root.level == "remark"
+        hidden = root.level == "remark" and remarks > REMARKS_MAX and not every
+        if not first and not hidden:  # the headline begins with the first one
+            lines.append((GAP, root.text, style))
+        if root.level != "remark":
+            lines.append((GAP if first else 2 * GAP, f"do: {root.do}", "bold"))
+        folded += sum(max(1, len(each.notices)) for each in (root.every if hidden else root.within))
+        if every:
+            found = [each for group in root.every for each in group.notices]
+            lines += [(2 * GAP, each.text, style) for each in found if each.text != root.text]
+    if folded and not every:
+        lines.append((GAP, f"and {plural(folded, 'warning')} below these: --all", "dim"))
     # On a narrow terminal further lines are indented too.
-    texts = (Text(visible(text), style=SEVERITY_STYLES[how]) for text, how in lines)
-    padded = (Padding(text, (0, 0, 0, GAP), expand=False) for text in texts)
+    padded = (
+        Padding(Text(visible(text), style=style), (0, 0, 0, left), expand=False)
+        for left, text, style in lines
+    )
     return Group(headline_text(shutdown), *padded)
+
+
+def line_count(renderable: RenderableType) -> int:
+    """How many lines of standard output it takes."""
+    to = console()
+    with to.capture() as captured:
+        to.print(renderable)
+    return captured.get().count("\n")
 
 
 def hanging(before: Text, text: Text) -> RenderableType:

@@ -36,7 +36,7 @@ from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
 
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
-    from ebbtide.events.record.causes import CauseGroup
+    from ebbtide.events.record.causes import CauseGroup, RootCause
     from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
     from ebbtide.replay.timeline import Moment
@@ -275,7 +275,7 @@ class EpisodeHeading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
-    from ebbtide.events.record.causes import cause_groups, headline
+    from ebbtide.events.record.causes import cause_tree, headline
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
     damage, journal = episode.damage, JournalDamage("intact", None, False)
@@ -293,7 +293,7 @@ def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
     )
     if not isinstance(episode, ShutdownRecord):
         return heading
-    causes = [shown_cause(episode, group) for group in cause_groups(episode)]
+    causes = [shown_cause(episode, root) for root in cause_tree(episode)]
     return replace(heading, severity=episode.severity, headline=headline(episode), causes=causes)
 
 
@@ -310,8 +310,8 @@ class CauseWarning(msgspec.Struct, frozen=True, rename="camel"):
     uid: str | None
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """Warnings of one cause, and the pods with it."""
+class CauseGroupShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Warnings of one kind, and the pods with it."""
 
     code: str
     severity: str
@@ -321,16 +321,29 @@ class Cause(msgspec.Struct, frozen=True):
     warnings: list[CauseWarning]
 
 
-def shown_cause(shutdown: ShutdownRecord, group: CauseGroup) -> Cause:
+class Cause(CauseGroupShown, frozen=True, kw_only=True):
+    """A root: ``level``, what to ``do``, and what follows from it."""
+
+    level: str
+    do: str
+    consequences: list[CauseGroupShown]
+
+
+def shown_cause(shutdown: ShutdownRecord, root: RootCause) -> Cause:
     labels = {pod.uid: pod.label for pod in shutdown.pods}
-    return Cause(
-        group.code,
-        group.severity,
-        group.count,
-        group.text,
-        [PodWithCause(labels[uid], uid) for uid in group.pods],
-        [
-            CauseWarning(each.seq, json_seconds(each.at_ns), each.code, each.text, each.pod or None)
-            for each in group.notices
-        ],
-    )
+
+    def shown(group: CauseGroup) -> CauseGroupShown:
+        return CauseGroupShown(
+            code=group.code,
+            severity=group.severity,
+            count=group.count,
+            text=group.text,
+            pods=[PodWithCause(labels[uid], uid) for uid in group.pods],
+            warnings=[
+                CauseWarning(each.seq, json_seconds(each.at_ns), each.code, each.text, each.pod or None)
+                for each in group.notices
+            ],
+        )
+
+    own = msgspec.structs.asdict(shown(root))
+    return Cause(**own, level=root.level, do=root.do, consequences=list(map(shown, root.within)))

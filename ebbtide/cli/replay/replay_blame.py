@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.output import NarrowTable, cause_lines, show, show_json, table
+from ebbtide.cli.common.output import NarrowTable, cause_lines, line_count, show, show_json, table
 from ebbtide.cli.common.selection import choose_record, episode_heading
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -46,7 +45,7 @@ For an outage a line is a pod or a volume with one wait; > means that it goes on
 @journals_option
 @wave_option
 @count_option
-@click.option("--all", "every", is_flag=True, help="Each warning by itself, and every row on a terminal too.")
+@click.option("--all", "every", is_flag=True, help="Each warning by itself, and every row.")
 @output_option("table", "json")
 def blame_command(
     episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, every: bool, output: str
@@ -70,13 +69,15 @@ def blame_command(
     if output == "json":
         show_json(document("Blame", BLAME_VERSION, episode=episode_heading(shutdown), entries=costs))
         return code
-    show(cause_lines(shutdown, every=every))
+    causes = cause_lines(shutdown, every=every)
+    show(causes)
     show("")
     if not costs:
         show("no stop is on record")
         return code
-    # On a terminal the causes must stay in sight; in a pipe all rows are shown.
-    shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
+    # The causes must stay in sight: the rows get the lines that are left.
+    room = max(0, SCREEN_LINES - line_count(causes) - FRAME_LINES)
+    shown = costs if every or count is not None else costs[:room]
     rows = (
         (
             # Its end was not seen: it took at least this time.
@@ -90,11 +91,9 @@ def blame_command(
         )
         for each in shown
     )
-    show(
-        NarrowTable(
-            HEADINGS, rows, right=("TIME", "ALONE", "WAVE"), spare=("CONTAINER", "WAVE"), wraps="WHAT"
-        )
-    )
+    if shown:
+        spare = ("CONTAINER", "WAVE")
+        show(NarrowTable(HEADINGS, rows, right=("TIME", "ALONE", "WAVE"), spare=spare, wraps="WHAT"))
     if len(shown) < len(costs):
         show(f"and {len(costs) - len(shown)} more that took less: --all")
     return code
@@ -102,8 +101,8 @@ def blame_command(
 
 BLAME_VERSION = 2
 
-#: Rows on a terminal, which has 24 lines or more, and the causes above.
-TERMINAL_ROWS_MAX = 15
+#: A terminal has 24 lines or more. The blank line, the headings, the count of further rows, the prompt.
+SCREEN_LINES, FRAME_LINES = 24, 4
 
 #: Time first, longest first, like ``systemd-analyze blame``.
 HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
-from ebbtide.events.record.causes import CAUSES, cause_groups, cause_of, headline, reason_text
+from ebbtide.events.record.causes import CAUSES, cause_of, cause_tree, headline, reason_text
 from ebbtide.events.record.shutdown_record import Severity, Summary, severity_of
 from ebbtide.events.values import ProcessReport
 from tests.journals import SHUTDOWN
@@ -112,17 +112,114 @@ class Night:
         return replace(whole, pods=self.pods, notices=())
 
 
-def test_like_causes_are_one_group() -> None:
-    """Different errors are not named; the largest group is first."""
+def test_like_causes_are_one_root() -> None:
+    """Different errors are not named; a root of a part comes before a pod's."""
     ids = [refused(f"web-{at}", f'no container "{at:012x}"') for at in range(3)]
     busy = [refused(f"db-{at}", "the runtime does not answer") for at in range(5)]
-    groups = cause_groups(Night((*ids, *busy, pod("late", grace_ns=S))).record)
-    assert [group.text for group in groups] == [
-        "8 pods: the runtime refused the stop signal",
-        "shop/late: had less time than its spec asks for",
-    ]
-    assert groups[0].pods == tuple(each.uid for each in (*ids, *busy))
-    assert {group.severity for group in groups} == {"bad"}
+    first, second = cause_tree(Night((*ids, *busy, pod("late", grace_ns=S))).record)
+    assert first.text == "the runtime refused the stop signal: it explains 8 pods"
+    assert first.pods == tuple(each.uid for each in (*ids, *busy))
+    assert [group.text for group in first.within] == ["8 pods: the runtime refused the stop signal"]
+    assert second.text.endswith("the grace that its pods ask for: it explains shop/late")
+    assert {first.severity, second.severity} == {"bad"}
+
+
+def notice(code: str, text: str = "", uid: str = "") -> shutdown_record.Notice:
+    return shutdown_record.Notice(seq=20, at_ns=S, code=code, text=text or code, pod=uid)
+
+
+def part(name: Any, at_ns: int = 0, until_ns: int | None = None) -> shutdown_record.FailedPart:
+    return shutdown_record.FailedPart(part=name, at_ns=at_ns, until_ns=until_ns, text=f"{name} failed")
+
+
+#: The pod in its wave of 10 s, what else is on record, and the root.
+ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    (
+        "a wave cut by the grant",
+        {"grace_seconds": 4},
+        {"notices": (notice("grant-too-small"),)},
+        "grant-too-small",
+    ),
+    ("its full period", {"grace_seconds": 9}, {"notices": (notice("grant-too-small"),)}, "grace-over"),
+    (
+        "a wave shorter than its grace",
+        {"grace_seconds": 9, "wanted_grace_seconds": 30},
+        {},
+        "period-too-short",
+    ),
+    (
+        "a deaf process under any grant",
+        {"grace_seconds": 4, "autopsies": (DEAF,)},
+        {"notices": (notice("grant-too-small"),)},
+        "signal-ignored",
+    ),
+    ("the runtime hung before", {}, {"failed_parts": (part("runtime"),)}, "runtime"),
+    (
+        "the runtime was back in time",
+        {"began_ns": 2 * S},
+        {"failed_parts": (part("runtime", 0, S),)},
+        "grace-over",
+    ),
+    ("the runtime hung later", {"ended_ns": S}, {"failed_parts": (part("runtime", 2 * S),)}, "grace-over"),
+    ("a kubelet ends it", {"means": "api"}, {"failed_parts": (part("kubelet"),)}, "kubelet"),
+    ("we end it", {"means": "cri"}, {"failed_parts": (part("kubelet"),)}, "grace-over"),
+    ("deletes are lost", {"means": "api"}, {"failed_parts": (part("api-server"),)}, "api-server"),
+    (
+        "the power went",
+        {"outcome": "unknown", "reason": "the machine went down before its end was seen"},
+        {"outcome": "truncated", "notices": (notice("cut-short"),)},
+        "cut-short",
+    ),
+    (
+        "it went since the lock was lost",
+        {"outcome": "unknown", "reason": "the machine went down before its end was seen"},
+        {"outcome": "truncated", "notices": (notice("cut-short"), notice("lock-lost"))},
+        "lock-lost",
+    ),
+    (
+        "no kubelet ends it",
+        {"outcome": "unknown", "means": "observe", "reason": "main still running when the lock was released"},
+        {},
+        "kubelet-not-armed",
+    ),
+    (
+        "the daemon came back late",
+        {"grace_seconds": 9, "grace_ns": S},
+        {"notices": (notice("restarted"),)},
+        "daemon",
+    ),
+]
+
+
+@pytest.mark.parametrize(("about", "fields", "around", "code"), ROOTED)
+def test_each_pod_has_its_root(about: str, fields: dict[str, Any], around: dict[str, Any], code: str) -> None:
+    """``about`` tells the cases apart."""
+    fields = {"wave": 0, "grace_seconds": 9, "grace_ns": fields.get("grace_seconds", 9) * S} | fields
+    record = Night((pod(**fields),)).record
+    record = replace(record, **({"failed_parts": ()} | around))
+    first = cause_tree(record)[0]
+    assert (first.code, first.pods) == (code, ("u-web-0",)), about
+    assert first.do
+    assert headline(record).startswith(first.text)
+
+
+def test_a_root_above_the_pods_comes_first_from_a_fifth_of_them() -> None:
+    """Else a grant that cost one pod would hide twenty that ignore SIGTERM."""
+    cut = {"wave": 0, "grace_seconds": 4, "grace_ns": 4 * S}
+    for deaf, first in ((4, "grant-too-small"), (5, "signal-ignored")):
+        pods = (pod("cut", **cut), *(pod(f"deaf-{at}", autopsies=(DEAF,)) for at in range(deaf)))
+        record = replace(Night(pods).record, notices=(notice("grant-too-small"),))
+        assert cause_tree(record)[0].code == first
+
+
+def test_consequences_stand_under_their_root() -> None:
+    """Without it they are remarks."""
+    codes = ("handed-over", "statuses-undelivered", "wave-overran", "not-safe-to-detach")
+    record = replace(Night((refused("web-0", "no answer"),)).record, notices=tuple(map(notice, codes)))
+    (root,) = cause_tree(record)
+    assert [group.code for group in root.within] == ["stop-refused", *codes]
+    calm_night = replace(Night(calm(2)).record, notices=tuple(map(notice, codes)))
+    assert {root.level for root in cause_tree(calm_night)} == {"remark"}
 
 
 def calm(count: int) -> tuple[shutdown_record.PodRecord, ...]:
@@ -133,7 +230,7 @@ def test_the_headline_begins_with_what_went_wrong() -> None:
     """It ends with the machine and pods, once; a calm shutdown has only that."""
     lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
     assert headline(lost) == (
-        "3 pods: the runtime refused the stop signal (no answer)."
+        "the runtime refused the stop signal (no answer): it explains 3 pods."
         " The reboot of node-1 let the machine go after 11.611 s: 3 of 4 pods were killed, 1 ended by itself."
     )
     nobody_knows = [
@@ -190,4 +287,4 @@ def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:
         "truncated": "bad",
         "running": "good",
     }
-    assert [len(cause_groups(record)) for record in told.values()] == [1, 1, 0]
+    assert [len(cause_tree(record)) for record in told.values()] == [1, 1, 0]

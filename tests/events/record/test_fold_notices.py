@@ -10,7 +10,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import values
 from ebbtide.events.base import Event, Order
-from ebbtide.events.record.causes import headline
+from ebbtide.events.record.causes import cause_tree, headline
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import NOTICE_TEXTS, ShutdownRecord
 from ebbtide.events.values import PlannedPod, PlannedWave
@@ -234,14 +234,14 @@ def test_every_sentence_is_tried() -> None:
     ],
 )
 def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | None, text: str) -> None:
-    """The notice names the winning file and the needed limit."""
+    """The notice names the winning file, its cause the needed limit."""
     adopted = d.ConfigAdopted(enabled=True, requested_ns=requested_s * S, reserve_ns=5 * S)
     assessed = d.GrantAssessed(needed_ns=0, grant_ns=0, sufficient=False, overridden_by="/etc/zz.conf")
-    notices = tell(
-        BEGAN, before=(f.LogindRead(owner=":1", grant_ns=0, preparing=False), adopted, assessed)
-    ).notices
-    assert [notice.code for notice in notices] == ([code] if code else [])
-    assert all(text in notice.text and f"to {requested_s + 5} s" in notice.text for notice in notices)
+    told = tell(BEGAN, before=(f.LogindRead(owner=":1", grant_ns=0, preparing=False), adopted, assessed))
+    assert [notice.code for notice in told.notices] == ([code] if code else [])
+    for cause in cause_tree(told):
+        assert text in cause.text
+        assert cause.do == f"set InhibitDelayMaxSec={requested_s + 5} in /etc/zz.conf"
 
 
 def test_a_shutdown_that_was_cut_short_says_where() -> None:
