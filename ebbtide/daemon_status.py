@@ -141,11 +141,11 @@ class DaemonStatus(NodeState):
 
     @property
     def pods(self) -> dict[str, PodStatus]:
-        """In the order of the plan."""
+        """In the order of the plan, then the others."""
         if self.shutdown is None:
             return {}
         found = {}
-        for uid in self.shutdown.planned:
+        for uid in dict.fromkeys((*self.shutdown.planned, *self.shutdown.pods)):
             pod = self.shutdown.pods[uid]
             steps = _stop_steps(pod)
             decided_ns = self.shutdown.decided_ns.get(uid)
@@ -210,7 +210,7 @@ def _stop_steps(pod: PodRecord) -> list[tuple[int, str]]:
 
 
 #: The most frequent events of a shutdown's record, which the status does not show.
-_NOT_SHOWN = ("InventoryTaken", "OrderEnded", "HookEnded", "ContainerExited", "AutopsyTaken")
+_NOT_SHOWN = ("OrderEnded", "HookEnded", "ContainerExited", "AutopsyTaken")
 #: The types that change the status. A start need not decode others.
 FOLDED_TAGS = frozenset(kind.__name__ for kind in NODE_EVENTS).union(
     tag for tag in ShutdownFold.handlers if tag not in _NOT_SHOWN

@@ -28,14 +28,14 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import NODE_EVENTS, NodeState
-from ebbtide.events.values import BootEnding, ShutdownKind, workload_name
+from ebbtide.events.values import BootEnding, Pod, ShutdownKind, workload_name
 
 #: A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
 #: Raised when the sums change their meaning.
-METERS_FORMAT = 3
+METERS_FORMAT = 4
 
 #: Shutdowns whose trace may still wait for its export.
 ENDS_MAX = 64
@@ -71,18 +71,30 @@ class LastShutdown(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     kind: str = "unknown"
     start_wall_ns: int = 0
+    #: 0: another boot goes on, with a clock of its own.
+    start_mono_ns: int = 0
     end_wall_ns: int = 0
     outcome: str = ""
 
+    def end(self, record: Record) -> None:
+        """As in `journal ls`: a step of the wall clock in mid-shutdown makes it no longer or shorter."""
+        took_ns = record.mono_ns - self.start_mono_ns
+        self.end_wall_ns = self.start_wall_ns + took_ns if self.start_mono_ns else record.wall_ns
+
 
 class OpenPod(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A pod of the open shutdown, for its end."""
+    """A pod of the open shutdown. ``outcome``: its last one, because the kubelet may start a pod again."""
 
-    workload: str
+    workload: str = ""
     hooks: dict[str, str] = {}
     #: Its wave gave it less than it asks for; a hook was cut short.
     short: bool = False
     hook_cut: bool = False
+    outcome: str = ""
+    means: str = ""
+    elapsed_ns: int = 0
+    #: Its labels in `LAST_PODS`; empty: not counted there yet.
+    counted: str = ""
 
 
 class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -106,6 +118,7 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     episode: int = 0
     #: Of the latest shutdowns, by number: the last counted record, and its time.
     ends: dict[int, tuple[int, int]] = {}
+    boot_id: str = ""
 
     @property
     def fits(self) -> bool:
@@ -155,49 +168,56 @@ def _count(to: Meters, record: Record) -> None:
     if (metric := TALLIED.get(type(record.event))) is not None:
         to.count(metric)
     match record.event:
+        case f.DaemonStarted() as event if event.boot_id != to.boot_id:
+            to.boot_id, to.last.start_mono_ns = event.boot_id, 0
+        case f.InventoryTaken() as event if to.episode and not to.priorities:
+            # The machine may go down before the plan.
+            to.open_pods |= {pod.uid: open_pod(pod) for pod in event.pods}
         case d.LastBootEnded() as event:
             to.count("ebbtide_boots_ended_total", event.ending)
         case d.DetachCertified() as event:
             to.count("ebbtide_certificates_total", "safe" if event.safe else "unsafe")
         case d.ShutdownBegan() as event:
-            to.last = LastShutdown(kind=event.kind, start_wall_ns=record.wall_ns)
+            to.last = LastShutdown(
+                kind=event.kind, start_wall_ns=record.wall_ns, start_mono_ns=record.mono_ns
+            )
             to.episode, to.priorities, to.open_pods = record.episode, {}, {}
             to.counts.pop(LAST_PODS, None)
         case d.PlanMade() as event:
             to.priorities |= {index: wave.priority for index, wave in enumerate(event.waves)}
         case d.PodPlanned() as event:
             pod = event.pod
-            to.open_pods[pod.uid] = OpenPod(
-                workload=f"{pod.namespace}/{workload_name(pod.name)}",
-                hooks={each.name: each.hook.kind for each in pod.containers if each.hook is not None},
-                short=pod.grace_seconds is not None and event.grace_seconds < pod.grace_seconds,
+            _count_last(to, to.open_pods.get(pod.uid), "")
+            to.open_pods[pod.uid] = open_pod(pod)
+            to.open_pods[pod.uid].short = (
+                pod.grace_seconds is not None and event.grace_seconds < pod.grace_seconds
             )
         case d.HookEnded() as event:
-            open_pod = to.open_pods.get(event.uid)
-            kind = open_pod.hooks.get(event.container, "unknown") if open_pod is not None else "unknown"
+            known = to.open_pods.get(event.uid)
+            kind = known.hooks.get(event.container, "unknown") if known is not None else "unknown"
             to.count("ebbtide_hooks_total", kind, event.result)
             to.hook_times.setdefault(kind, Histogram()).add(event.elapsed_ns)
             if event.early:
                 to.count("sleep_action_terminated_early_total")
-            if open_pod is not None:
-                open_pod.hook_cut |= event.result in ("timed-out", "cancelled") and not event.early
+            if known is not None:
+                known.hook_cut |= event.result in ("timed-out", "cancelled") and not event.early
         case d.PodEnded() as event:
             _end_pod(to, event)
-        case d.PodRejected():
-            to.count(PODS, "rejected")
-            to.count(LAST_PODS, "", "", "rejected", CAUSES["rejected"])
+        case d.PodRejected() as event if event.uid not in to.open_pods:
+            rejected = to.open_pods[event.uid] = OpenPod(outcome="rejected")
+            _count_last(to, rejected, f",,rejected,{CAUSES['rejected']}")
         case d.ReleaseLock() if to.episode:
             # The machine goes down, and no later record may come: so this is the shutdown's end. Its close
             # counts whether it did go down.
-            to.last.end_wall_ns, to.last.outcome = record.wall_ns, "complete"
-            to.last_graceful_wall_ns = record.wall_ns
+            to.last.end(record)
+            to.last.outcome, to.last_graceful_wall_ns = "complete", to.last.end_wall_ns
         case d.EpisodeClosed() as event:
             to.count("ebbtide_shutdowns_total", to.last.kind, event.outcome)
             to.last.outcome = event.outcome
             # A shutdown that was cut short has no observed end.
             if event.outcome == "cancelled":
-                to.last.end_wall_ns = record.wall_ns
-            to.episode, to.open_pods = 0, {}
+                to.last.end(record)
+            count_pods(to)
 
 
 #: The cause of an outcome; for a kill it depends on what cut the time.
@@ -210,22 +230,51 @@ CAUSES = {
 }
 
 
+def open_pod(pod: Pod) -> OpenPod:
+    return OpenPod(
+        workload=f"{pod.namespace}/{workload_name(pod.name)}",
+        hooks={each.name: each.hook.kind for each in pod.containers if each.hook is not None},
+    )
+
+
 def _end_pod(to: Meters, event: d.PodEnded) -> None:
-    to.count(PODS, event.outcome)
-    if event.means:
-        to.count("ebbtide_pods_by_means_total", event.means, event.outcome)
-    pod = to.open_pods.pop(event.uid, None)
+    pod = to.open_pods.setdefault(event.uid, OpenPod())
+    pod.outcome, pod.means, pod.elapsed_ns = event.outcome, event.means, event.elapsed_ns
     # For a kill the first that holds: its hook used the grace up, its wave gave it less than it asks for, or
     # its own grace was too short. Each has another cure.
     cause = CAUSES.get(event.outcome, "unknown")
-    if event.outcome == "killed" and pod is not None:
+    if event.outcome == "killed" and pod.workload:
         cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
-    to.count(LAST_PODS, str(event.wave), str(to.priorities.get(event.wave, "")), event.outcome, cause)
-    if event.outcome in ("graceful", "killed"):
-        to.stop_times.setdefault(event.outcome, Histogram()).add(event.elapsed_ns)
-        need = None if pod is None else to.need(pod.workload)
-        if need is not None and event.elapsed_ns >= need.longest_ns:
-            need.longest_ns, need.needs_more = event.elapsed_ns, event.outcome == "killed"
+    _count_last(to, pod, f"{event.wave},{to.priorities.get(event.wave, '')},{event.outcome},{cause}")
+
+
+def _count_last(to: Meters, pod: OpenPod | None, labels: str) -> None:
+    """Counts the pod once, by its last end. Empty ``labels``: it has none any more."""
+    counts = to.counts.setdefault(LAST_PODS, {})
+    if pod is not None and pod.counted:
+        counts[pod.counted] -= 1
+    if pod is not None:
+        pod.counted = labels
+    if labels:
+        counts[labels] = counts.get(labels, 0) + 1
+
+
+def count_pods(to: Meters) -> None:
+    """The open shutdown is over: count its pods, each once, as `journal ls` does."""
+    for pod in to.open_pods.values():
+        if not pod.outcome:
+            _count_last(to, pod, f",,unknown,{CAUSES['unknown']}")
+        outcome = pod.outcome or "unknown"
+        to.count(PODS, outcome)
+        if pod.means:
+            to.count("ebbtide_pods_by_means_total", pod.means, outcome)
+        if outcome in ("graceful", "killed"):
+            to.stop_times.setdefault(outcome, Histogram()).add(pod.elapsed_ns)
+        if outcome in ("graceful", "killed") and pod.workload:
+            need = to.need(pod.workload)
+            if pod.elapsed_ns >= need.longest_ns:
+                need.longest_ns, need.needs_more = pod.elapsed_ns, outcome == "killed"
+    to.episode, to.open_pods = 0, {}
 
 
 #: The metrics of how often an event happened.
@@ -239,7 +288,7 @@ TALLIED: dict[type[Event], str] = {
 }
 #: What else the sums need.
 COUNTED: tuple[type[Event], ...] = (
-    *(d.LastBootEnded, d.DetachCertified, d.ShutdownBegan),
+    *(f.DaemonStarted, f.InventoryTaken, d.LastBootEnded, d.DetachCertified, d.ShutdownBegan),
     *(d.PlanMade, d.PodPlanned, d.HookEnded, d.PodEnded, d.PodRejected, d.ReleaseLock, d.EpisodeClosed),
 )
 #: The tags of the records that change anything.

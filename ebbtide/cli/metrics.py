@@ -27,9 +27,11 @@ from ebbtide.otel.metric_table import (
     CATALOG,
     METERED,
     Histogram,
+    LastShutdown,
     Meters,
     ReadContext,
     ShippingState,
+    count_pods,
     exact_seconds,
     exposition,
     fold,
@@ -95,9 +97,18 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContex
                 fold(meters, (decode_record(raw),))
     meters.counts.pop("ebbtide_shutdowns_total", None)
     with suppress(BadPayload, UnknownType):
-        for each in episodes(open_journal(journals), boot_id=boot_id()):
-            if each.outcome not in GOING_ON:
+        for each in () if history.of_outages else episodes(open_journal(journals), boot_id=boot_id()):
+            over = each.outcome not in GOING_ON
+            if over:
                 meters.count("ebbtide_shutdowns_total", each.kind, each.outcome)
+            meters.last = LastShutdown(
+                kind=each.kind,
+                start_wall_ns=each.started_wall_ns,
+                end_wall_ns=each.ended_wall_ns or 0,
+                outcome=each.outcome if over else "",
+            )
+            if each.first_seq == meters.episode and over:
+                count_pods(meters)
     return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
 
 

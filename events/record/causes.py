@@ -653,10 +653,13 @@ def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
         return f"is on record up to {reached}, then the record ends ({end})"
     if _lost_its_begin(shutdown):
         return "is on record without its begin"
-    at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
+    ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
+    cancelled_ns = ended_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
+    # Pods in their stop end after the cancel.
+    cancelled = f"was cancelled {span(cancelled_ns)} after the signal and over after {span(ended_ns)}"
     texts = {
-        "complete": f"let the machine go after {span(shutdown.ended_ns or shutdown.last_ns)}",
-        "cancelled": f"was cancelled after {span(at_ns)}",
+        "complete": f"let the machine go after {span(ended_ns)}",
+        "cancelled": cancelled,
         "running": f"is under way, {since}",
         "never-begun": "never began for the pods",
     }

@@ -18,7 +18,7 @@ from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import Beforehand, BootRecord, EpisodeFold, ShutdownFold, grouped_by_episode
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
-from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of, severity_of
+from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of
 from ebbtide.events.values import ShutdownKind
 
 #: Kind and end of a shutdown in logind's words, or of an outage.
@@ -38,7 +38,7 @@ class Episode(FrozenStruct, omit_defaults=False):
     ``pods`` has a count for every outcome of the inventory; for an outage, for the pods that it followed:
     ``recovered`` or ``waiting``. An outage has no ``severity``. ``pods_running``: how many of the ``unknown``
     of a running shutdown have not ended. ``headless``: the journal has lost the begin, so the counts and
-    times are of the rest, without a severity.
+    times are of the rest.
     """
 
     id: str
@@ -120,7 +120,7 @@ def episodes(
         summary = record.summary
         yield replace(
             _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)}),
-            severity=None if record.headless else severity_of(summary),
+            severity=record.severity,
             pods_running=len(fold.without_fate()) if record.outcome == "running" else 0,
             headless=record.headless,
         )

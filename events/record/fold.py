@@ -406,8 +406,15 @@ class ShutdownFold(EpisodeFold):
             self.waves.append(shutdown_record.WaveRecord(index=len(self.waves), priority=0, planned_ns=0))
         return self.waves[index]
 
+    def label(self, uid: str) -> str:
+        """The name of any pod. A volume may still be mounted of a pod that ended before the signal: naming
+        it makes it no pod of this shutdown.
+        """
+        known = self.pods.get(uid) or self.listed.get(uid)
+        return uid if known is None else known.label
+
     def labels(self, uids: Iterable[str]) -> str:
-        return shortened_list([self.pod(uid).label for uid in uids])
+        return shortened_list(list(map(self.label, uids)))
 
     # --- notices ------------------------------------------------------------------------------
 
@@ -705,7 +712,7 @@ class ShutdownFold(EpisodeFold):
     def detach_certified(self, event: d.DetachCertified) -> None:
         self.record.by.certificate = event
         if not event.safe:
-            volumes = [f"{self.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]
+            volumes = [f"{self.label(uid)} {name}" if uid else name for uid, name in event.mounted]
             what = f"not seen to end: {self.labels(event.running)}" if event.running else ""
             left = f"mounted: {shortened_list(volumes)}" if volumes else ""
             again = "the kubelet may have started pods again" if event.restarts else ""

@@ -11,7 +11,6 @@ from html import escape
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, ShutdownRecord
 from ebbtide.events.units import span
 
 #: Elements without an end.
@@ -134,17 +133,6 @@ FATE_SIGNS: dict[PodOutcome, str] = {
     "rejected": "⊘",
     "unknown": "?",
 }
-
-#: For shutdowns without a fault that are not complete.
-OUTCOME_SIGNS = {"cancelled": "○", "running": "…"}
-
-
-def seal(shutdown: ShutdownRecord) -> tuple[str, str]:
-    """The sign before the headline, and its class: the fate of the machine and of the pods."""
-    severity = shutdown.severity
-    if severity == "good" and shutdown.outcome in OUTCOME_SIGNS:
-        return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
-    return SEVERITY_SIGNS[severity], severity
 
 
 # A real minus sign: beside a plus people overlook a hyphen.

@@ -38,7 +38,6 @@ from ebbtide.replay.report.markup import (
     join,
     moment,
     page_head,
-    seal,
     section,
     table,
     tag,
@@ -177,7 +176,9 @@ def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held:
         if by.certificate is not None:
             facts.append(("Safe to detach", "yes" if by.certificate.safe else "no"))
     kicker = f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}"
-    return page_head(kicker, seal(shutdown), headline(shutdown), held, facts)
+    return page_head(
+        kicker, (SEVERITY_SIGNS[shutdown.severity], shutdown.severity), headline(shutdown), held, facts
+    )
 
 
 def damage_section(damage: shutdown_record.DamageRecord | None) -> Markup:

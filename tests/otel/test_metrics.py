@@ -93,6 +93,14 @@ def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     assert meters.counts[of_meters.LAST_PODS] == {f"0,,killed,{cause}": 1}
 
 
+def test_a_stepped_clock_makes_a_shutdown_no_longer() -> None:
+    """As in `journal ls`: the wall clock at the signal, and the monotonic clock from there on."""
+    first, last = steps(BEGAN, d.ReleaseLock(key="LogindActor/ReleaseLock//0"))
+    meters = Meters()
+    fold(meters, [first, msgspec.structs.replace(last, wall_ns=last.wall_ns - 3600 * NS_PER_SECOND)])
+    assert meters.last.end_wall_ns == last.wall_ns
+
+
 # --- of a Kubernetes node ----------------------------------------------------------------------
 
 SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
@@ -107,6 +115,7 @@ def text(*events: Event, around: ReadContext = SOON) -> list[str]:
 def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
     """A pod of mode process has no means; a certificate counts by its content."""
     lines = text(
+        BEGAN,
         d.PodEnded(uid="a", wave=0, outcome="graceful", reason="", means="api"),
         d.PodEnded(uid="b", wave=0, outcome="killed", reason="", means="cri"),
         d.PodEnded(uid="c", wave=0, outcome="graceful", reason=""),
@@ -115,6 +124,7 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
         d.DetachCertified(safe=False),
         LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
         d.LastBootEnded(boot_id="b", ending="abrupt", why="panic"),
+        d.EpisodeClosed(outcome="complete"),
     )
     assert 'ebbtide_boots_ended_total{ending="abrupt"} 1' in lines
     assert 'ebbtide_boots_ended_total{ending="graceful"} 0' in lines

@@ -50,7 +50,11 @@ def test_it_is_intact_and_marked(alone: Path) -> None:
     assert (shutdown.account.headless, shutdown.account.outcome) == (True, "complete")
     assert [each.code for each in shutdown.account.notices if each.code == "begin-lost"] == ["begin-lost"]
     (episode,) = episodes(journal.history(), boot_id="now")
-    assert (episode.headless, episode.outcome, episode.severity) == (True, "complete", None)
+    assert (episode.headless, episode.outcome, episode.severity) == (
+        True,
+        "complete",
+        shutdown.account.severity,
+    )
 
 
 def test_nothing_counts_it_as_known(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

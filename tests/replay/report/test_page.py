@@ -17,7 +17,7 @@ from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.replay.report.markup import counted, moment, seal
+from ebbtide.replay.report.markup import counted, moment
 from ebbtide.replay.report.page import as_script, chart, holders, report
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.time_spent import critical_chain
@@ -164,15 +164,6 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
 
 ACCOUNT = journals.told(journals.story())[0]
 
-SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
-    ({}, ("!", "mixed")),
-    ({"pods": ()}, ("✓", "good")),
-    ({"pods": (), "outcome": "cancelled"}, ("○", "cancelled")),
-    ({"pods": (), "outcome": "running", "ended_ns": None}, ("…", "running")),
-    ({"outcome": "truncated", "ended_ns": None}, ("✕", "bad")),
-    ({"pods": ACCOUNT.pods[2:3]}, ("✕", "bad")),
-)
-
 
 @pytest.mark.parametrize(
     ("changes", "said"),
@@ -189,13 +180,6 @@ SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
 def test_what_a_page_may_say(changes: dict[str, Any], said: str) -> None:
     told: ShutdownRecord = replace(ACCOUNT, **changes)
     assert said in Reader(report(told, [], journals.STARTED)).said()
-
-
-@pytest.mark.parametrize("changes, expected", SEALS)
-def test_seal(changes: dict[str, Any], expected: tuple[str, str]) -> None:
-    """The sign shows the severity; without trouble, the machine's end."""
-    told: ShutdownRecord = replace(ACCOUNT, **changes)
-    assert seal(told) == expected
 
 
 def test_numbers() -> None:
