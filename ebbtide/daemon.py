@@ -12,6 +12,7 @@ import gc
 import math
 import os
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 
 from ebbtide.actors.edges.last_boot_reading import LastBootEdge
+from ebbtide.actors.edges.linux.bus import system_bus_address
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import Clock, Edge, Tell
@@ -39,6 +41,7 @@ from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
+from ebbtide.machine_lock import lock_machine, serve_waiting
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
@@ -121,6 +124,8 @@ class Daemon:
         if metering is not None:
             self.sequencer.observers.append(metering.fold)
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
+        #: None: of the demo, or not to be had.
+        self.machine_lock: socket.socket | None = None
         #: The pods' edge in mode process.
         self.local: ProcessEdge | None = None
         #: None where no segment is shipped.
@@ -159,6 +164,8 @@ class Daemon:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._log.run)
             nursery.start_soon(self._keep_small)
+            if self.machine_lock is not None:
+                nursery.start_soon(serve_waiting, self.machine_lock)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
             # Before the start's own step, whose orders belong to this process.
@@ -409,7 +416,8 @@ def keep_one_heap() -> None:
 
 
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
-    """Under the system's logind. ``node_parts``: for the modes of a node.
+    """Under the system's logind, once no other daemon protects this machine. ``node_parts``: for the modes of
+    a node.
 
     Raises RuntimeTaken where another daemon runs here.
     """
@@ -417,8 +425,9 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
 
     keep_one_heap()
     output = LogOutput()
-    lock_runtime(options.runtime)
     service = ServiceManager.from_environment()
+    machine_lock = await lock_machine(system_bus_address(), service, output.tell)
+    lock_runtime(options.runtime)
     logind = LogindEdge(
         service=service,
         lock_fds=inherited_fds().get(LOCK_NAME, ()),
@@ -429,9 +438,11 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     node = node_parts.node if node_parts is not None else host_name()
     # Read again at each reload.
     config = partial(load_named, options.config)
-    return await _assemble(
+    daemon = await _assemble(
         options, loaded, config, parts, node, logind, service, output.tell, output.report, last_boot
     )
+    daemon.machine_lock = machine_lock
+    return daemon
 
 
 async def daemon_with_embedded_logind(

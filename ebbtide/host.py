@@ -1,6 +1,6 @@
 """The machine under the daemon: its boot, its clocks, its logind and service manager.
 
-One daemon runs for each runtime folder: two would both run the same pods' hooks.
+One daemon runs for each runtime folder, and for each machine (`ebbtide.machine_lock`).
 """
 
 from __future__ import annotations

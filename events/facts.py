@@ -418,8 +418,8 @@ class LockHoldersRead(Fact):
     logind waits for all of them, up to the limit that Ebbtide raised.
     """
 
-    level = INFO
     log = PLAIN
+    log_level_max = INFO
 
     holders: tuple[values.LockHolder, ...] = ()
 
@@ -427,6 +427,10 @@ class LockHoldersRead(Fact):
         if not self.holders:
             return "no other program holds the machine back"
         return f"the machine also waits for {', '.join(map(holder_text, self.holders))}"
+
+    @property
+    def level(self) -> int:
+        return INFO if self.holders else DEBUG
 
 
 class ScheduleRead(Fact):

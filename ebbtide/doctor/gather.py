@@ -5,6 +5,7 @@ records, or a Kubernetes node's. It changes nothing.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,7 @@ from ebbtide.events.codec import plain_payload
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
+from ebbtide.machine_lock import Holder, machine_holder, peer_of
 from ebbtide.manifests import Manifest, plan_of
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
@@ -84,6 +86,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
         forecasts=pods.forecasts,
         labels={found.pod.uid: found.pod.label for found in pods.manifests},
         node=pods.seen,
+        protector=_another_daemon(node.options.control_socket),
     )
     if measure:
         from ebbtide.doctor.measure import measure_calls
@@ -136,6 +139,17 @@ async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
         return str(await bus.get(address, name))
     except BusError:
         return ""
+
+
+def _another_daemon(control_socket: Path) -> Holder | None:
+    """The daemon that protects this machine, if it is not the one at this socket."""
+    holder = machine_holder(system_bus_address())
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(os.fspath(control_socket))
+        # By process id: two daemons of one machine have separate folders.
+        if holder is not None and peer_of(client).pid == holder.pid:
+            return None
+    return holder
 
 
 # --- the journal -------------------------------------------------------------------------------

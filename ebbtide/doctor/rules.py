@@ -23,6 +23,7 @@ from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import size_text, span
 from ebbtide.events.values import LockHolder
 from ebbtide.extras import install_command
+from ebbtide.machine_lock import Holder
 
 #: Units that run the kubelet and the container runtime as one program.
 SINGLE_UNIT_DISTRIBUTIONS = ("k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")
@@ -181,6 +182,8 @@ class Snapshot(NamedTuple):
     labels: dict[str, str]
     node: NodeSnapshot | None = None
     measured: tuple[Measured, ...] = ()
+    #: Another folder's daemon that protects this machine.
+    protector: Holder | None = None
 
 
 class NeededRight(NamedTuple):
@@ -242,7 +245,15 @@ def configuration(snapshot: Snapshot) -> Findings:
 
 def daemon_and_lock(snapshot: Snapshot) -> Findings:
     status, bus = snapshot.status, snapshot.bus
-    if status is None:
+    if snapshot.protector is not None:
+        message = (
+            f"another Ebbtide protects this machine ({visible(snapshot.protector.text)}): the daemon of "
+            "these folders does nothing until that one has ended"
+        )
+        yield critical(
+            "another-daemon", message, "end one of the two; name the other's --runtime to examine it"
+        )
+    elif status is None:
         yield critical("daemon-silent", snapshot.status_error, "systemctl start ebbtide, or 'ebbtide run'")
     if bus is None:
         cure = "systemctl status dbus systemd-logind; DBUS_SYSTEM_BUS_ADDRESS names another bus"

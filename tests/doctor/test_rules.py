@@ -35,6 +35,7 @@ from ebbtide.doctor.rules import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import LockHolder
+from ebbtide.machine_lock import Holder
 from tests.doctor.values import (
     API,
     BUS,
@@ -76,6 +77,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
     ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
     ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
+    ({"protector": Holder(8, 0, "ebbtide run")}, "critical", "another-daemon", "--runtime"),
     ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
     ({"status": {**STATUS, "armed": False, "whyNot": "x"}}, "critical", "not-armed", "log"),
     ({"bus": BUS._replace(our_lock=False)}, "critical", "lock-missing", "systemd-inhibit"),

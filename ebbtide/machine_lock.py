@@ -1,0 +1,176 @@
+"""One daemon protects a machine, whatever its folders: two would run the same hooks twice.
+
+The lock is a listening socket with an abstract name in the host's network namespace: it needs no shared
+folder, so a DaemonSet's pod (``hostNetwork``) and the host's unit meet there, and it ends with its process.
+The name has the user and the bus's socket: it concerns neither an unprivileged user's daemon nor another
+machine's bus. The demo has a logind of its own, and takes no lock.
+
+A waiting daemon stays connected until the first one has gone. A service manager starts that one again within
+seconds, with its lock and its journal, so the waiting one takes over later, and never in a shutdown.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from ebbtide.actors.edges.linux.bus import BusError, ask_once
+from ebbtide.actors.edges.logind_reading import read_preparing
+from ebbtide.actors.edges.service_manager import ServiceManager
+from ebbtide.actors.interfaces import Tell
+
+#: The longest pause of a service manager before it starts the other daemon again is 5 s (`supervisor`), and a
+#: start takes a second or two on a busy machine.
+TAKEOVER_SECONDS = 10
+#: Between two looks while the name is free, or cannot be waited for.
+LOOK_SECONDS = 1.0
+UNIX_PREFIX = "unix:path="
+CREDENTIALS = struct.Struct("3i")
+COMMAND_CHARACTERS_MAX = 200
+
+
+class Holder(NamedTuple):
+    """The process with the lock. ``pid`` 0: in another namespace. ``command`` may be empty."""
+
+    pid: int
+    uid: int
+    command: str
+
+    @property
+    def text(self) -> str:
+        return f"process {self.pid}{f': {self.command}' if self.command else ''}"
+
+
+def machine_lock_name(bus_address: str) -> str:
+    """An abstract name; by the socket's file, which containers mount at other paths."""
+    place = bus_address
+    with suppress(OSError):
+        found = os.stat(bus_address.removeprefix(UNIX_PREFIX).split(",")[0])
+        place = f"{found.st_dev:x}:{found.st_ino:x}"
+    return f"\0ebbtide/{os.geteuid()}/{place}"
+
+
+def take_machine_lock(name: str) -> socket.socket | None:
+    """The lock, held until it is closed; None: another process has it."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lock.bind(name)
+    except OSError:
+        lock.close()
+        return None
+    lock.listen()
+    return lock
+
+
+async def serve_waiting(lock: socket.socket) -> None:
+    """Keep the connections of waiting daemons until they or this process end."""
+    lock.setblocking(False)
+    async with trio.open_nursery() as nursery:
+        while True:
+            await trio.lowlevel.wait_readable(lock)
+            with suppress(OSError):
+                connected, _ = lock.accept()
+                # Another user could take all descriptors.
+                if peer_of(connected).uid == os.geteuid():
+                    nursery.start_soon(_keep, connected)
+                else:
+                    connected.close()
+
+
+async def _keep(connected: socket.socket) -> None:
+    with connected:
+        await trio.lowlevel.wait_readable(connected)
+
+
+def peer_of(connected: socket.socket) -> Holder:
+    pid, uid, _ = CREDENTIALS.unpack(
+        connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    )
+    command = ""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        command = " ".join(words).strip()[:COMMAND_CHARACTERS_MAX]
+    return Holder(pid, uid, command)
+
+
+def connect_to_holder(name: str) -> socket.socket | None:
+    """A connection that ends with the holder; None: the lock is free, or the holder's queue is full."""
+    waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    waiting.setblocking(False)
+    try:
+        waiting.connect(name)
+    except OSError:
+        waiting.close()
+        return None
+    return waiting
+
+
+def machine_holder(bus_address: str) -> Holder | None:
+    """The daemon that protects this machine; None: no daemon of this user does."""
+    connected = connect_to_holder(machine_lock_name(bus_address))
+    if connected is None:
+        return None
+    with connected:
+        holder = peer_of(connected)
+    return holder if holder.uid == os.geteuid() else None
+
+
+async def lock_machine(bus_address: str, service: ServiceManager, tell: Tell) -> socket.socket | None:
+    """Wait until no other daemon protects this machine; then keep the result open.
+
+    None: another user's process has taken the name. It must not leave the machine unprotected.
+    """
+    name = machine_lock_name(bus_address)
+    lock = take_machine_lock(name)
+    if lock is not None:
+        return lock
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_say_alive, service)
+        while lock is None:
+            connected = connect_to_holder(name)
+            if connected is not None:
+                with connected:
+                    holder = peer_of(connected)
+                    if holder.uid != os.geteuid():
+                        tell(4, f"{holder.text}, uid {holder.uid}, has taken the machine's lock: ignoring it")
+                        break
+                    line = f"another Ebbtide protects this machine ({holder.text}): waiting for its end"
+                    tell(4, line)
+                    await service.notify_in_time(READY=1, STATUS=line)
+                    # A holder never sends anything: readable means its end.
+                    await trio.lowlevel.wait_readable(connected)
+            if await _stays_free(name) and not await _goes_down(bus_address):
+                lock = take_machine_lock(name)
+        nursery.cancel_scope.cancel()
+    if lock is not None:
+        tell(4, "the other Ebbtide has ended: this one protects the machine now")
+    return lock
+
+
+async def _say_alive(service: ServiceManager) -> None:
+    while every_seconds := service.life_seconds:
+        await service.notify_in_time(WATCHDOG=1)
+        await trio.sleep(every_seconds)
+
+
+async def _stays_free(name: str) -> bool:
+    """The other one does not come back."""
+    for _ in range(int(TAKEOVER_SECONDS / LOOK_SECONDS)):
+        await trio.sleep(LOOK_SECONDS)
+        if (connected := connect_to_holder(name)) is not None:
+            connected.close()
+            return False
+    return True
+
+
+async def _goes_down(bus_address: str) -> bool:
+    """The other one has begun this shutdown: its hooks have run."""
+    with trio.move_on_after(LOOK_SECONDS), suppress(BusError):
+        return await ask_once(bus_address, read_preparing)
+    return False
