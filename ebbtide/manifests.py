@@ -10,8 +10,10 @@ import re
 import stat
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -25,6 +27,7 @@ from ebbtide.actors.edges.documents import (
     decode_text,
     one_line,
     parse_text,
+    plain_value,
     quote,
     read_file,
 )
@@ -42,7 +45,7 @@ from ebbtide.actors.edges.pod_spec import (
     hook_of,
 )
 from ebbtide.actors.policy.grace_periods import effective_periods
-from ebbtide.actors.policy.planning import Plan, first_names, make_plan, short_name
+from ebbtide.actors.policy.planning import Plan, PlanWarning, first_names, make_plan, short_name
 from ebbtide.config.fields import (
     DNS_LABEL,
     INT32_MAX,
@@ -74,16 +77,20 @@ HEADERS_MAX = 128
 URL_PART_LENGTH_MAX = 8192
 
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+#: Linux has 64 signals, of which the API takes not all.
+_REALTIME_SIGNAL = re.compile(r"SIGRTMIN\+([1-9]|1[0-5])|SIGRTMAX-([1-9]|1[0-4])|SIGRTMIN|SIGRTMAX")
 
 
-def _variable(text: str) -> str:
-    if not text or "=" in text or not text.isprintable():
+def _port_name(text: str) -> str:
+    if text and not _PORT_NAME.fullmatch(text):
         raise ValueError
     return text
 
 
 def _stop_signal(text: str) -> str:
     signal_number(text if text.startswith("SIG") else "")
+    if text.startswith("SIGRT") and not _REALTIME_SIGNAL.fullmatch(text):
+        raise ValueError
     return text
 
 
@@ -113,8 +120,9 @@ _URL_PART = Kind(
     secret=True,
 )
 _HEADER = matching(
-    re.compile(rf"[-!#$%&'*+.^_`|~0-9A-Za-z]{{1,{URL_PART_LENGTH_MAX}}}"), "the name of a header"
+    re.compile(rf"[-0-9A-Za-z]{{1,{URL_PART_LENGTH_MAX}}}"), "a header's name: letters, digits and '-'"
 )
+_VARIABLE = matching(re.compile(r"[ -<>-~]+"), "a variable's name, of printable ASCII without '='")
 _HOST = matching(re.compile(rf"[-._:\[\]%0-9A-Za-z]{{0,{URL_PART_LENGTH_MAX}}}"), "a host's name or address")
 
 Int32 = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
@@ -126,14 +134,22 @@ class ObjectPart(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EnvVar(ObjectPart, frozen=True):
-    name: Annotated[str, Kind("a variable's name, without '='", _variable)]
+    name: Annotated[str, _VARIABLE]
     value: Annotated[str, _WORD] = ""
     value_from: Any = None
 
 
 class ContainerPort(ObjectPart, frozen=True):
     container_port: Annotated[int, Meta(ge=1, le=PORT_MAX)]
-    name: str = ""
+    name: Annotated[str, Kind("up to 15 lower case letters, digits and '-'", _port_name)] = ""
+
+
+def _check_port(port: int | str) -> None:
+    """Raises RuleError. A name's port is looked up when the hook runs."""
+    if isinstance(port, str) and port.isdecimal():
+        raise RuleError(f"{quote(port)} in quotes is a name without a letter: take the quotes away", "port")
+    if not (_PORT_NAME.fullmatch(port) if isinstance(port, str) else 1 <= port <= PORT_MAX):
+        raise RuleError(f"{quote(str(port))} is no port and no port's name: write one of them", "port")
 
 
 class ExecHook(ObjectPart, frozen=True):
@@ -161,11 +177,7 @@ class HttpGetHook(ObjectPart, frozen=True):
     http_headers: Annotated[tuple[Header, ...], Meta(max_length=HEADERS_MAX)] = ()
 
     def __post_init__(self) -> None:
-        # The name's port is looked up when the hook runs.
-        text = str(self.port)
-        is_number = re.fullmatch("[0-9]{1,5}", text) and 1 <= int(text) <= PORT_MAX
-        if not is_number and (isinstance(self.port, int) or not _PORT_NAME.fullmatch(self.port)):
-            raise RuleError(f"{quote(text)} is no port and no port's name: write one of them", "port")
+        _check_port(self.port)
 
     @property
     def action(self) -> HookAction:
@@ -188,6 +200,11 @@ class SleepHook(ObjectPart, frozen=True):
 
 class TcpSocketHook(ObjectPart, frozen=True):
     """Accepted in old objects; fails when it runs."""
+
+    port: Annotated[int | str, Kind("a port or a port's name")]
+
+    def __post_init__(self) -> None:
+        _check_port(self.port)
 
     @property
     def action(self) -> HookAction:
@@ -216,7 +233,7 @@ class PreStop(ObjectPart, frozen=True):
 
 class Lifecycle(ObjectPart, frozen=True):
     pre_stop: PreStop | None = None
-    stop_signal: Annotated[str, Kind("a name such as SIGTERM or SIGRTMIN+3", _stop_signal)] = "SIGTERM"
+    stop_signal: Annotated[str | None, Kind("a name such as SIGTERM or SIGRTMIN+3", _stop_signal)] = None
 
 
 class ContainerObject(ObjectPart, frozen=True):
@@ -225,10 +242,16 @@ class ContainerObject(ObjectPart, frozen=True):
     args: Words = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=ENTRIES_MAX)] = ()
     env_from: Any = None
-    lifecycle: Lifecycle = Lifecycle()
+    lifecycle: Lifecycle | None = None
     restart_policy: str = ""
     ports: Annotated[tuple[ContainerPort, ...], Meta(max_length=ENTRIES_MAX)] = ()
     working_dir: str = ""
+
+    def __post_init__(self) -> None:
+        names = [port.name for port in self.ports]
+        for at, name in enumerate(names):
+            if name and name in names[:at]:
+                raise RuleError(f"two ports are called {quote(name)}: rename one", "ports", at, "name")
 
 
 class Metadata(ObjectPart, frozen=True):
@@ -237,15 +260,23 @@ class Metadata(ObjectPart, frozen=True):
     uid: Annotated[str | None, _UID] = None
 
 
+#: The API's default for a pod that sets none.
+GRACE_SECONDS_DEFAULT = 30
+
 Containers = Annotated[tuple[ContainerObject, ...], Meta(max_length=CONTAINERS_MAX)]
+
+
+class OperatingSystem(ObjectPart, frozen=True):
+    name: Literal["linux", "windows"]
 
 
 class Spec(ObjectPart, frozen=True):
     containers: Containers
     init_containers: Containers = ()
+    os: OperatingSystem | None = None
     priority: Int32 | None = None
     priority_class_name: str = ""
-    termination_grace_period_seconds: Annotated[int | None, Meta(ge=0, le=2**63 - 1)] = None
+    termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=2**63 - 1)] = GRACE_SECONDS_DEFAULT
 
     def __post_init__(self) -> None:
         if not self.containers:
@@ -258,6 +289,11 @@ class Spec(ObjectPart, frozen=True):
                         f"two containers are called {quote(each.name)}: rename one", field, at, "name"
                     )
                 names.add(each.name)
+                at_lifecycle = (field, at, "lifecycle")
+                if each.lifecycle and field == "initContainers" and each.restart_policy != "Always":
+                    raise RuleError("only a sidecar (restartPolicy: Always) may have it", *at_lifecycle)
+                if each.lifecycle and each.lifecycle.stop_signal and not self.os:
+                    raise RuleError("it needs spec.os.name: linux", *at_lifecycle, "stopSignal")
 
 
 class Status(ObjectPart, frozen=True):
@@ -291,14 +327,15 @@ class ManifestError(ValueError):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``finished``: it has ended, and is in no plan. ``class_name``: a priority class without a known number.
-    ``obstacles``: why it cannot run as local processes; a plan ignores them.
+    """``finished``: it has ended, and is in no plan. ``unplaced``: on no node yet. ``class_name``: a priority
+    class without a known number. ``obstacles``: why it cannot run as local processes; a plan ignores them.
     """
 
     pod: Pod
     spec: ProcessSpec
     source: str
     finished: bool = False
+    unplaced: bool = False
     class_name: str = ""
     obstacles: tuple[str, ...] = ()
 
@@ -340,48 +377,43 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 class ReadOptions(NamedTuple):
+    """``expander`` None: no local process will run the pods. Their commands and variables are not expanded,
+    and the fields of the API's objects are read too (`_as_seen`).
+    """
+
     #: The gate PodLifecycleSleepActionAllowZero.
     allow_zero_sleep: bool
-    expander: Expander
+    expander: Expander | None = None
 
 
 def read_pod(node: Node, source: str, options: ReadOptions) -> Manifest:
-    """Raises DocumentError, with the pod's name if it has one."""
+    """Raises DocumentError."""
+    found = read(node, PodObject)
     try:
-        found = read(node, PodObject)
-        try:
-            return _manifest(found, source, options)
-        except RuleError as error:
-            raise rule_error(node, "", error) from None
-    except DocumentError as error:
-        first = error.found[0] if isinstance(error, DocumentErrors) else error
-        metadata = node.value.get("metadata") if isinstance(node.value, dict) else None
-        name = metadata.value.get("name") if metadata and isinstance(metadata.value, dict) else None
-        named = f"pod {quote(name.value)}: " if name and isinstance(name.value, str) else ""
-        raise DocumentError(named + first.message, first.line) from error
+        manifest = _manifest(found, source, options)
+    except RuleError as error:
+        raise rule_error(node, "", error) from None
+    return manifest if options.expander else _with_seen(manifest, node)
 
 
 def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     metadata, spec, obstacles = found.metadata, found.spec, list[str]()
-    derived = uuid.uuid5(_UID_NAMESPACE, f"{metadata.namespace}/{metadata.name}")
-    metadata = msgspec.structs.replace(metadata, uid=metadata.uid or str(derived))
     containers: dict[str, list[ContainerSpec]] = {"initContainers": [], "containers": []}
     for field, objects in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, each in enumerate(objects):
             at = ("spec", field, index)
-            is_init = field == "initContainers"
-            container, missing = _container(each, is_init, options.expander, at)
-            sleep = each.lifecycle.pre_stop and each.lifecycle.pre_stop.sleep
+            launch = _launch(each, options.expander, at) if options.expander else Launch()
+            sleep = each.lifecycle and each.lifecycle.pre_stop and each.lifecycle.pre_stop.sleep
             if sleep and (
                 wrong := sleep_mistake(
                     sleep.seconds, spec.termination_grace_period_seconds, options.allow_zero_sleep
                 )
             ):
                 raise RuleError(wrong, *at, "lifecycle", "preStop", "sleep", "seconds")
-            containers[field].append(container)
-            obstacles += [f"container {each.name}: {reason}" for reason in missing]
+            containers[field].append(_container(each, field == "initContainers", launch))
+            obstacles += [f"container {each.name}: {reason}" for reason in launch.missing]
     process = ProcessSpec(
-        uid=metadata.uid or "",
+        uid=metadata.uid or _derived_uid(metadata.namespace, metadata.name),
         init=tuple(containers["initContainers"]),
         containers=tuple(containers["containers"]),
     )
@@ -414,10 +446,77 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     )
 
 
-def _container(
-    found: ContainerObject, is_init: bool, expander: Expander, at: tuple[str | int, ...]
-) -> tuple[ContainerSpec, list[str]]:
-    """And why it cannot run here."""
+def _derived_uid(namespace: str, name: str) -> str:
+    return str(uuid.uuid5(_UID_NAMESPACE, f"{namespace}/{name}"))
+
+
+#: What `known_pods` reads of an object beside the fields above.
+_SEEN = {
+    "metadata": ("name", "annotations", "labels", "ownerReferences"),
+    "spec": ("nodeName", "tolerations", "volumes"),
+    "status": ("phase", "containerStatuses", "initContainerStatuses"),
+}
+
+
+def _with_seen(manifest: Manifest, node: Node) -> Manifest:
+    """With what a daemon on the node would know of the object. Raises DocumentError."""
+    from ebbtide.actors.edges.kubernetes import known_pods  # late: mode process does without it
+
+    parts = {name: _value(node, name) for name in _SEEN}
+    values = {
+        name: {each: plain_value(part.value[each]) for each in _SEEN[name] if each in part.value}
+        for name, part in parts.items()
+        if isinstance(part.value, dict)
+    }
+    try:
+        found = msgspec.convert(values, known_pods.PodObject)
+        seen = known_pods.project_pod(found)
+    except msgspec.ValidationError as error:
+        raise DocumentError(str(error), node.line) from error
+    states = {each.name: each.state for each in found.status.containers}
+    pod = msgspec.structs.replace(
+        manifest.pod,
+        # A mirror's own UID is not the one that the runtime knows.
+        uid=seen.uid or manifest.pod.uid,
+        static=seen.static,
+        daemon=seen.daemon,
+        tolerates_all=seen.tolerates_all,
+        volumes=seen.volumes,
+        owner=seen.owner,
+        containers=tuple(
+            msgspec.structs.replace(each, running=bool(state.running))
+            if (state := states.get(each.name))
+            else each
+            for each in manifest.pod.containers
+        ),
+    )
+    unplaced = found.status.phase == "Pending" and not found.spec.node_name
+    return msgspec.structs.replace(manifest, pod=pod, unplaced=unplaced)
+
+
+def _container(found: ContainerObject, is_init: bool, launch: Launch) -> ContainerSpec:
+    lifecycle = found.lifecycle or Lifecycle()
+    return ContainerSpec(
+        name=found.name,
+        argv=launch.argv,
+        env=launch.env,
+        working_dir=found.working_dir,
+        stop_signal=lifecycle.stop_signal or "SIGTERM",
+        sidecar=is_init and found.restart_policy == "Always",
+        pre_stop=lifecycle.pre_stop.action if lifecycle.pre_stop is not None else None,
+        ports={port.name: port.container_port for port in found.ports if port.name},
+    )
+
+
+class Launch(NamedTuple):
+    """``missing``: why the container cannot run here."""
+
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    missing: tuple[str, ...] = ()
+
+
+def _launch(found: ContainerObject, expander: Expander, at: tuple[str | int, ...]) -> Launch:
     variables, missing = dict[str, str](), list[str]()
     for index, each in enumerate(found.env):
         if each.value_from is None:
@@ -434,24 +533,7 @@ def _container(
         for field, words in (("command", found.command), ("args", found.args))
         for index, word in enumerate(words)
     ]
-    sidecar = is_init and found.restart_policy == "Always"
-    ports: dict[str, int] = {}
-    for port in found.ports:
-        if port.name:
-            ports.setdefault(port.name, port.container_port)
-    hook = found.lifecycle.pre_stop
-    container = ContainerSpec(
-        name=found.name,
-        argv=tuple(argv),
-        env=variables,
-        working_dir=found.working_dir,
-        stop_signal=found.lifecycle.stop_signal,
-        sidecar=sidecar,
-        # A container that ends by itself before the pod is up has no end to prepare.
-        pre_stop=hook.action if hook is not None and (sidecar or not is_init) else None,
-        ports=ports,
-    )
-    return container, missing
+    return Launch(tuple(argv), variables, tuple(missing))
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:
@@ -483,16 +565,29 @@ STDIN_NAME = "standard input"
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
 #: The readable kinds, each with its version.
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
-#: Lists of these, with the kind of an item without its own; empty: it must have one.
-_LIST_KINDS = {"List": "", "PodList": POD_KIND, "PriorityClassList": CLASS_KIND}
+#: Kinds with a template of pods, and their API groups. Other groups use the same names for other things.
+_WORKLOADS = {
+    "Deployment": ("apps", "extensions"),
+    "ReplicaSet": ("apps", "extensions"),
+    "DaemonSet": ("apps", "extensions"),
+    "StatefulSet": ("apps",),
+    "ReplicationController": ("",),
+    "Job": ("batch",),
+    "CronJob": ("batch",),
+}
 
 
-def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
-    """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
+def load_manifests(
+    paths: Sequence[str | Path], *, allow_zero_sleep: bool = True, notes: list[PlanWarning] | None = None
+) -> list[Manifest]:
+    """All pods of these files, folders (not their subfolders), or ``-`` for standard input; of a workload as
+    many as it has replicas.
 
-    PriorityClass objects of one file apply to the pods of all. Raises ManifestError.
+    PriorityClass objects of one file apply to the pods of all. ``notes`` takes a line for each object that
+    cannot be read, and about the others that are no pods. Raises ManifestError where no file can be read, or
+    only wrong objects are there.
     """
-    manifests, classes = list[Manifest](), PriorityClasses()
+    gathered = Gathered(ReadOptions(allow_zero_sleep))
     files: list[tuple[str | Path, bool]] = []
     for path in paths:
         is_folder = str(path) != STDIN and Path(path).is_dir()
@@ -511,19 +606,22 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
                 raw = read_file(file, FILE_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
-        manifests += _parse(name, raw, classes, ReadOptions(allow_zero_sleep, Expander()))
-        # After each file: many small ones together also need a bound.
-        if len(manifests) > PODS_MAX:
-            raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
-    _refuse_twins(manifests)
-    manifests = [classes.resolve(each) for each in manifests]
-    _refuse_unknown_classes([each for each in manifests if each.class_name and not each.finished])
-    return manifests
+        gathered.add(name, raw)
+    found = gathered.pods_of_node()
+    if gathered.wrong and not found:
+        more = f"; and {len(gathered.wrong) - 1} more like this" if gathered.wrong[1:] else ""
+        raise ManifestError(gathered.wrong[0] + more)
+    if notes is not None:
+        notes += gathered.notes(found)
+    return found
 
 
-def load_pods(paths: Sequence[str | Path], settings: Settings) -> tuple[Pod, ...]:
+def load_pods(
+    paths: Sequence[str | Path], settings: Settings, notes: list[PlanWarning] | None = None
+) -> tuple[Pod, ...]:
     """The pods of these files that would run under these settings. Raises ManifestError."""
-    manifests = load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
+    zero = settings.gate("PodLifecycleSleepActionAllowZero")
+    manifests = load_manifests(paths, allow_zero_sleep=zero, notes=notes)
     return tuple(manifest.pod for manifest in manifests if not manifest.finished)
 
 
@@ -569,40 +667,246 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text; ``name``: for messages. A class without an object in the text stays on its pod
-    (``class_name``), which counts as 0. Raises ManifestError.
+    """The pods of one text, for local processes; ``name``: for messages. A class without an object in the
+    text stays on its pod (``class_name``), which counts as 0. Raises ManifestError, also for other kinds.
     """
-    classes, reading = PriorityClasses(), ReadOptions(allow_zero_sleep, Expander())
-    manifests = _parse(name, raw, classes, reading, bytes_max, nodes_max)
-    _refuse_twins(manifests)
-    return [classes.resolve(each) for each in manifests]
+    gathered = Gathered(ReadOptions(allow_zero_sleep, Expander()))
+    gathered.add(name, raw, bytes_max, nodes_max)
+    found = gathered.pods_of_node()
+    if gathered.wrong:
+        raise ManifestError(gathered.wrong[0])
+    return found
 
 
-def _parse(
-    name: str,
-    raw: bytes,
-    classes: PriorityClasses,
-    reading: ReadOptions,
-    bytes_max: int = FILE_BYTES_MAX,
-    nodes_max: int = NODES_MAX,
-) -> list[Manifest]:
-    """Its pods; its classes go into ``classes``."""
-    try:
-        documents = parse_text(decode_text(raw, bytes_max), nodes_max)
-    except DocumentError as error:
-        raise ManifestError(_located_message(name, 0, error)) from error
-    manifests: list[Manifest] = []
-    for number, document in enumerate(documents, start=1):
+class Workload(NamedTuple):
+    """``names``: its own, and its controller's. ``manifest``: one of its pods."""
+
+    names: tuple[str, ...]
+    manifest: Manifest
+    replicas: int
+
+
+class Gathered:
+    """The objects of several texts. ``wrong``: a line for each that cannot be read."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.wrong: list[str] = []
+        self._options, self._classes = options, PriorityClasses()
+        self._pods: list[Manifest] = []
+        self._workloads: dict[str, Workload] = {}
+        #: Objects that are not on the node, by kind.
+        self._passed: Counter[str] = Counter()
+        self._repeated: list[str] = []
+
+    def add(self, name: str, raw: bytes, bytes_max: int = FILE_BYTES_MAX, nodes_max: int = NODES_MAX) -> None:
+        """Raises ManifestError for a text that cannot be read at all."""
+        # Helm and the API server take a field twice.
+        repeated = None if self._options.expander else list[DocumentError]()
         try:
-            for kind, node in _objects(document):
-                if kind == CLASS_KIND:
-                    classes.read(node)
-                    continue
-                source = f"{name}:{node.line}" if node.line else f"{name}, document {number}"
-                manifests.append(read_pod(node, source, reading))
+            documents = parse_text(decode_text(raw, bytes_max), nodes_max, repeated)
         except DocumentError as error:
-            raise ManifestError(_located_message(name, number, error)) from error
-    return manifests
+            raise ManifestError(_located_message(name, 0, error)) from error
+        self._repeated += [_located_message(name, 0, error) for error in repeated or ()]
+        for number, document in enumerate(documents, start=1):
+            self._read(name, number, document)
+        # After each text: many small ones together also need a bound.
+        if len(self._pods) > PODS_MAX:
+            raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
+
+    def _read(self, name: str, number: int, node: Node, implied: str = "") -> None:
+        """One object, or the objects of a list. ``implied``: the kind of an item of a typed list."""
+        what = ""
+        try:
+            kind = _kind_of(node, implied)
+            if kind == "List" or (kind.endswith("List") and _value(node, "items").value is not None):
+                items = _value(node, "items")
+                if not isinstance(items.value, list | None):
+                    raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
+                for each in items.value or ():
+                    self._read(name, number, each, kind.removesuffix("List"))
+                return
+            what = _named(kind, node)
+            self._take(kind, node, f"{name}:{node.line}" if node.line else f"{name}, document {number}")
+        except DocumentError as error:
+            first = error.found[0] if isinstance(error, DocumentErrors) else error
+            self.wrong.append(_located_message(name, number, DocumentError(what + first.message, first.line)))
+
+    def _take(self, kind: str, node: Node, source: str) -> None:
+        """Raises DocumentError."""
+        if kind in _VERSIONS:
+            _check_version(node, _VERSIONS[kind])
+        if kind == CLASS_KIND:
+            self._classes.read(node)
+        elif kind == POD_KIND:
+            self._pods.append(read_pod(node, source, self._options))
+        elif self._options.expander:
+            cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
+            raise DocumentError(f"kind is {quote(kind)}: {cure}", _value(node, "kind").line)
+        elif _is_workload(kind, node):
+            found = read_workload(kind, node, source, self._options)
+            first = self._workloads.setdefault(found.names[0], found)
+            if first is not found:
+                raise DocumentError(f"it stands twice, first at {first.manifest.source}: keep one", node.line)
+        else:
+            self._passed[kind] += 1
+
+    def pods_of_node(self) -> list[Manifest]:
+        """The pods, and those of workloads without a pod and a controller here. Raises ManifestError."""
+        seen, twins = dict[str, Manifest](), list[Manifest]()
+        # Any user can write a mirror's annotations: it takes no other pod's place.
+        for each in sorted(self._pods, key=lambda each: each.pod.static):
+            for key in (f"pod {each.pod.label}", f"UID {each.pod.uid}"):
+                if (first := seen.setdefault(key, each)) is not each:
+                    self.wrong.append(
+                        one_line(f"{each.source}: {key} stands twice, first at {first.source}: keep one")
+                    )
+                    twins.append(each)
+                    break
+        here = [each for each in self._pods if not each.unplaced and each not in twins]
+        covered = {f"{each.pod.namespace}/{each.pod.owner}" for each in self._pods}
+        covered |= {name for own in covered & self._workloads.keys() for name in self._workloads[own].names}
+        self._replicated = list[Workload]()
+        for own, workload in self._workloads.items():
+            if covered.isdisjoint(workload.names) and self._workloads.keys() & workload.names == {own}:
+                here += self._replicas(workload, seen, PODS_MAX - len(here))
+        return [self._classes.resolve(each) for each in here]
+
+    def _replicas(self, workload: Workload, seen: dict[str, Manifest], room: int) -> Iterator[Manifest]:
+        """Named as a StatefulSet names its pods, where these names are free."""
+        manifest, pod = workload.manifest, workload.manifest.pod
+        if workload.replicas > room:
+            self.wrong.append(
+                f"{manifest.source}: {workload.names[0]} has {workload.replicas} replicas: too many"
+            )
+            return
+        self._replicated.append(workload)
+        numbers = count()
+        for _ in range(workload.replicas):
+            name = next(
+                name for n in numbers if f"pod {pod.namespace}/{(name := f'{pod.name}-{n}')}" not in seen
+            )
+            uid = _derived_uid(pod.namespace, name)
+            one = msgspec.structs.replace(
+                manifest,
+                pod=msgspec.structs.replace(pod, name=name, uid=uid),
+                spec=msgspec.structs.replace(manifest.spec, uid=uid),
+            )
+            seen[f"pod {one.pod.label}"] = one
+            yield one
+
+    def notes(self, manifests: Sequence[Manifest]) -> Iterator[PlanWarning]:
+        """About the objects of which these are the pods."""
+        yield from (("unreadable", each) for each in self.wrong)
+        yield from (("field-twice", f"{each}; the last one counts") for each in self._repeated)
+        by_class: dict[str, list[str]] = {}
+        for each in manifests:
+            if each.class_name and not each.finished:
+                by_class.setdefault(each.class_name, []).append(short_name(each.pod))
+        for name, pods in by_class.items():
+            text = f"no object here has the value of {quote(name)}, planned as 0: {first_names(pods)}"
+            cure = "add it (kubectl get priorityclasses -o yaml), or write spec.priority"
+            yield "class-unknown", one_line(f"{text}; {cure}")
+        if many := [f"{each.names[0]} ({each.replicas})" for each in self._replicated if each.replicas > 1]:
+            yield "replicas", f"all replicas are planned on one node: {first_names(many)}"
+        passed = dict(self._passed)
+        if unplaced := sum(each.unplaced for each in self._pods):
+            passed["Pod without a node"] = unplaced
+        if passed:
+            kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(passed.items()))
+            yield "passed-over", one_line(f"objects that run no pod on this node: {kinds}")
+
+
+def _named(kind: str, node: Node) -> str:
+    """For messages; empty without a name."""
+    metadata = _value(node, "metadata")
+    name = metadata.value.get("name") if isinstance(metadata.value, dict) else None
+    if kind == CLASS_KIND or name is None or not isinstance(name.value, str):
+        return ""
+    return f"{'pod' if kind == POD_KIND else kind} {quote(name.value)}: "
+
+
+class Scale(ObjectPart, frozen=True):
+    """The numbers of a workload's spec."""
+
+    replicas: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 1
+    parallelism: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 1
+    completions: Annotated[int, Meta(ge=0, le=INT32_MAX)] = INT32_MAX
+    suspend: bool = False
+
+
+class WorkloadMetadata(ObjectPart, frozen=True):
+    name: Annotated[str, _POD_NAME] = ""
+    generate_name: str = ""
+    namespace: Annotated[str, _LABEL] = "default"
+
+
+def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> Workload:
+    """Raises DocumentError."""
+    metadata, spec = _mapping(node, "metadata"), _mapping(node, "spec")
+    found = read(metadata, WorkloadMetadata, "metadata")
+    name = found.name or found.generate_name.rstrip("-.")
+    if not name:
+        raise DocumentError("metadata needs name", metadata.line)
+    scale = read(spec, Scale, "spec")
+    number = scale.replicas
+    if kind == "DaemonSet":
+        number = 1
+    elif kind in ("Job", "CronJob"):
+        is_suspended = scale.suspend
+        if kind == "CronJob":
+            spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
+            scale = read(spec, Scale, "spec.jobTemplate.spec")
+        number = 0 if is_suspended or scale.suspend else min(scale.parallelism, scale.completions)
+    template = _mapping(spec, "template")
+    given = _value(template, "metadata").value
+    fields = (
+        {each: at for each, at in given.items() if each in _SEEN["metadata"]}
+        if isinstance(given, dict)
+        else {}
+    )
+    fields |= {"name": Node(name, metadata.line), "namespace": Node(found.namespace, metadata.line)}
+    one = {"metadata": Node(fields, template.line), "spec": _value(template, "spec")}
+    manifest = read_pod(Node(one, node.line), source, options)
+    pod = msgspec.structs.replace(
+        manifest.pod,
+        owner=f"{kind}/{name}",
+        daemon=kind == "DaemonSet",
+        volumes=manifest.pod.volumes or bool(_value(spec, "volumeClaimTemplates").value),
+    )
+    names = [f"{found.namespace}/{kind}/{name}"]
+    owners = (
+        plain_value(metadata.value.get("ownerReferences", Node(None)))
+        if isinstance(metadata.value, dict)
+        else None
+    )
+    for owner in owners if isinstance(owners, list) else ():
+        if isinstance(owner, dict) and owner.get("controller") is True:
+            names.append(f"{found.namespace}/{owner.get('kind')}/{owner.get('name')}")
+    return Workload(tuple(names), msgspec.structs.replace(manifest, pod=pod), number)
+
+
+def _is_workload(kind: str, node: Node) -> bool:
+    version = _value(node, "apiVersion").value
+    group = version.rpartition("/")[0] if isinstance(version, str) else None
+    return kind in _WORKLOADS and group in (None, *_WORKLOADS[kind])
+
+
+def _kind_of(node: Node, implied: str) -> str:
+    """Raises DocumentError."""
+    kind = _value(node, "kind")
+    name = implied if kind.value is None and implied else kind.value
+    if not isinstance(name, str) or not name:
+        found = "missing" if kind.value is None else describe(kind)
+        raise DocumentError(f"kind is {found}: it must name a kind, such as Pod or Deployment", kind.line)
+    return name
+
+
+def _mapping(node: Node, name: str) -> Node:
+    """Raises DocumentError."""
+    found = _value(node, name)
+    if not isinstance(found.value, dict):
+        raise DocumentError(f"{name} is {describe(found)}: it must be a mapping", found.line)
+    return found
 
 
 class PriorityClasses:
@@ -635,46 +939,6 @@ class PriorityClasses:
         return msgspec.structs.replace(manifest, pod=pod, class_name="")
 
 
-def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
-    """A plan with 0 for them would show the wrong wave."""
-    by_class: dict[str, list[str]] = {}
-    for each in manifests:
-        by_class.setdefault(each.class_name, []).append(short_name(each.pod))
-    if by_class:
-        named = "; ".join(f"{quote(name)} of {first_names(pods)}" for name, pods in by_class.items())
-        cure = "add them (kubectl get priorityclasses -o yaml), or write spec.priority"
-        raise ManifestError(
-            one_line(f"{manifests[0].source}: no object here has the value of priority class {named}: {cure}")
-        )
-
-
-def _objects(document: Node) -> Iterator[tuple[str, Node]]:
-    """Objects by their kinds. Items of a PodList need no kind."""
-    kind = _value(document, "kind")
-    implied = _LIST_KINDS.get(kind.value) if isinstance(kind.value, str) else None
-    if implied is None:
-        yield _kind_of(document), document
-        return
-    _check_version(document, _VERSIONS.get(implied, "v1"))
-    items = _value(document, "items")
-    if not isinstance(items.value, list | None):
-        raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
-    for each in items.value or ():
-        yield _kind_of(each, implied), each
-
-
-def _kind_of(document: Node, implied: str = "") -> str:
-    """One of `_VERSIONS`. Raises DocumentError."""
-    kind = _value(document, "kind")
-    name = implied if kind.value is None and implied else kind.value
-    if not isinstance(name, str) or name not in _VERSIONS:
-        found = "missing" if kind.value is None else describe(kind)
-        cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
-        raise DocumentError(f"kind is {found}: {cure}", kind.line)
-    _check_version(document, _VERSIONS[name])
-    return name
-
-
 def _check_version(document: Node, wanted: str) -> None:
     version = _value(document, "apiVersion")
     if version.value not in (None, wanted):
@@ -685,17 +949,6 @@ def _value(document: Node, name: str) -> Node:
     if not isinstance(document.value, dict):
         raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
     return document.value.get(name) or Node(None, document.line)
-
-
-def _refuse_twins(manifests: Sequence[Manifest]) -> None:
-    # By UID as well: the second would replace the first.
-    seen: dict[str, Manifest] = {}
-    for manifest in manifests:
-        for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):
-            first = seen.setdefault(key, manifest)
-            if first is not manifest:
-                message = f"{manifest.source}: {key} stands twice, first at {first.source}: keep one"
-                raise ManifestError(one_line(message))
 
 
 def _in_folder(folder: Path) -> list[Path]:

@@ -195,18 +195,21 @@ def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -
     """``files``: manifests in place of this node's pods. Raises ConfigError, ManifestError."""
     from ebbtide.manifests import load_manifests, plan_of
 
+    notes: list[PlanWarning] = []
     # Reads each part of this node only on use: a plan for files does not read its pods.
     seen, settings, grant_ns = None, node.configuration.settings, node.grant_ns(grant_ns)
     if files:
         zero = settings.gate("PodLifecycleSleepActionAllowZero")
-        manifests = load_manifests(files, allow_zero_sleep=zero)
+        manifests = load_manifests(files, allow_zero_sleep=zero, notes=notes)
     else:
         manifests, seen = list(node.pods.manifests), node.pods.seen
     made, pods = plan_of(settings, manifests, grant_ns), [manifest.pod for manifest in manifests]
     if made.enabled:
         no_daemon = not (files or manifests or seen) and node.status.document is None
         unknown = _unknown(seen, node.options.runtime if no_daemon else None, grant_ns)
-        made = replace(made, warnings=(*made.warnings, *unknown))
+        notes += unknown
+    # At the end: the first warnings belong to ``warned_pods``.
+    made = replace(made, warnings=(*made.warnings, *notes))
     if seen is None:
         return ShutdownNow(made, pods)
     from ebbtide.actors.policy.grace_periods import deletable

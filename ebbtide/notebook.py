@@ -5,11 +5,13 @@ Part of ``from ebbtide import replay``, which finds it by name: it is the progra
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.config import load
 from ebbtide.events.values import Pod, Settings
 from ebbtide.manifests import load_pods as load_pods_under
@@ -31,8 +33,14 @@ def load_settings(config: Files) -> Settings:
 
 
 def load_pods(manifests: Files, settings: Settings | None = None) -> tuple[Pod, ...]:
-    """The pods of these manifests, under ``settings``' feature gates. Raises manifests.ManifestError."""
-    return load_pods_under(_paths(manifests), settings or Settings())
+    """The pods of these manifests, under ``settings``' feature gates. Warns of objects that cannot be read.
+    Raises manifests.ManifestError.
+    """
+    notes: list[PlanWarning] = []
+    pods = load_pods_under(_paths(manifests), settings or Settings(), notes)
+    for code, message in notes:
+        warnings.warn(f"{code}: {message}", stacklevel=2)
+    return pods
 
 
 def what_if(

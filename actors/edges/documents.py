@@ -22,7 +22,8 @@ import yaml
 from ebbtide.events.units import size_text
 
 # Scalars as Kubernetes' own tools read them: YAML 1.1 without base-60 numbers and dates. A reader with other
-# rules ("on" as a word) would accept files that the API server refuses.
+# rules ("on" as a word) would accept files that the API server refuses. A YAML number without a fraction is a
+# whole one (1.0, 1E3): these tools make JSON of YAML first.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -34,8 +35,10 @@ QUOTE_LENGTH_MAX = 60
 DIGITS_MAX = 40
 
 _NULL = ("", "~", "null", "Null", "NULL")
-_TRUE = ("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON")
-_FALSE = ("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF")
+_TRUE = ("true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON")
+_FALSE = ("false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF")
+#: Go writes larger floats to JSON with an exponent, which is no whole number for it.
+_WHOLE_BELOW = 1e21
 _SCALARS_BY_TEXT: dict[str, Scalar] = {
     **dict.fromkeys(_NULL, None),
     **dict.fromkeys(_TRUE, True),
@@ -113,11 +116,10 @@ def _plain_scalar(text: str, line: int) -> Scalar:
                 raise DocumentError(f"a number of {len(digits)} digits: it is out of range", line)
             size = int(digits.replace("_", ""), base)
             return -size if text.startswith("-") else size
-    return (
-        float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
-        if _FLOAT.fullmatch(text)
-        else text
-    )
+    if not _FLOAT.fullmatch(text):
+        return text
+    number = float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return int(number) if number.is_integer() and abs(number) < _WHOLE_BELOW else number
 
 
 #: Deeper than any Kubernetes object, aliases included; shallow enough for recursive walks.
@@ -181,13 +183,26 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
         return data
 
 
-def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
+#: Of one text; more are dropped. A file could have a hundred thousand.
+REPEATED_MAX = 20
+#: A list takes the fields that one mapping has twice, of which then the last counts. None: they are refused.
+Repeated: TypeAlias = "list[DocumentError] | None"
+
+
+def parse_text(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
     """The documents of a text that is YAML or JSON, without empty ones. Raises DocumentError."""
     # JSON first, because it is fast. Its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
-            return parse_json(text)
-    return parse_yaml(text, nodes_max)
+            return parse_json(text, repeated)
+    return parse_yaml(text, nodes_max, repeated)
+
+
+def _repeat(repeated: Repeated, error: DocumentError) -> None:
+    if repeated is None:
+        raise error
+    if len(repeated) < REPEATED_MAX:
+        repeated.append(error)
 
 
 def object_of_file(path: Path, bytes_max: int) -> Any:
@@ -208,12 +223,12 @@ def plain_value(node: Node) -> Any:
     return [plain_value(each) for each in node.value] if isinstance(node.value, list) else node.value
 
 
-def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
+def parse_yaml(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
     """The documents of a YAML text, without empty ones. Raises DocumentError."""
     if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
         raise DocumentError(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
     try:
-        builder = _YamlBuilder(nodes_max)
+        builder = _YamlBuilder(nodes_max, repeated)
         return [document for document in builder.documents(text) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -243,7 +258,8 @@ def decode_text(raw: bytes, bytes_max: int) -> str:
 class _YamlBuilder:
     """Turns parser events into nodes. One for each text."""
 
-    def __init__(self, nodes_max: int) -> None:
+    def __init__(self, nodes_max: int, repeated: Repeated) -> None:
+        self._repeated = repeated
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored | None] = {}
         self._nodes = 0
@@ -334,12 +350,12 @@ class _YamlBuilder:
         else:
             if top.key == _MERGE:
                 top.merged.append(node)
-            elif top.key in top.items:
-                # A second one would silently win.
-                first = top.items[top.key].line
-                message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
-                raise DocumentError(message, top.key_line)
             else:
+                if top.key in top.items:
+                    # A second one would silently win.
+                    first = top.items[top.key].line
+                    message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
+                    _repeat(self._repeated, DocumentError(message, top.key_line))
                 top.items[top.key] = Node(node.value, top.key_line)
             top.key = None
 
@@ -369,10 +385,10 @@ def looks_like_json(text: str) -> bool:
     return text.lstrip(_SPACE)[:1] in ("{", "[")
 
 
-def parse_json(text: str) -> list[Node]:
+def parse_json(text: str, repeated: Repeated = None) -> list[Node]:
     """The documents of a text. Raises DocumentError; the text may still be YAML."""
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
-    documents, position = [], _skip_space(text, 0)
+    documents, position, twice = [], _skip_space(text, 0), None if repeated is None else list[DocumentError]()
     while position < len(text):
         try:
             raw, end = decoder.raw_decode(text, position)
@@ -380,8 +396,10 @@ def parse_json(text: str) -> list[Node]:
             raise DocumentError(f"not JSON: {error.msg}", error.lineno) from error
         except RecursionError as error:
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0) from error
-        documents.append(_json_node(raw))
+        documents.append(_json_node(raw, twice))
         position = _skip_space(text, end)
+    if repeated is not None:
+        repeated += twice or ()
     return [document for document in documents if document.value is not None]
 
 
@@ -389,18 +407,18 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object before its names are checked."""
 
 
-def _json_node(raw: Any, depth: int = 0) -> Node:
+def _json_node(raw: Any, repeated: Repeated, depth: int = 0) -> Node:
     if depth >= DEPTH_MAX and isinstance(raw, list):
         raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
     if isinstance(raw, _Pairs):
         fields: dict[str, Node] = {}
         for key, value in raw:
             if key in fields:
-                raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
-            fields[_json_text(key)] = _json_node(value, depth + 1)
+                _repeat(repeated, DocumentError(f"{quote(key)} stands twice in one object: keep one", 0))
+            fields[_json_text(key)] = _json_node(value, repeated, depth + 1)
         return Node(fields)
     if isinstance(raw, list):
-        return Node([_json_node(each, depth + 1) for each in raw])
+        return Node([_json_node(each, repeated, depth + 1) for each in raw])
     return Node(_json_text(raw) if isinstance(raw, str) else raw)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import click
 
 from ebbtide import __version__
+from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.saving import refuse_existing, write_journal
@@ -170,7 +171,10 @@ class SimulateOptions(NamedTuple):
             # After the configuration: its feature gates decide which manifests are valid.
             from ebbtide.manifests import load_pods
 
-            wanted = wanted._replace(pods=load_pods(self.pods, wanted.settings))
+            notes: list[PlanWarning] = []
+            wanted = wanted._replace(pods=load_pods(self.pods, wanted.settings, notes))
+            for code, message in notes:
+                remark(f"{code}: {message}")
         if self.behaviour is not None:
             from ebbtide.cli.simulate_behaviour import load_behaviour
 

@@ -665,7 +665,7 @@ def deaf_processes(snapshot: Snapshot) -> Findings:
         if each.verdict in ("ignores", "unclear"):
             label = snapshot.labels.get(each.uid, each.uid)
             message = f"{label}, container {each.container}, process {each.pid}: {each.signal}: {each.why}"
-            cure = "handle the signal, start it under an init such as tini, or name another with stopSignal"
+            cure = "handle the signal, start it under an init such as tini, or set stopSignal and os.name"
             level: Level = "warning" if each.verdict == "ignores" else "note"
             yield Finding(level, f"signal-{each.verdict}", message, cure, label)
 

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.manifests import ManifestError, load_manifests, parse_manifests
+from ebbtide.actors.policy.planning import PlanWarning
+from ebbtide.manifests import Gathered, ManifestError, ReadOptions, load_manifests, parse_manifests
 from tests.corpus_files import corpus, read_or_refused
 
 CORPUS = corpus("manifests")
@@ -21,7 +22,22 @@ LEAVES = st.one_of(
     st.floats(),
     st.text(max_size=5),
     st.sampled_from(
-        ["Pod", "List", "v1", "web-0", "Always", "SIGTERM", "$(A)", "$(B)$(B)", "HTTP", "metadata.name"]
+        [
+            "Pod",
+            "List",
+            "Deployment",
+            "CronJob",
+            "PodList",
+            "Pending",
+            "v1",
+            "web-0",
+            "Always",
+            "SIGTERM",
+            "$(A)",
+            "$(B)$(B)",
+            "HTTP",
+            "metadata.name",
+        ]
     ),
 )
 # fmt: off
@@ -31,7 +47,8 @@ KEYS = st.sampled_from([
     "args", "env", "value", "valueFrom", "fieldRef", "fieldPath", "lifecycle", "preStop", "exec",
     "httpGet", "port", "path", "host", "scheme", "httpHeaders", "sleep", "seconds", "tcpSocket",
     "stopSignal", "ports", "containerPort", "restartPolicy", "workingDir", "envFrom",
-    "priorityClassName",
+    "priorityClassName", "template", "jobTemplate", "replicas", "ownerReferences", "annotations",
+    "tolerations", "volumes", "containerStatuses", "state", "running",
 ])
 # fmt: on
 TREES = st.recursive(
@@ -43,7 +60,10 @@ TREES = st.recursive(
 
 def complaint(raw: bytes) -> str:
     """The refusal, or empty. Any error but a ManifestError fails the test."""
+    gathered = Gathered(ReadOptions(True))
     try:
+        gathered.add("f", raw)
+        assert all(each.isprintable() for _, each in gathered.notes(gathered.pods_of_node()))
         parse_manifests("f", raw)
     except ManifestError as error:
         return str(error)
@@ -51,7 +71,18 @@ def complaint(raw: bytes) -> str:
 
 
 def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
-    read_or_refused(CORPUS, lambda path: load_manifests([path]), ManifestError)
+    read_or_refused(CORPUS, lambda path: parse_manifests(str(path), path.read_bytes()), ManifestError)
+
+
+def test_for_a_plan_a_bad_pod_is_a_note_where_another_object_is_good() -> None:
+    """A plan runs no command, so it reads variables that grow without bound."""
+    noted = {"bad-list-item.json", "bad-twins.yaml", "bad-uid-twins.yaml"}
+    rest = [path for path in CORPUS if path.name not in {*noted, "bad-env-bomb.yaml"}]
+    read_or_refused(rest, lambda path: load_manifests([path]), ManifestError)
+    for path in (path for path in CORPUS if path.name in noted):
+        notes: list[PlanWarning] = []
+        load_manifests([path], notes=notes)
+        assert notes
 
 
 @settings(max_examples=100)

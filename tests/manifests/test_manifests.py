@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
+from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.events.values import Container, Hook
 from ebbtide.manifests import (
     Manifest,
@@ -56,10 +57,10 @@ def with_hook(**handlers: Any) -> dict[str, Any]:
 
 
 def test_what_is_absent_stays_absent() -> None:
-    """The reference distinguishes missing values from 0 and 30."""
+    """A priority; the API's default for the grace is 30 s."""
     found = read(pod()).pod
     assert (found.namespace, found.name, found.label) == ("default", "web-0", "default/web-0")
-    assert (found.priority, found.grace_seconds) == (None, None)
+    assert (found.priority, found.grace_seconds) == (None, 30)
     assert found.containers == (Container(name="main"),)
 
 
@@ -73,13 +74,13 @@ def test_a_uid_is_taken_or_follows_from_namespace_and_name() -> None:
 
 
 def test_containers_keep_their_order_and_sidecars_come_first() -> None:
-    """Plain init containers belong to the process edge and have no hook."""
+    """Plain init containers belong to the process edge."""
     hook = {"preStop": {"exec": {"command": ["/bin/drain", "--token=x"]}}}
     found = read(
         pod(
-            [{"name": "a", "command": ["x"], "lifecycle": hook}, {"name": "b", "command": ["y"]}],
+            [{"name": "a", "command": ["x"], "lifecycle": hook}, {"name": "b", "command": ["z"]}],
             initContainers=[
-                {"name": "setup", "command": ["true"], "lifecycle": hook},
+                {"name": "setup", "command": ["true"]},
                 {"name": "proxy", "command": ["p"], "restartPolicy": "Always", "lifecycle": hook},
             ],
         )
@@ -92,7 +93,6 @@ def test_containers_keep_their_order_and_sidecars_come_first() -> None:
     )
     assert [each.name for each in found.spec.init] == ["setup", "proxy"]
     assert [each.name for each in found.spec.lasting] == ["proxy", "a", "b"]
-    assert found.spec.init[0].pre_stop is None
 
 
 @pytest.mark.parametrize("handlers, action, hook", [
@@ -150,18 +150,12 @@ def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
 
 
 def test_stop_signal_ports_and_directory_arrive() -> None:
-    """Only named ports, and the first of a name."""
-    found = read(
-        with_main(
-            lifecycle={"stopSignal": "SIGRTMIN+3"},
-            workingDir="/srv",
-            ports=[
-                {"containerPort": 1},
-                {"name": "web", "containerPort": 80},
-                {"name": "web", "containerPort": 81},
-            ],
-        )
-    ).spec.containers[0]
+    """Only named ports."""
+    main = {"lifecycle": {"stopSignal": "SIGRTMIN+3"}, "workingDir": "/srv"}
+    ports = [{"containerPort": 1}, {"name": "web", "containerPort": 80}]
+    document = with_main(**main, ports=ports)
+    document["spec"]["os"] = {"name": "linux"}
+    found = read(document).spec.containers[0]
     assert (found.stop_signal, found.working_dir, found.ports) == ("SIGRTMIN+3", "/srv", {"web": 80})
 
 
@@ -207,20 +201,33 @@ def test_priority_classes_of_one_file_hold_for_the_pods_of_all(tmp_path: Path) -
     assert [each.pod.priority for each in load_manifests([tmp_path])] == [1000, 5]
 
 
-def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -> None:
-    """As 0 it would promise the wrong wave; finished pods are exempt."""
+def test_a_class_without_its_object_is_noted_with_its_pods(tmp_path: Path) -> None:
+    """As 0 it may be in the wrong wave; finished pods are exempt."""
     names = [*(f"p{each}" for each in range(7)), "done"]
     pods = [pod(metadata={"name": name}, priorityClassName="gold") for name in names]
     pods[-1]["status"] = {"phase": "Succeeded"}
     pods.append(pod(metadata={"name": "s"}, priorityClassName="silver"))
-    file = tmp_path / "pods.yaml"
-    file.write_text(yaml.safe_dump_all(pods))
-    with pytest.raises(ManifestError) as refused:
-        load_manifests([file])
-    assert str(refused.value) == (
-        f"{file}:1: no object here has the value of priority class 'gold' of p0, p1, p2, p3, p4 and 2 more; "
-        "'silver' of s: add them (kubectl get priorityclasses -o yaml), or write spec.priority"
-    )
+    found, notes = loaded(pods, tmp_path)
+    assert len(found) == 9
+    cure = "; add it (kubectl get priorityclasses -o yaml), or write spec.priority"
+    assert notes == {
+        "class-unknown": [
+            f"no object here has the value of 'gold', planned as 0: p0, p1, p2, p3, p4 and 2 more{cure}",
+            f"no object here has the value of 'silver', planned as 0: s{cure}",
+        ]
+    }
+
+
+def loaded(objects: list[Any], folder: Path) -> tuple[list[Manifest], dict[str, list[str]]]:
+    """And the notes, by code."""
+    file = folder / "f.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    notes: list[PlanWarning] = []
+    found = load_manifests([file], notes=notes)
+    by_code: dict[str, list[str]] = {}
+    for code, message in notes:
+        by_code.setdefault(code, []).append(message.replace(str(file), "f"))
+    return found, by_code
 
 
 @pytest.mark.parametrize("document, message", [
@@ -260,7 +267,17 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (with_main(command=["sleep", 9]), "command[1] must be a word"),
     (with_main(env=[{"name": "A=B"}]), "env[0].name is 'A=B': it must be a variable's name"),
     (with_main(env=[{"value": "x"}]), "env[0] needs name"),
+    (with_main(env=[{"name": "\u00fc"}]), "env[0].name is '\u00fc': it must be a variable's name"),
     (with_main(ports=[{"containerPort": 0}]), "containerPort is 0"),
+    (with_main(ports=[{"containerPort": "80"}]), "containerPort is '80'"),
+    (with_main(ports=[{"name": "Web", "containerPort": 1}]), "ports[0].name is 'Web': it must be up to 15"),
+    (with_main(ports=[{"name": "8", "containerPort": 1}]), "ports[0].name is '8'"),
+    (with_main(ports=[{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}]),
+     "ports[1].name: two ports are called 'a'"),
+    (pod(initContainers=[{"name": "i", "lifecycle": {}}]),
+     "initContainers[0].lifecycle: only a sidecar (restartPolicy: Always) may have it"),
+    (with_main(lifecycle={"stopSignal": "SIGTERM"}), "lifecycle.stopSignal: it needs spec.os.name"),
+    (with_main(lifecycle={"stopSignal": "SIGRTMIN+16"}), "stopSignal is 'SIGRTMIN+16'"),
     (with_main(lifecycle={"stopSignal": "TERM"}), "use a name such as SIGTERM"),
     (with_main(lifecycle={"stopSignal": "SIGNOPE"}), "use a name such as SIGTERM"),
     (with_hook(), "has no handler: give one of exec, httpGet, sleep, tcpSocket"),
@@ -268,13 +285,19 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (with_hook(exec={}), "exec.command: it is empty: name a program"),
     (with_hook(httpGet={}), "httpGet needs port"),
     (with_hook(httpGet={"port": 0}), "port: '0' is no port and no port's name"),
-    (with_hook(httpGet={"port": "65536"}), "is no port and no port's name"),
+    (with_hook(httpGet={"port": 65536}), "'65536' is no port and no port's name"),
+    (with_hook(httpGet={"port": "80"}), "'80' in quotes is a name without a letter: take the quotes away"),
+    (with_hook(tcpSocket={"port": 0}), "tcpSocket.port: '0' is no port and no port's name"),
+    (with_hook(tcpSocket={"port": "80"}), "tcpSocket.port: '80' in quotes"),
+    (with_hook(tcpSocket={}), "tcpSocket needs port"),
+    (with_hook(sleep={"seconds": 31}), "31: must be non-negative and less than terminationGracePeriodSecon"),
     (with_hook(httpGet={"port": "a--b"}), "is no port and no port's name"),
     (with_hook(httpGet={"port": 1, "scheme": "gopher"}), "it must be HTTP or HTTPS"),
     (with_hook(httpGet={"port": 1, "host": "a/b"}), "it must be a host's name or address"),
     (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "httpGet.path must be printable"),
     (with_hook(httpGet={"port": 1, "path": "/" * 9000}), "and up to 8192 characters"),
-    (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it must be the name of a header"),
+    (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it must be a header's name"),
+    (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A_B"}]}), "it must be a header's name"),
     (with_hook(sleep={}), "sleep needs seconds"),
     (with_hook(sleep={"seconds": -1}), "sleep.seconds: -1: must be non-negative"),
     (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
@@ -323,6 +346,7 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
 
 
 #: The message for other kinds.
+NO_KIND = "it must name a kind, such as Pod or Deployment"
 WANTED = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
 
 
@@ -361,14 +385,14 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
 
 @pytest.mark.parametrize("text, message", [
     ("kind: Deployment", f"f:1: kind is 'Deployment': {WANTED}"),
-    ("a: b", f"f:1: kind is missing: {WANTED}"),
+    ("a: b", f"f:1: kind is missing: {NO_KIND}"),
     ("hello", "f:1: the document is 'hello': it must be a mapping"),
     ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
     ('{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
      "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
      "(kubectl get pods -o yaml)"),
     ('{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
-     f"f, document 1: kind is missing: {WANTED}"),
+     f"f, document 1: kind is missing: {NO_KIND}"),
     ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
     (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),
     ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
@@ -389,15 +413,15 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     assert load_manifests([tmp_path])[0].source == f"{tmp_path / 'a.yml'}:1"
 
 
-def test_a_pod_may_stand_in_one_file_only(tmp_path: Path) -> None:
-    for file in ("a.yaml", "b.yaml"):
-        (tmp_path / file).write_text(pod_yaml("web"))
-    with pytest.raises(ManifestError, match=r"b\.yaml:1: pod default/web stands twice, first at .*a\.yaml:1"):
-        load_manifests([tmp_path])
-    (tmp_path / "a.yaml").write_text(pod_yaml("web").replace("name: web", "name: web, uid: u"))
-    (tmp_path / "b.yaml").write_text(pod_yaml("other").replace("name: other", "name: other, uid: u"))
-    with pytest.raises(ManifestError, match="UID u stands twice"):
-        load_manifests([tmp_path])
+def test_a_pod_counts_once(tmp_path: Path) -> None:
+    """By its name and its UID; a note names the second one."""
+    twin = pod(metadata={"name": "other", "uid": "u"})
+    found, notes = loaded([pod(metadata={"uid": "u"}), pod(), twin], tmp_path)
+    assert [each.pod.name for each in found] == ["web-0"]
+    assert notes["unreadable"] == [
+        "f:13: pod default/web-0 stands twice, first at f:1: keep one",
+        "f:24: UID u stands twice, first at f:1: keep one",
+    ]
 
 
 def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,3 +454,135 @@ def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
     file.write_text(pod_yaml("web", command="[]"))
     with pytest.raises(ValueError, match=r"web\.yaml:1: pod default/web: container c: it has no command"):
         load_local_pods(file)
+
+
+# --- what lies in Git and in a cluster -----------------------------------------------------------
+
+
+def workload(kind: str, name: str = "web", version: str = "apps/v1", **spec: Any) -> dict[str, Any]:
+    """One container, 60 s of grace."""
+    template = {"spec": {"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 60}}
+    metadata = {"name": name, "namespace": "shop"}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"template": template} | spec}
+
+
+def labels(found: list[Manifest]) -> list[str]:
+    return [each.pod.label for each in found]
+
+
+@pytest.mark.parametrize("document, names", [
+    (workload("Deployment"), ["web-0"]),
+    (workload("Deployment", replicas=3), ["web-0", "web-1", "web-2"]),
+    (workload("Deployment", replicas=0), []),
+    (workload("Deployment", version="extensions/v1beta1"), ["web-0"]),
+    (workload("ReplicaSet", replicas=2), ["web-0", "web-1"]),
+    (workload("StatefulSet", replicas=2), ["web-0", "web-1"]),
+    (workload("ReplicationController", version="v1"), ["web-0"]),
+    (workload("DaemonSet", replicas=9), ["web-0"]),
+    (workload("Job", version="batch/v1", parallelism=3, completions=2), ["web-0", "web-1"]),
+    (workload("Job", version="batch/v1", suspend=True), []),
+    (workload("CronJob", version="batch/v1", jobTemplate=workload("Job", parallelism=2)), ["web-0", "web-1"]),
+    (workload("CronJob", version="batch/v1", suspend=True, jobTemplate=workload("Job")), []),
+])  # fmt: skip
+def test_a_workload_is_its_template_as_often_as_it_runs(
+    document: dict[str, Any], names: list[str], tmp_path: Path
+) -> None:
+    """A DaemonSet has one pod a node; a UID follows from the pod's name, as always."""
+    found, _ = loaded([document], tmp_path)
+    assert labels(found) == [f"shop/{each}" for each in names]
+    for each in found:
+        assert (each.pod.grace_seconds, each.pod.owner) == (60, f"{document['kind']}/web")
+        assert each.pod.daemon == (document["kind"] == "DaemonSet")
+    assert len({each.pod.uid for each in found}) == len(names)
+
+
+def test_a_rendered_chart_is_read(tmp_path: Path) -> None:
+    """Comments, empty and null documents, lists in lists, kinds that run no pod, workloads of one name."""
+    inner = {"kind": "DeploymentList", "items": [workload("Deployment") | {"kind": None}]}
+    parts: list[Any] = [workload("DaemonSet"), {"kind": "List", "items": [inner, pod(), {"kind": "Secret"}]}]
+    text = "---\n# Source: a.yaml\n---\nnull\n---\n" + yaml.safe_dump_all(parts, explicit_start=True)
+    text += "---\nkind: Namespace\n---\nkind: Job\napiVersion: batch.volcano.sh/v1alpha1\n---\n# end\n"
+    file = tmp_path / "chart.yaml"
+    file.write_text(text)
+    notes: list[PlanWarning] = []
+    assert labels(load_manifests([file], notes=notes)) == ["default/web-0", "shop/web-0", "shop/web-1"]
+    assert notes == [("passed-over", "objects that run no pod on this node: 1 Job, 1 Namespace, 1 Secret")]
+
+
+def test_a_bad_pod_is_a_note_with_its_name_and_the_others_stay(tmp_path: Path) -> None:
+    """A user of one namespace cannot end the plan of a node."""
+    bad = pod(metadata={"name": "bad"}, tolerations="x")
+    worse = pod([{"name": "c", "lifecycle": {"preStop": {"httpGet": {"port": 1, "path": "/\n"}}}}])
+    huge = workload("Deployment", "huge", replicas=2**31 - 1)
+    claims = {"metadata": {"name": "m", "annotations": MIRROR, "ownerReferences": NODE}}
+    wrong = [pod() | {"metadata": {"name": "worse"}, "spec": worse["spec"]}, {"kind": "Pod"}, 5, huge]
+    found, notes = loaded([bad, pod(metadata={"uid": "u"}), *wrong, pod() | claims], tmp_path)
+    assert labels(found) == ["default/web-0", "default/m"]
+    assert [re.sub("^f:[0-9]+: ", "", each)[:40] for each in notes["unreadable"]] == [
+        "pod 'bad': Expected `array | null`, got ",
+        "pod 'worse': spec.containers[0].lifecycl",
+        "the document needs metadata",
+        "the document is 5: it must be a mapping",
+        "shop/Deployment/huge has 2147483647 repl",
+    ]
+
+
+def test_a_text_without_one_good_object_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ManifestError, match=r"f\.yaml:1: the document is 5: it must be a mapping; and 1 more like"
+    ):
+        loaded([5, 6], tmp_path)
+
+
+#: Of a static pod's mirror.
+MIRROR = {"kubernetes.io/config.mirror": "u-static", "kubernetes.io/config.source": "file"}
+NODE = [{"kind": "Node", "name": "m", "controller": True}]
+
+
+def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> None:
+    """Owner, mirror, tolerations, claims, and which containers run."""
+    mirror = {"name": "etcd-m", "annotations": MIRROR, "ownerReferences": NODE, "uid": "u-mirror"}
+    owners = [{"kind": "DaemonSet", "name": "cni", "controller": True}]
+    statuses = [{"name": "a", "state": {"running": {}}}, {"name": "b", "state": {"waiting": {}}}]
+    objects = [
+        pod(metadata=mirror),
+        pod(metadata={"name": "cni", "ownerReferences": owners}, tolerations=[{"operator": "Exists"}]),
+        pod(
+            [{"name": "a"}, {"name": "b"}, {"name": "c"}],
+            volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
+        )
+        | {"status": {"phase": "Running", "containerStatuses": statuses}},
+        pod(metadata={"name": "waits"}) | {"status": {"phase": "Pending"}},
+        pod(metadata={"name": "pulls"}, nodeName="n1") | {"status": {"phase": "Pending"}},
+    ]
+    found, notes = loaded(objects, tmp_path)
+    etcd, cni, web, pulls = (each.pod for each in found)
+    assert (etcd.uid, etcd.static, etcd.owner) == ("u-static", True, "")
+    assert (cni.daemon, cni.tolerates_all, cni.owner) == (True, True, "DaemonSet/cni")
+    assert (web.volumes, [each.running for each in web.containers]) == (True, [True, False, True])
+    assert pulls.name == "pulls"
+    assert notes == {"passed-over": ["objects that run no pod on this node: 1 Pod without a node"]}
+
+
+def test_a_workload_whose_pods_or_controller_are_listed_adds_none(tmp_path: Path) -> None:
+    """``kubectl get all`` prints a Deployment, its ReplicaSet and their pods."""
+    of_deployment = [{"kind": "Deployment", "name": "web", "controller": True}]
+    replicas = workload("ReplicaSet", "web-1", replicas=2)
+    replicas["metadata"]["ownerReferences"] = of_deployment
+    template = {"pod-template-hash": "1"}
+    of_replicas = [{"kind": "ReplicaSet", "name": "web-1", "controller": True}]
+    meta = {"name": "p", "namespace": "shop", "labels": template, "ownerReferences": of_replicas}
+    deployment = workload("Deployment", replicas=2)
+    assert labels(loaded([deployment, replicas, pod(metadata=meta)], tmp_path)[0]) == ["shop/p"]
+    assert labels(loaded([replicas, deployment], tmp_path)[0]) == ["shop/web-0", "shop/web-1"]
+
+
+def test_a_field_that_stands_twice_counts_once_for_a_plan(tmp_path: Path) -> None:
+    """Helm and the API server take the last one; the daemon's own pods must be right."""
+    text = pod_yaml("a") + "spec: {containers: [{name: c}], terminationGracePeriodSeconds: 5}\n"
+    file, notes = tmp_path / "f.yaml", list[PlanWarning]()
+    file.write_text(text)
+    assert [each.pod.grace_seconds for each in load_manifests([file], notes=notes)] == [5]
+    assert [code for code, _ in notes] == ["field-twice"]
+    with pytest.raises(ManifestError, match="'spec' stands twice"):
+        names(text)

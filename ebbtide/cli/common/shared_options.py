@@ -133,7 +133,7 @@ def pods_option(default: str = "") -> Callable[[F], F]:
         "--pods",
         multiple=True,
         metavar="FILE|-",
-        help=f"Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.{default}",
+        help=f"Pods and workloads: lists, documents, charts, YAML or JSON, a folder; repeatable.{default}",
     )
 
 

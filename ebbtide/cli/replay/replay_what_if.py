@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.output import remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
@@ -72,11 +73,14 @@ def what_if_command(
     if not (configs or pods or grant is not None):
         raise Refused("name a change: --config FILE, --pods FILE or --grant 60s")
     settings = load_named(configs).settings if configs else None
+    notes: list[PlanWarning] = []
     changes = Changes(
         settings=settings,
-        pods=load_pods(pods, settings or Settings()) if pods else (),
+        pods=load_pods(pods, settings or Settings(), notes) if pods else (),
         grant_ns=grant,
     )
+    for code_of_note, message in notes:
+        remark(f"{code_of_note}: {message}")
     words = [
         *([f"the configuration {', '.join(map(str, configs))}"] if configs else []),
         *([f"the pods of {', '.join(pods)}"] if pods else []),
