@@ -91,6 +91,12 @@ PROOFS = {
         10,
         CORE + "|tests/world/|" + EDGES,
     ),
+    "causes": Proof(
+        "the first line of 120 bad nights is the simulated fault, with the table of both",
+        f"{PYTHON} -m tests.replay.sim.bad_nights --nights 120",
+        1,
+        CORE + "|tests/replay/sim/",
+    ),
     "properties": Proof(
         "the default suite with fresh inputs for every property",
         f"{PYTEST} -n 2 --hypothesis-profile=fresh",

@@ -263,7 +263,12 @@ _BOOTS = "ebbtide journal ls: it lists how each boot ended"
 ROOTS: dict[str, _RootKind] = {
     # --- the machine
     "lock-not-held": _RootKind("machine", "sudo ebbtide doctor: it names what keeps the lock"),
-    "lock-lost": _RootKind("machine", "set FileDescriptorStoreMax=4 in the unit: it keeps the lock"),
+    "lock-lost": _RootKind(
+        "machine",
+        "set FileDescriptorStoreMax=4 in the unit: it keeps the lock",
+        "the machine went on before its grant was over: the delay lock was lost",
+    ),
+    "another-holder": _RootKind("machine", "systemd-inhibit --list: ask that program to hold no lock"),
     "record-damaged": _RootKind("machine", "ebbtide journal check"),
     "begin-lost": _RootKind("machine", "ebbtide journal check"),
     "cut-short": _RootKind("machine", _BOOTS),
@@ -347,8 +352,15 @@ _ITS_OWN: tuple[CauseCode, ...] = ("hurried", "killed-elsewhere", "signal-ignore
 #: The machine or its record ended before the pod's end was seen.
 _ENDLESS: tuple[CauseCode, ...] = ("machine-down", "no-fate")
 
+#: Likewise, or the machine did not wait.
+_LEFT: tuple[CauseCode, ...] = (*_ENDLESS, "still-running", "wave-not-begun", "found-late")
+
 #: A root above the pods comes first if it explains so much of the pods that were hurt.
 SHARE_MIN = Fraction(1, 5)
+
+
+#: The service manager starts a daemon again in half a second. Less costs no pod its end.
+AWAY_NS_MIN = NS_PER_SECOND
 
 
 class _Night:
@@ -366,20 +378,26 @@ class _Night:
         code, by = cause.code, self.shutdown.by
         if code in _ITS_OWN:
             return code
+        if self.shutdown.lock_lost_ns is not None and code in _LEFT:
+            return "lock-lost" if self.shutdown.lock_held else "lock-not-held"
         if self.cut_short and code in _ENDLESS:
-            locks = ("lock-not-held", "lock-lost")
+            if self.shutdown.boot_end_why == "time-over" and self.shutdown.last_ns < self.shutdown.grant_ns:
+                return "lock-lost"
             ends = ("record-damaged", "begin-lost", "cut-short", "never-begun")
-            return next((each for each in (*locks, *ends) if each in self.codes), code)
+            return next((each for each in ends if each in self.codes), code)
         if code in ("stop-refused", "kill-refused") or self._overlaps("runtime", pod):
             return "runtime"
+        if self._daemon_away(pod):
+            return "daemon"
         by_kubelet = pod.means in BY_KUBELET_TEXTS
         if by_kubelet and self._overlaps("kubelet", pod):
             return "kubelet"
         if code == "delete-refused" or (pod.means == "api" and self._overlaps("api-server", pod)):
             return "api-server"
-        if self._cut_by_grant(pod):
+        open_end = by_kubelet and code == "still-running"
+        if "grant-too-small" in self.codes and (open_end or self._cut_by_grant(pod)):
             return "grant-too-small"
-        if by_kubelet and code == "still-running":
+        if open_end:
             return "kubelet" if by.kubelet_lock or pod.means == "api" else "kubelet-not-armed"
         if self._began_late(pod):
             late = ("deadline-moved", "restarted")
@@ -395,6 +413,17 @@ class _Night:
             for each in self.shutdown.failed_parts
         )
 
+    def _daemon_away(self, pod: shutdown_record.PodRecord) -> bool:
+        """A container of it was signalled, or found, only when a daemon ran again."""
+        return any(
+            each.at_ns is not None
+            and each.quiet_since_ns is not None
+            and each.at_ns - each.quiet_since_ns >= AWAY_NS_MIN
+            and (pod.began_ns or 0) < each.at_ns
+            and any((of.signalled_ns or 0) >= each.at_ns for of in pod.containers)
+            for each in self.shutdown.own_processes
+        )
+
     def _asked_seconds(self, pod: shutdown_record.PodRecord) -> int:
         """Its grace under the full grant."""
         wave = self.shutdown.waves[pod.wave] if 0 <= pod.wave < len(self.shutdown.waves) else None
@@ -403,15 +432,20 @@ class _Night:
         return period if wanted is None else min(wanted, period)
 
     def _cut_by_grant(self, pod: shutdown_record.PodRecord) -> bool:
-        return "grant-too-small" in self.codes and pod.grace_seconds < self._asked_seconds(pod)
+        return pod.grace_seconds < self._asked_seconds(pod)
 
     def _cut_by_period(self, pod: shutdown_record.PodRecord) -> bool:
         wanted = pod.wanted_grace_seconds
         return wanted is not None and pod.grace_seconds < wanted
 
     def _began_late(self, pod: shutdown_record.PodRecord) -> bool:
-        """It had less than its plan: its wave began late, or ended early."""
-        return pod.grace_ns is not None and pod.grace_ns < pod.grace_seconds * NS_PER_SECOND
+        """It had less than its plan: its stop began late, or its wave ended early."""
+        if pod.grace_ns is None or pod.began_ns is None:
+            return False
+        given_ns = (
+            pod.grace_ns if pod.kill_by_ns is None else min(pod.grace_ns, pod.kill_by_ns - pod.began_ns)
+        )
+        return given_ns < pod.grace_seconds * NS_PER_SECOND
 
     # --- what the texts name
 
@@ -506,10 +540,12 @@ def _root(night: _Night, code: str, kinds: dict[str, list[_Found]]) -> RootCause
     groups = [_group(night.shutdown, members) for members in kinds.values()]
     kind = ROOTS.get(code)
     hurt = {uid: None for each in groups if each.code in get_args(CauseCode) for uid in each.pods}
+    severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
     level: Level = kind.level if kind is not None else "pod" if hurt else "remark"
+    # What did no harm needs no cure.
+    level = "remark" if severity == "good" else level
     own = [each for each in groups if each.code == code or (kind is not None and each.code in kind.notices)]
     within = tuple(each for each in groups if each not in own)
-    severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
     pods = [pod for pod in night.shutdown.pods if pod.uid in hurt]
     do = night.do(code, pods)
     if own and level in ("pod", "remark"):
@@ -607,8 +643,12 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
 
 
 def root_cause(shutdown: shutdown_record.ShutdownRecord) -> RootCause | None:
-    """What a shutdown that did not go well comes down to; None: it went well."""
-    return None if shutdown.severity == "good" else next(iter(cause_tree(shutdown)), None)
+    """What a shutdown that did not go well comes down to; None: it went well.
+
+    Another program's lock costs no pod anything: it is the first line of a good night too.
+    """
+    good = shutdown.severity == "good"
+    return next((each for each in cause_tree(shutdown) if not good or each.code == "another-holder"), None)
 
 
 def headline(shutdown: shutdown_record.ShutdownRecord) -> str:

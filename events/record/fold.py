@@ -22,7 +22,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record, Stamp, episode_id, shutdown_trace_id
 from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, decode_event
-from ebbtide.events.messages import Names, plural, shortened_list
+from ebbtide.events.messages import END_REASON_TEXTS, Names, plural, shortened_list
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.shutdown_record import TALLIED_NOTICES, RecordPart, notice_text
@@ -342,7 +342,9 @@ class ShutdownFold(EpisodeFold):
         if raw.episode == self.number:
             self.record.events += 1
             self.record.last_seq = raw.seq
-        elif raw.tag not in CLOSING_TAGS or fact is None or fact.episode != self.number:
+        elif raw.tag != d.LastBootEnded.__name__ and (
+            raw.tag not in CLOSING_TAGS or fact is None or fact.episode != self.number
+        ):
             return None
         self.turn_to(raw, header.identity.boot_id)
         event, handle = None, self.handlers.get(raw.tag)
@@ -490,7 +492,8 @@ class ShutdownFold(EpisodeFold):
             code = "cut-short" if outcome == "truncated" and record.last_wave >= 0 else "never-begun"
             # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
-            found.append(self._notice(end, "record-damaged" if damaged else code, wave=record.last_wave))
+            code, why = "record-damaged" if damaged else code, END_REASON_TEXTS.get(record.boot_end_why, "")
+            found.append(self._notice(end, code, wave=record.last_wave, why=f" ({why})" if why else ""))
         if (holder := record.longest_holder) is not None:
             took = span(holder.held_until_ns - (record.ended_ns or 0))
             took = f"at least {took}" if holder.until_ns is None else took
@@ -614,6 +617,12 @@ class ShutdownFold(EpisodeFold):
     def shutdown_withdrawn(self, event: d.ShutdownWithdrawn) -> None:
         """The machine stayed up: its release does not count."""
         self.released_ns, self.withdrawn = None, True
+
+    @meaning(d.LastBootEnded)
+    def boot_ended(self, event: d.LastBootEnded) -> None:
+        """A later boot judges this one by the machine's traces."""
+        if event.recorded and event.boot_id == self.boot_id:
+            self.record.boot_end_why = event.why
 
     @meaning(d.EpisodeClosed)
     def episode_closed(self, event: d.EpisodeClosed) -> None:

@@ -20,7 +20,15 @@ from ebbtide.events.base import NS_PER_SECOND, FrozenMeta, FrozenStruct, SideOrd
 from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.recovery import State, Verdict
 from ebbtide.events.units import span
-from ebbtide.events.values import Budget, LockHolder, Period, ProcessReport, ShutdownKind, TerminationMode
+from ebbtide.events.values import (
+    BootEndReason,
+    Budget,
+    LockHolder,
+    Period,
+    ProcessReport,
+    ShutdownKind,
+    TerminationMode,
+)
 
 # How bad a shutdown was. The outcome is about the machine: a machine that went down in order may have killed
 # every pod. The severity follows from the summary alone, so the list of shutdowns, the report and the
@@ -380,6 +388,8 @@ class ShutdownRecord(EpisodePart):
     #: Other programs that held the machine back; None: not read.
     holders: tuple[HolderRecord, ...] | None = None
     failed_parts: tuple[FailedPart, ...] = ()
+    #: Why the boot ended, as a later one found it; empty: not known.
+    boot_end_why: BootEndReason = ""
     #: The file whose limit counts for logind; empty: none is known.
     grant_overridden_by: str = ""
     waves: tuple[WaveRecord, ...] = ()
@@ -607,8 +617,8 @@ NOTICE_TEXTS: dict[str, str] = {
     "cancelled": "the shutdown was withdrawn ({reason})",
     # --- the daemon
     "restarted": "the daemon was started again, none had run for at most {away} ({action})",
-    "cut-short": "the machine went down before the release, at wave {wave}",
-    "never-begun": "the machine went down before any wave began",
+    "cut-short": "the machine went down before the release, at wave {wave}{why}",
+    "never-begun": "the machine went down before any wave began{why}",
     "actor-failed": "{actor} failed ({error}): the fallback took its part",
     "fallback": "the fallback took over {count} ({reason})",
     "effect-panicked": "the order {key} ended in an unexpected error: {error}",

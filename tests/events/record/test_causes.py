@@ -173,7 +173,13 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "it went since the lock was lost",
         {"outcome": "unknown", "reason": "the machine went down before its end was seen"},
-        {"outcome": "truncated", "notices": (notice("cut-short"), notice("lock-lost"))},
+        {"outcome": "truncated", "notices": (notice("cut-short"),), "lock_lost_ns": S},
+        "lock-lost",
+    ),
+    (
+        "the system's log has an orderly end, long before the grant was over",
+        {"outcome": "unknown", "reason": "the machine went down before its end was seen"},
+        {"outcome": "truncated", "notices": (notice("cut-short"),), "boot_end_why": "time-over"},
         "lock-lost",
     ),
     (
@@ -184,7 +190,7 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ),
     (
         "the daemon came back late",
-        {"grace_seconds": 9, "grace_ns": S},
+        {"grace_seconds": 9, "grace_ns": S, "began_ns": 0},
         {"notices": (notice("restarted"),)},
         "daemon",
     ),
