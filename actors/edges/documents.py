@@ -7,6 +7,7 @@ the interpreter's.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -76,6 +77,10 @@ class DocumentError(ValueError):
         self.line = line
 
 
+class Unsupported(DocumentError):
+    """A bound or a form of YAML that is refused here, and which other readers may take."""
+
+
 def one_line(text: str) -> str:
     """``text`` without line breaks and control characters."""
     joined = " ".join(text.split())
@@ -97,7 +102,7 @@ def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar
         return text
     value = _plain_scalar(text, line)
     if tag is not None and tag not in _TYPES_BY_TAG:
-        raise DocumentError(f"the tag {quote(tag)} is not used here: leave it out", line)
+        raise Unsupported(f"the tag {quote(tag)} is not used here: leave it out", line)
     if tag is not None and not isinstance(value, _TYPES_BY_TAG[tag]):
         raise DocumentError(f"a value does not fit its tag {quote(tag)}: leave the tag out", line)
     return value
@@ -113,7 +118,7 @@ def _plain_scalar(text: str, line: int) -> Scalar:
         if match := pattern.fullmatch(text):
             digits = match["digits"]
             if len(digits) > DIGITS_MAX:
-                raise DocumentError(f"a number of {len(digits)} digits: it is out of range", line)
+                raise Unsupported(f"a number of {len(digits)} digits: it is out of range", line)
             size = int(digits.replace("_", ""), base)
             return -size if text.startswith("-") else size
     if not _FLOAT.fullmatch(text):
@@ -226,7 +231,7 @@ def plain_value(node: Node) -> Any:
 def parse_yaml(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
     """The documents of a YAML text, without empty ones. Raises DocumentError."""
     if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
-        raise DocumentError(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
+        raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
     try:
         builder = _YamlBuilder(nodes_max, repeated)
         return [document for document in builder.documents(text) if document.value is not None]
@@ -245,11 +250,14 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None)
 
 
 def decode_text(raw: bytes, bytes_max: int) -> str:
-    """UTF-8, with or without a byte order mark. Raises DocumentError."""
+    """UTF-8, with or without a byte order mark; UTF-16 with one, as a PowerShell writes it. Raises
+    DocumentError.
+    """
     if len(raw) > bytes_max:
-        raise DocumentError(f"larger than {size_text(bytes_max)}: split it into several files", 0)
+        raise Unsupported(f"larger than {size_text(bytes_max)}: split it into several files", 0)
     try:
-        return raw.decode("utf-8-sig")
+        utf_16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return raw.decode("utf-16" if utf_16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DocumentError("not UTF-8 text: save it as UTF-8", line) from error
@@ -291,7 +299,7 @@ class _YamlBuilder:
         if anchored is None:
             raise DocumentError(f"the alias {quote('*' + name)} contains itself", line)
         if len(self._stack) + anchored.depth > DEPTH_MAX:
-            raise DocumentError(f"nested more than {DEPTH_MAX} deep, aliases included", line)
+            raise Unsupported(f"nested more than {DEPTH_MAX} deep, aliases included", line)
         self._place(Node(anchored.node.value, line), anchored.size, anchored.depth)
 
     def _scalar(self, event: Any) -> None:
@@ -311,9 +319,9 @@ class _YamlBuilder:
     def _begin(self, event: Any, mapping: bool) -> None:
         line = event.start_mark.line + 1
         if event.tag not in _COLLECTION_TAGS:
-            raise DocumentError(f"the tag {quote(event.tag)} is not used here: leave it out", line)
+            raise Unsupported(f"the tag {quote(event.tag)} is not used here: leave it out", line)
         if len(self._stack) >= DEPTH_MAX:
-            raise DocumentError(f"nested more than {DEPTH_MAX} deep", line)
+            raise Unsupported(f"nested more than {DEPTH_MAX} deep", line)
         # None until its end: until then an alias to it is inside.
         if event.anchor is not None:
             self._anchors[event.anchor] = None
@@ -366,7 +374,7 @@ class _YamlBuilder:
     def _count(self, more: int, line: int) -> None:
         self._nodes += more
         if self._nodes > self._nodes_max:
-            raise DocumentError(f"more than {self._nodes_max} values, aliases included: split it", line)
+            raise Unsupported(f"more than {self._nodes_max} values, aliases included: split it", line)
 
 
 #: A plain ``<<`` takes over the fields of its value (YAML 1.1).
@@ -395,7 +403,7 @@ def parse_json(text: str, repeated: Repeated = None) -> list[Node]:
         except json.JSONDecodeError as error:
             raise DocumentError(f"not JSON: {error.msg}", error.lineno) from error
         except RecursionError as error:
-            raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0) from error
+            raise Unsupported(f"nested more than {DEPTH_MAX} deep", 0) from error
         documents.append(_json_node(raw, twice))
         position = _skip_space(text, end)
     if repeated is not None:
@@ -409,7 +417,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _json_node(raw: Any, repeated: Repeated, depth: int = 0) -> Node:
     if depth >= DEPTH_MAX and isinstance(raw, list):
-        raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
+        raise Unsupported(f"nested more than {DEPTH_MAX} deep", 0)
     if isinstance(raw, _Pairs):
         fields: dict[str, Node] = {}
         for key, value in raw:
@@ -427,13 +435,13 @@ def _json_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DocumentError(f"{quote(text)} holds half a character: write it whole", 0) from error
+        raise Unsupported(f"{quote(text)} holds half a character: write it whole", 0) from error
     return text
 
 
 def _json_int(text: str) -> int:
     if len(text) > DIGITS_MAX:
-        raise DocumentError(f"a number of {len(text)} digits: it is out of range", 0)
+        raise Unsupported(f"a number of {len(text)} digits: it is out of range", 0)
     return int(text)
 
 

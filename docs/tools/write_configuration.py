@@ -44,6 +44,14 @@ win, field by field and gate by gate). A file has one or more YAML or JSON docum
 * `kind: {KUBELET_KIND}`, `apiVersion: {KUBELET_VERSION}`: the fields marked *kubelet*, with
   the kubelet's names and meaning. Other fields are ignored, so you can name the kubelet's own `config.yaml`.
 
+The kubelet's document may be inside another one: in a ConfigMap's text (kubeadm), below `kubelet`,
+`kubeletConfig`, `kubeletConfiguration` or `kubeletExtraConfig` (EKS, OpenShift, Karpenter, eksctl, kops,
+Talos), beside kubeadm's other documents, or without its head. `config check` and `config show` name the
+place. It is read as the kubelet reads it: of several documents the first, of a field that is there twice the
+last, an empty gate as off. `config check` says where the kubelet is lenient, and an error says where the
+kubelet takes what Ebbtide does not (other tags and sizes, negative seconds). A kubelet's `--config-dir` and
+flags are not read.
+
 Durations are Go's: `30s`, `1m30s`, `500ms`, `1.5h`. A field without a value counts as absent. `ebbtide config
 show` prints the effective values and their sources. `ebbtide config check` names all mistakes of a file, and
 checks logind's limit; with `--require-enabled` it also fails if graceful shutdown is off.
@@ -65,8 +73,8 @@ reload the daemon keeps the old one.
 
 * `shutdownGracePeriodCriticalPods` is at most `shutdownGracePeriod`.
 * Both are zero or at least one second.
-* They need the gate `GracefulNodeShutdown`; the list by priority needs
-  `GracefulNodeShutdownBasedOnPodPriority`. Use one of the two forms.
+* They need the gate `GracefulNodeShutdown`, without which the two rules above are off; the list by priority
+  needs `GracefulNodeShutdownBasedOnPodPriority`. Use one of the two forms.
 
 Also: all periods and the reserve together fit 292 years. `AllBeta` in a KubeletConfiguration sets the two
 `GracefulNodeShutdown…` gates that no document names. Duplicate priorities cause a warning.

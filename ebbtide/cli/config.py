@@ -186,7 +186,7 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
             " set it to 0s there and write it in an EbbtideConfiguration (docs/node.md, 'Whose periods')"
         )
         found.append(("kubelet-acts-too", text))
-    warnings = [WarningInPlan(*each) for each in found]
+    warnings = [WarningInPlan(*each) for each in (*found, *loaded.notes)]
     return Checked(enabled=plan.enabled, honoured=honoured, findings=warnings)
 
 

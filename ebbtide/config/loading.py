@@ -7,8 +7,10 @@ ignored. The rules over several fields are the kubelet's, in its words.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from ebbtide.actors.edges.documents import (
     OBJECT_NODES_MAX,
     DocumentError,
     Node,
+    Unsupported,
     decode_text,
     one_line,
     parse_yaml,
@@ -32,17 +35,21 @@ from ebbtide.config.fields import (
     format_duration,
     read,
     show,
+    unknown,
 )
 from ebbtide.config.schema import (
     KUBELET_KIND,
+    KUBELET_ROOT,
     KUBELET_VERSION,
     OWN_KIND,
     OWN_VERSION,
+    PERIODS_MAX,
     EbbtideConfiguration,
     Gates,
     KubeletConfiguration,
     NodeSection,
     ShutdownPeriods,
+    WavePeriod,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
@@ -71,13 +78,15 @@ class Loaded(NamedTuple):
     """``settings``: for the core; ``config``: for edges and people.
 
     ``sources``: "file:line" or "default" by field, also ``featureGates.NAME`` and ``node.NAME``.
-    ``kubelet_periods``: the places of periods that the kubelet obeys too.
+    ``kubelet_periods``: the places of periods that the kubelet obeys too. ``notes``: code and message, about
+    what the kubelet reads otherwise than a strict reader.
     """
 
     settings: Settings
     sources: dict[str, str]
     config: EbbtideConfiguration
     kubelet_periods: tuple[str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 def load(paths: Sequence[str | Path]) -> Loaded:
@@ -126,11 +135,13 @@ def documents(raw: bytes) -> list[Node]:
 
 
 @contextmanager
-def located(name: str) -> Iterator[None]:
-    """Turns a DocumentError into a ConfigError with file and line."""
+def located(name: str, kubelet: bool = False) -> Iterator[None]:
+    """Turns a DocumentError into a ConfigError with file and line. ``kubelet``: the file is the kubelet's."""
     try:
         yield
     except DocumentError as error:
+        if kubelet and isinstance(error, Unsupported):
+            error = DocumentError(f"{error.message}; the kubelet takes it", error.line)
         found = error.found if isinstance(error, DocumentErrors) else (error,)
         places = (f"{name}:{each.line}" if each.line else name for each in found)
         lines = (one_line(f"{at}: {each.message}") for at, each in zip(places, found, strict=True))
@@ -168,6 +179,105 @@ def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -
     return kind.value, Node(fields, document.line)
 
 
+#: Keys under which other documents keep a kubelet's configuration without its head (kubeadm, EKS, OpenShift,
+#: Karpenter, eksctl, kops, Talos), and the key inside it that some of them have.
+WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig")
+INNER = ("config", "extraConfig")
+_IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
+_BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
+
+
+class Wrapped(NamedTuple):
+    """A kubelet's configuration. ``place``: inside its document, empty where it is one itself."""
+
+    place: str
+    node: Node
+
+
+def wrapped(node: Node, lines: Sequence[str], path: str = "") -> Iterator[Wrapped]:
+    """The kubelets' configurations in a document of another kind. Raises DocumentError."""
+    if isinstance(node.value, str):
+        if not _IN_TEXT.search(node.value):
+            return
+        # A block's text begins below its key; any other text may have any lines.
+        is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
+        for document in parse_yaml(node.value, OBJECT_NODES_MAX):
+            if _kind_of(document) == KUBELET_KIND:
+                yield Wrapped(path, _moved(document, node.line, 1 if is_block else 0))
+    elif isinstance(node.value, list):
+        for at, each in enumerate(node.value):
+            yield from wrapped(each, lines, f"{path}[{at}]")
+    elif isinstance(node.value, dict):
+        if _kind_of(node) == KUBELET_KIND:
+            yield Wrapped(path, node)
+            return
+        for name, each in node.value.items():
+            place = f"{path}.{name}" if path else name
+            if name not in WRAPPERS or not isinstance(each.value, dict):
+                yield from wrapped(each, lines, place)
+                continue
+            inside = next((key for key in INNER if isinstance(_field(each, key).value, dict)), "")
+            yield Wrapped(f"{place}.{inside}", each.value[inside]) if inside else Wrapped(place, each)
+
+
+def _moved(node: Node, first: int, step: int) -> Node:
+    """With the lines of the outer text."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {name: _moved(each, first, step) for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [_moved(each, first, step) for each in value]
+    return Node(value, first + step * node.line)
+
+
+def _field(node: Node, name: str) -> Node:
+    nothing = Node(None, node.line)
+    return node.value.get(name, nothing) if isinstance(node.value, dict) else nothing
+
+
+def _kind_of(node: Node) -> str:
+    kind = _field(node, "kind").value
+    return kind if isinstance(kind, str) else ""
+
+
+def _name_of(node: Node) -> str:
+    name = _field(_field(node, "metadata"), "name").value
+    return name if isinstance(name, str) else ""
+
+
+def _is_headless(node: Node) -> bool:
+    """A kubelet's configuration without its head, as below ``kubelet:`` elsewhere."""
+    names = set(node.value) if isinstance(node.value, dict) else set[str]()
+    own = names & fields_of(EbbtideConfiguration).keys() - fields_of(KubeletConfiguration).keys()
+    return bool(names & fields_of(ShutdownPeriods).keys()) and not own and not names & {"kind", "apiVersion"}
+
+
+_VERSIONS = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
+_WANTED = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}, alone or inside another document"
+
+
+def _as_the_kubelet(fields: Node) -> Node:
+    """With its empty values as the kubelet reads them. Raises DocumentError."""
+    values = dict(fields.value) if isinstance(fields.value, dict) else {}
+    for name in (TOTAL_FIELD, CRITICAL_FIELD):
+        if name in values and values[name].value is None:
+            cure = "the kubelet does not start with an empty duration, take the line out"
+            raise DocumentError(f"{name} has no value: {cure}", values[name].line)
+    gates, entries = values.get("featureGates", Node(None)), values.get(BY_PRIORITY_FIELD, Node(None))
+    if isinstance(gates.value, dict):
+        on = {name: Node(False, at.line) if at.value is None else at for name, at in gates.value.items()}
+        values["featureGates"] = Node(on, gates.line)
+    if isinstance(entries.value, list):
+        if len(entries.value) > PERIODS_MAX:
+            message = (
+                f"{BY_PRIORITY_FIELD} has {len(entries.value)} entries: at most {PERIODS_MAX} can be used"
+            )
+            raise Unsupported(message, entries.line)
+        filled = [Node({}, each.line) if each.value is None else each for each in entries.value]
+        values[BY_PRIORITY_FIELD] = Node(filled, entries.line)
+    return Node(values, fields.line)
+
+
 class _Merged:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -175,33 +285,124 @@ class _Merged:
         self._parts: dict[str, dict[str, Any]] = {"node": {}, "featureGates": {}}
         self._sources: dict[str, str] = {}
         self._kubelet_periods: list[str] = []
+        self._notes: list[tuple[str, str]] = []
 
     def add(self, raw: bytes, name: str) -> None:
         """Raises ConfigError with all mistakes of the file."""
-        wanted = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}"
-        versions = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
-        mistakes: list[str] = []
-        with located(name):
-            found = documents(raw)
+        mistakes, repeated = list[str](), list[DocumentError]()
+        with located(name, KUBELET_KIND.encode() in raw):
+            text = decode_text(raw, CONFIG_BYTES_MAX)
+            found = self._documents(text, repeated, name)
+            if kubelet := self._kubelet_in(found, text.splitlines(), name):
+                self._add_kubelet(kubelet, repeated, name)
+                return
+            if repeated:
+                raise repeated[0]
         for document in found:
             try:
                 with located(name):
-                    kind, fields = document_of_kind(document, versions, wanted)
-                    own = kind == OWN_KIND
-                    self._add(
-                        read(fields, EbbtideConfiguration if own else KubeletConfiguration), fields, name
-                    )
+                    kind, fields = document_of_kind(document, _VERSIONS, _WANTED)
+                    own = EbbtideConfiguration if kind == OWN_KIND else KubeletConfiguration
+                    self._add(read(fields, own), fields, name, "")
             except ConfigError as error:
                 mistakes += error.every
         if mistakes:
             raise ConfigError(*mistakes)
 
-    def _add(self, document: ShutdownPeriods, node: Node, name: str) -> None:
+    def _documents(self, text: str, repeated: list[DocumentError], name: str) -> list[Node]:
+        """Raises DocumentError."""
+        try:
+            return parse_yaml(text, OBJECT_NODES_MAX, repeated)
+        except DocumentError as error:
+            # The kubelet reads the first document only, whatever follows it.
+            lines = text.splitlines(keepends=True)
+            ends = (at for at, line in enumerate(lines[: error.line]) if at and line.startswith("---"))
+            for end in ends:
+                repeated.clear()
+                with suppress(DocumentError):
+                    first = parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
+                    if first and _kind_of(first[0]) == KUBELET_KIND:
+                        self._note(
+                            "kubelet-first", name, error.line, f"not read, nor by a kubelet: {error.message}"
+                        )
+                        return first
+            raise
+
+    def _kubelet_in(self, found: Sequence[Node], lines: Sequence[str], name: str) -> Wrapped | None:
+        """Of a file without a document of ours, the kubelet's configuration. Raises DocumentError."""
+        if any(_kind_of(each) == OWN_KIND for each in found):
+            return None
+        all_of = [(document, each) for document in found for each in wrapped(document, lines)]
+        all_of += [(each, Wrapped("a document without a kind", each)) for each in found if _is_headless(each)]
+        # The kubelet reads the first of several.
+        several = [each for each in all_of if not each[1].place][:1] or all_of
+        if not several:
+            return None
+        if several[1:]:
+            places = ", ".join(each.place for _, each in several)
+            raise DocumentError(f"several kubelet configurations: {places}: name one in its own file", 0)
+        ((document, kubelet),) = several
+        if kubelet.place:
+            whose = " ".join(filter(None, ("of", _kind_of(document), _name_of(document))))
+            place = f"{kubelet.place} {whose}" if _kind_of(document) else kubelet.place
+            kubelet = Wrapped(place, kubelet.node)
+            self._note("kubelet-found", name, kubelet.node.line, f"the kubelet's configuration is {place}")
+        if rest := [_kind_of(each) or describe(each) for each in found if each is not document]:
+            self._note(
+                "kubelet-first", name, document.line, f"only this document counts, not {', '.join(rest)}"
+            )
+        return kubelet
+
+    def _add_kubelet(self, kubelet: Wrapped, repeated: Sequence[DocumentError], name: str) -> None:
+        """As the kubelet decodes it: strictly, and if that fails leniently. Raises ConfigError."""
+        for each in repeated:
+            self._note("kubelet-lenient", name, each.line, f"{each.message}; the kubelet takes the last one")
+        with located(name, True):
+            fields = kubelet.node
+            if _kind_of(fields):
+                _, fields = document_of_kind(fields, _VERSIONS, _WANTED)
+            fields = _as_the_kubelet(fields)
+            document = read(fields, KubeletConfiguration)
+        entries = _field(fields, BY_PRIORITY_FIELD).value
+        for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+            known = fields_of(WavePeriod)
+            for key, value in entry.value.items() if isinstance(entry.value, dict) else ():
+                if key not in known:
+                    error = unknown(f"{BY_PRIORITY_FIELD}[{at}]", key, known, value.line)
+                    self._note(
+                        "kubelet-lenient", name, error.line, f"{error.message} The kubelet passes over it"
+                    )
+        self._note_gates(_field(fields, "featureGates"), name)
+        if document.static_pod_path:
+            # The kubelet resolves it against the file; of a file for other nodes against its own folder.
+            folder = KUBELET_ROOT if kubelet.place else os.path.dirname(os.path.abspath(name))
+            static = os.path.normpath(os.path.join(folder, document.static_pod_path))
+            document = msgspec.structs.replace(document, static_pod_path=static)
+        self._add(document, fields, name, kubelet.place)
+
+    def _note_gates(self, gates: Node, name: str) -> None:
+        off = _field(gates, GATE)
+        all_beta = _field(gates, "AllBeta").value is not False
+        needing = [each for each in NEEDING_GATES if _field(gates, each).value is not False]
+        if off.value is False and all_beta and needing:
+            self._note(
+                "kubelet-gates",
+                name,
+                off.line,
+                f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on",
+            )
+
+    def _note(self, code: str, name: str, line: int, message: str) -> None:
+        if len(self._notes) < MISTAKES_MAX:
+            self._notes.append((code, one_line(f"{name}:{line}: {message}")))
+
+    def _add(self, document: ShutdownPeriods, node: Node, name: str, place: str) -> None:
+        inside = f" ({place})" if place else ""
         for field, value, at in _given(document, node):
-            source = f"{one_line(name)}:{at.line}"
+            source = one_line(f"{name}:{at.line}{inside}")
             if field.name in self._parts:
-                for part, each, place in _given(value, at):
-                    self._add_part(field.name, part, each, f"{one_line(name)}:{place.line}")
+                for part, each, part_at in _given(value, at):
+                    self._add_part(field.name, part, each, one_line(f"{name}:{part_at.line}{inside}"))
             elif isinstance(document, EbbtideConfiguration):
                 self._values[field.attribute] = value
             elif field.attribute in ShutdownPeriods.__struct_fields__:
@@ -240,7 +441,7 @@ class _Merged:
             *(f"node.{field}" for field in fields_of(NodeSection)),
         ]
         sources = {name: self._sources.get(name, DEFAULT_SOURCE) for name in named}
-        return Loaded(_settings(config), sources, config, tuple(self._kubelet_periods))
+        return Loaded(_settings(config), sources, config, tuple(self._kubelet_periods), tuple(self._notes))
 
 
 def _given(document: msgspec.Struct, node: Node) -> Iterator[tuple[Field, Any, Node]]:
@@ -277,6 +478,8 @@ def _settings(config: EbbtideConfiguration) -> Settings:
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
 GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
+#: These need GATE, for a kubelet that knows of gates that need others.
+NEEDING_GATES = (PRIORITY_GATE, "WindowsGracefulNodeShutdown")
 #: Set by the kubelet's AllBeta.
 _BETA_GATES = [fields_of(Gates)[name] for name in (GATE, PRIORITY_GATE)]
 
@@ -313,7 +516,8 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
     listed_ns = sum(each.shutdown_grace_period_seconds for each in listed) * NS_PER_SECOND
     for name, total_ns in ((BY_PRIORITY_FIELD, listed_ns), (TOTAL_FIELD, total)):
         if total_ns + config.reserve > DURATION_NS_MAX:
-            yield Violation(f"{name} and reserve add up to more than 292 years", (name, "reserve"))
+            message = f"{name} and reserve add up to more than 292 years; the kubelet takes it"
+            yield Violation(message, (name, "reserve"))
 
 
 def _braced(duration_ns: int) -> str:

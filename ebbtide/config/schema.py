@@ -99,6 +99,16 @@ class WavePeriod(Section, frozen=True):
     ] = 0
 
 
+class KubeletWavePeriod(WavePeriod, frozen=True, forbid_unknown_fields=False):
+    """The kubelet passes over unknown fields, and counts wrong with other numbers of seconds."""
+
+    shutdown_grace_period_seconds: Annotated[
+        int,
+        Meta(ge=0, le=PERIOD_SECONDS_MAX),
+        Kind(f"a whole number from 0 to {PERIOD_SECONDS_MAX}; the kubelet takes others, and counts wrong"),
+    ] = 0
+
+
 class NodeSection(Section, frozen=True):
     """None: found on the machine (`ebbtide.modes`)."""
 
@@ -254,10 +264,13 @@ class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class KubeletConfiguration(ShutdownPeriods, frozen=True):
-    """Ignores the kubelet's other fields."""
+    """Ignores the kubelet's other fields. ``static_pod_path`` may be relative to the file."""
 
+    shutdown_grace_period_by_pod_priority: Annotated[
+        tuple[KubeletWavePeriod, ...], Meta(max_length=PERIODS_MAX)
+    ] = ()
     feature_gates: KubeletGates = KubeletGates()
-    static_pod_path: Annotated[str | None, _OPTIONAL_PATH] = None
+    static_pod_path: Annotated[str | None, Kind("a path", lambda text: text or None)] = None
 
 
 class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -195,15 +196,122 @@ def test_a_wrong_field_is_named_with_its_line_and_its_cure(text: str, message: s
     ("- a", "0.yaml:1: the document is a list: it must be a mapping"),
     ("kind: Pod",
      "0.yaml:1: kind is 'Pod': it must be EbbtideConfiguration "
-     "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration"),
-    ("shutdownGracePeriod: 1s",
+     "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration, alone or inside another document"),
+    ("shutdownGracePeriod: 1s\nreserve: 1s",
      "0.yaml:1: kind is nothing: it must be EbbtideConfiguration "
-     "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration"),
+     "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration, alone or inside another document"),
     ("kind: KubeletConfiguration\napiVersion: v1",
      "0.yaml:2: apiVersion of KubeletConfiguration is 'v1': it must be kubelet.config.k8s.io/v1beta1"),
 ])  # fmt: skip
 def test_a_wrong_document_is_named_with_its_line_and_its_cure(text: str, message: str) -> None:
     assert error(text) == message
+
+
+# --- the kubelet's file, as the kubelet reads it ---------------------------------------------------
+
+
+def codes(found: Loaded) -> list[str]:
+    return [code for code, _ in found.notes]
+
+
+@pytest.mark.parametrize("fields, seconds, code", [
+    ("shutdownGracePeriod: 10s\nshutdownGracePeriod: 30s", {0: 30}, "kubelet-lenient"),
+    ("kind: KubeletConfiguration\nshutdownGracePeriod: 30s", {0: 30}, "kubelet-lenient"),
+    ("shutdownGracePeriodByPodPriority: [{priority: 1, seconds: 9, shutdownGracePeriodSeconds: 5}]", {1: 5},
+     "kubelet-lenient"),
+    ("shutdownGracePeriodByPodPriority: [{priority: 1.0, shutdownGracePeriodSeconds: 1E3}]", {1: 1000}, ""),
+    ("shutdownGracePeriodByPodPriority: [{priority: , shutdownGracePeriodSeconds: 5}]", {0: 5}, ""),
+    ("shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}, ]\nx: ~", {1: 5}, ""),
+    ("shutdownGracePeriodByPodPriority:\n- {priority: 7, shutdownGracePeriodSeconds: 5}\n-\n",
+     {7: 5, 0: 0}, ""),
+    ("shutdownGracePeriod: 30s\n---\n" + KUBELET + "shutdownGracePeriod: 60s", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: 30s\n---\nkind: ClusterConfiguration", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: 30s\n---\nfoo", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: 30s\n---\n{ not yaml", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutdownBasedOnPodPriority: n}", {0: 30}, ""),
+])  # fmt: skip
+def test_what_the_kubelet_takes_is_taken(fields: str, seconds: dict[int, int], code: str) -> None:
+    """Compared with the decoder of a kubelet of v1.37; a note says where it is lenient."""
+    found = loaded(KUBELET + fields)
+    waves = {each.priority: each.seconds for each in found.settings.by_pod_priority}
+    assert (waves or {0: found.settings.shutdown_grace_period_ns // NS_PER_SECOND}) == seconds
+    assert codes(found) == [code] * bool(code)
+
+
+@pytest.mark.parametrize("gates, off, noted", [
+    ("{GracefulNodeShutdownBasedOnPodPriority: }", ["GracefulNodeShutdownBasedOnPodPriority"], False),
+    ("{AllBeta: }", ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"], False),
+    ("{GracefulNodeShutdown: N}", ["GracefulNodeShutdown"], True),
+    ("{GracefulNodeShutdown: false, WindowsGracefulNodeShutdown: false, "
+     "GracefulNodeShutdownBasedOnPodPriority: false}",
+     ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"], False),
+])  # fmt: skip
+def test_gates_as_the_kubelet_reads_them(gates: str, off: list[str], noted: bool) -> None:
+    """An empty one is off. Newer kubelets do not start where a gate needs one that is off."""
+    found = loaded(KUBELET + f"featureGates: {gates}")
+    assert found.settings.gates == dict.fromkeys(off, False)
+    assert codes(found) == ["kubelet-gates"] * noted
+
+
+@pytest.mark.parametrize("fields, message", [
+    ("shutdownGracePeriod:", "shutdownGracePeriod has no value: the kubelet does not start with an empty"),
+    ("shutdownGracePeriod: ''", "shutdownGracePeriod is '': it must be a duration"),
+    ("shutdownGracePeriodByPodPriority: [{priority: 1.5}]",
+     "shutdownGracePeriodByPodPriority[0].priority is 1.5"),
+    ("shutdownGracePeriodByPodPriority: [{shutdownGracePeriodSeconds: -1}]",
+     "shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds is -1: it must be a whole number from 0 "
+     "to 9223372036; the kubelet takes others"),
+    ("shutdownGracePeriod: !x 30s", "the tag '!x' is not used here: leave it out; the kubelet takes it"),
+    (f"shutdownGracePeriodByPodPriority: [{'{},' * 300}]",
+     "shutdownGracePeriodByPodPriority has 300 entries: at most 256 can be used; the kubelet takes it"),
+])  # fmt: skip
+def test_a_stricter_line_says_that_the_kubelet_takes_it(fields: str, message: str) -> None:
+    assert error(KUBELET + fields).startswith(f"0.yaml:3: {message}")
+
+
+def test_a_relative_static_pod_path_belongs_to_the_files_folder(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(KUBELET + "staticPodPath: manifests/\n")
+    assert load([file]).config.node.static_pod_path == str(tmp_path / "manifests")
+    file.write_text(f"kubelet: {{staticPodPath: manifests}}\n{KUBELET}".split("apiVersion")[0])
+    assert load([file]).config.node.static_pod_path == "/var/lib/kubelet/manifests"
+
+
+PERIOD = "shutdownGracePeriod: 30s"
+INDENTED = KUBELET.replace("\n", "\n    ") + PERIOD
+
+
+@pytest.mark.parametrize("text, source", [
+    (f"kind: ConfigMap\nmetadata: {{name: k}}\ndata:\n  kubelet: |\n    {INDENTED}\n",
+     "0.yaml:7 (data.kubelet of ConfigMap k)"),
+    (f"kind: ConfigMap\ndata:\n  kubelet: {json.dumps(KUBELET + PERIOD)}\n",
+     "0.yaml:3 (data.kubelet of ConfigMap)"),
+    (f"kind: NodeConfig\nspec:\n  kubelet:\n    config:\n      {PERIOD}\n",
+     "0.yaml:5 (spec.kubelet.config of NodeConfig)"),
+    (f"kind: KubeletConfig\nspec:\n  kubeletConfig:\n    {PERIOD}\n",
+     "0.yaml:4 (spec.kubeletConfig of KubeletConfig)"),
+    (f"kind: EC2NodeClass\nspec:\n  kubelet:\n    {PERIOD}\n", "0.yaml:4 (spec.kubelet of EC2NodeClass)"),
+    (f"machine:\n  kubelet: {{extraConfig: {{{PERIOD}}}}}\n", "0.yaml:2 (machine.kubelet.extraConfig)"),
+    (f"kind: ClusterConfig\nnodeGroups:\n- kubeletExtraConfig:\n    {PERIOD}\n",
+     "0.yaml:4 (nodeGroups[0].kubeletExtraConfig of ClusterConfig)"),
+    (f"kind: ClusterConfiguration\n---\n{KUBELET}{PERIOD}\n", "0.yaml:5"),
+    (f"kind: List\nitems:\n- {INDENTED.replace('    ', '  ')}\n", "0.yaml:5 (items[0] of List)"),
+    (PERIOD, "0.yaml:1 (a document without a kind)"),
+])  # fmt: skip
+def test_a_kubelets_configuration_inside_another_document_is_found_and_named(text: str, source: str) -> None:
+    found = loaded(text)
+    assert found.settings.shutdown_grace_period_ns == 30 * NS_PER_SECOND
+    assert found.sources["shutdownGracePeriod"] == source
+    inside = source.partition("(")[2].rstrip(")") or "only this document counts, not ClusterConfiguration"
+    assert [message.endswith(inside) for _, message in found.notes] == [True]
+
+
+def test_of_several_inside_one_document_none_is_guessed() -> None:
+    text = f"kind: ClusterConfig\nnodeGroups: [{{kubelet: {{{PERIOD}}}}}, {{kubelet: {{}}}}]"
+    assert error(text) == (
+        "0.yaml: several kubelet configurations: nodeGroups[0].kubelet, nodeGroups[1].kubelet: "
+        "name one in its own file"
+    )
 
 
 def test_files_are_read_from_disk(tmp_path: Path) -> None:
@@ -302,7 +410,7 @@ node: {means: {halt: x}, unredy: 3}
         "a.yaml:8: unknown field 'unredy' in node: did you mean unready?",
         "b.yaml:2: not YAML: did not find expected node content",
         "c.yaml:1: kind is 'Other': it must be EbbtideConfiguration (apiVersion ebbtide/v1alpha1) or "
-        "KubeletConfiguration",
+        "KubeletConfiguration, alone or inside another document",
     )
     assert str(refused.value) == "; ".join(refused.value.mistakes)
 
