@@ -362,7 +362,12 @@ def _with_properties(state: LogindState, event: facts.LogindRead) -> LogindState
 
 
 def _preparing_read(state: LogindState, event: facts.PreparingRead, now: int) -> Result:
-    return _compare_preparing(state, event.preparing)
+    """logind answers: after a failed arming it is there again, so the next pause need not end."""
+    state, decisions = _compare_preparing(state, event.preparing)
+    if lock_phase(state) != "retrying":
+        return state, decisions
+    state, orders = _arm(replace(state, attempt=0))
+    return state, [*decisions, *orders]
 
 
 def _compare_preparing(state: LogindState, preparing: bool) -> Result:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.edges.linux.bus import BusError, ask_once
+from ebbtide.actors.edges.linux.bus import BusError, ask_once, bus_socket
 from ebbtide.actors.edges.logind_reading import read_preparing
 from ebbtide.actors.edges.service_manager import ServiceManager
 from ebbtide.actors.interfaces import Tell
@@ -30,7 +30,6 @@ from ebbtide.actors.interfaces import Tell
 TAKEOVER_SECONDS = 10
 #: Between two looks while the name is free, or cannot be waited for.
 LOOK_SECONDS = 1.0
-UNIX_PREFIX = "unix:path="
 CREDENTIALS = struct.Struct("3i")
 COMMAND_CHARACTERS_MAX = 200
 
@@ -51,7 +50,7 @@ def machine_lock_name(bus_address: str) -> str:
     """An abstract name; by the socket's file, which containers mount at other paths."""
     place = bus_address
     with suppress(OSError):
-        found = os.stat(bus_address.removeprefix(UNIX_PREFIX).split(",")[0])
+        found = os.stat(bus_socket(bus_address) or "")
         place = f"{found.st_dev:x}:{found.st_ino:x}"
     return f"\0ebbtide/{os.geteuid()}/{place}"
 

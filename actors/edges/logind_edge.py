@@ -31,6 +31,7 @@ from ebbtide.actors.edges.linux.bus import (
     BusError,
     BusRefused,
     ask_once,
+    bus_socket,
     member,
     sender,
     system_bus_address,
@@ -164,6 +165,8 @@ class LogindConnection:
     """
 
     address: str
+    #: A connection was tried, and there is none.
+    failed: bool = False
     _bus: Bus | None = None
     _filter: SignalFilter = field(default_factory=SignalFilter)
     _nursery: trio.Nursery | None = None
@@ -211,6 +214,7 @@ class LogindConnection:
                     await self._running.wait()
                 if self._nursery is None:
                     raise BusError("the logind edge does not run")
+                self.failed = True
                 bus, self._filter = await Bus.open(self.address), SignalFilter()
                 self._nursery.start_soon(self._read, bus, self._filter)
                 try:
@@ -227,7 +231,7 @@ class LogindConnection:
                 except BaseException:
                     bus.close()
                     raise
-                self._bus = bus
+                self._bus, self.failed = bus, False
             return self._bus
 
     async def _read(self, bus: Bus, signal_filter: SignalFilter) -> None:
@@ -238,7 +242,7 @@ class LogindConnection:
 
         error = await bus.read(on_signal)
         if self._bus is bus:
-            self._bus = None
+            self._bus, self.failed = None, True
             self._add(ConnectionEnded(error))
 
 
@@ -264,7 +268,9 @@ class LogindEdge(Edge):
         self._files = DropIns(root, drop_in_folder)
         schedule = ScheduleFile(root, wall_ns)
         self._reporter = LogindReporter(self._link, self._lock, self._files, schedule)
-        self._folders = (*self._files.folders, schedule.folder, root / INHIBIT_FOLDER)
+        self._folders: tuple[Path, ...] = (*self._files.folders, schedule.folder, root / INHIBIT_FOLDER)
+        if (bus := bus_socket(self._link.address)) is not None:
+            self._folders = (*self._folders, bus.parent)
         self.effects: Mapping[type[Order], Effect] = {
             d.Arm: self._arm,
             d.Disarm: self._give_back,
@@ -495,6 +501,10 @@ class LogindReporter:
             while True:
                 await folders.changed()
                 await self.report_files(outlet)
+                # Perhaps the bus's socket: then logind's name is watched before the next arming.
+                if self.link.failed:
+                    with contextlib.suppress(BusError):
+                        await self.link.bus()
                 # Such as a kubelet's new lock.
                 async with self.turn:
                     await self.report_changes(outlet)

@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
@@ -65,6 +66,15 @@ class BusRefused(BusError):
 def system_bus_address() -> str:
     """By ``DBUS_SYSTEM_BUS_ADDRESS`` or by convention."""
     return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or SYSTEM_BUS
+
+
+UNIX_PREFIX = "unix:path="
+
+
+def bus_socket(address: str) -> Path | None:
+    """The bus's socket file; None for another kind of address."""
+    first = address.split(";")[0].split(",")[0]
+    return Path(first.removeprefix(UNIX_PREFIX)) if first.startswith(UNIX_PREFIX) else None
 
 
 def sender(message: Message) -> str:

@@ -111,6 +111,22 @@ async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, 
     assert not rig.facts.of(f.BusLost)
 
 
+@pytest.mark.parametrize("what", ["logind", "bus"])
+async def test_a_late_logind_is_reported_at_once(bed: LogindBed, what: str) -> None:
+    """Before the first arming succeeds: the core need not wait for its next try."""
+    await bed.do("stop_logind")
+    if what == "bus":
+        await bed.do("stop_bus")
+    async with running(LogindEdge(bed.address, root=bed.root)) as rig:
+        assert (await rig.do(Arm(key="a"))).result == "failed"
+        if what == "bus":
+            await bed.do("start_bus")
+        await bed.start_logind()
+        read = await rig.facts.wait(PreparingRead)
+        assert read.owner
+        assert not read.preparing
+
+
 async def test_the_locks_of_others_are_reported_until_they_go(bed: LogindBed, rig: Rig) -> None:
     """At the signal, and when one goes after our release: logind waits for all of them."""
     await rig.do(Arm(key="a"))
