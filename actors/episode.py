@@ -39,6 +39,7 @@ from ebbtide.actors.policy.grace_periods import (
     PlacementRules,
     ShutdownTimes,
     arrange_waves,
+    as_counted,
     lay_out_times,
     placement_rules,
     pod_grace_seconds,
@@ -247,7 +248,7 @@ def _list_for_plan(state: EpisodeState, now: int) -> tuple[EpisodeState, d.TakeI
 
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
-    pods = {pod.uid: pod for pod in state.listing}
+    pods = {pod.uid: as_counted(pod, state.means) for pod in state.listing}
     # This plan waits for pods of the cancelled shutdown.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
@@ -495,7 +496,7 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
-    return [pod for pod in state.listing if pod.uid not in state.pods]
+    return [as_counted(pod, state.means) for pod in state.listing if pod.uid not in state.pods]
 
 
 def _wave_of(state: EpisodeState, pod: Pod) -> int:

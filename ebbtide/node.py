@@ -202,7 +202,7 @@ def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -
         zero = settings.gate("PodLifecycleSleepActionAllowZero")
         manifests = load_manifests(files, allow_zero_sleep=zero, notes=notes)
     else:
-        manifests, seen = list(node.pods.manifests), node.pods.seen
+        manifests, seen = list(node.pods.counted(node.logind[0])), node.pods.seen
     made, pods = plan_of(settings, manifests, grant_ns), [manifest.pod for manifest in manifests]
     if made.enabled:
         no_daemon = not (files or manifests or seen) and node.status.document is None

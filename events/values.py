@@ -85,6 +85,8 @@ class Pod(Value):
     containers: tuple[Container, ...] = ()
     #: Made by the kubelet from a file: its object in the API is a mirror, which no delete ends.
     static: bool = False
+    #: Its file has no number: ``priority`` is of the class, and the kubelet counts 0.
+    priority_assigned: bool = False
     #: Of a DaemonSet: deleted before the node is tainted, it is made again here.
     daemon: bool = False
     #: Tolerates every taint, so a DaemonSet makes it again here even then.

@@ -88,8 +88,16 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
 # A pod's wave, exactly as in the kubelet.
 #
 # A pod goes to the entry with the largest priority that is not above its own. A pod below every entry goes
-# to the lowest. A pod without a priority counts as 0: the reference does the same for static pods that have
-# only a ``priorityClassName`` (kubernetes#113940, #133442).
+# to the lowest. A pod without a priority counts as 0.
+
+
+def as_counted(pod: Pod, means: TerminationMode) -> Pod:
+    """The kubelet resolves no ``priorityClassName``: where it ends the pods, a static pod whose file has no
+    number has no priority (kubernetes#113940, #133442). Ebbtide itself uses the class's number.
+    """
+    if means == "observe" and pod.static and pod.priority_assigned and pod.priority is not None:
+        return replace(pod, priority=None)
+    return pod
 
 
 def priority_of(pod: Pod) -> int:

@@ -186,10 +186,16 @@ def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
-    names = [short_name(placed.pod) for placed in plan.pods if placed.pod.priority is None]
-    cure = "no numeric spec.priority, which counts as 0; write the number where the pod has to go later"
-    if names and len(plan.periods) > 1:
-        yield "priority-unset", f"{first_names(names)}: {cure}"
+    unset = [placed.pod for placed in plan.pods if placed.pod.priority is None]
+    number = "write the number where the pod has to go later"
+    class_only = "a static pod with a priorityClassName alone, which the kubelet counts as 0 and ends first"
+    for code, assigned, why in (
+        ("priority-unset", False, f"no numeric spec.priority, which counts as 0; {number}"),
+        ("priority-class-only", True, f"{class_only}; {number}"),
+    ):
+        names = [short_name(pod) for pod in unset if pod.priority_assigned == assigned]
+        if names and len(plan.periods) > 1:
+            yield code, f"{first_names(names)}: {why}"
 
 
 # --- one pod -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 from jeepney import DBusAddress
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.http_request import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
@@ -36,6 +37,7 @@ from ebbtide.actors.edges.logind_reading import (
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.actors.policy.grace_periods import as_counted
 from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor.rules import JournalState, LogindState, NodeSnapshot, Snapshot
@@ -76,7 +78,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else plan_of(loaded.settings, pods.manifests, grant_ns),
+        plan=None if loaded is None else plan_of(loaded.settings, pods.counted(bus), grant_ns),
         status=status,
         status_error=status_error,
         bus=bus,
@@ -195,6 +197,13 @@ class FoundPods(NamedTuple):
     known: tuple[KnownPod, ...] = ()
     container: str = ""
     parts: NodeParts | None = None
+
+    def counted(self, bus: LogindState | None) -> tuple[Manifest, ...]:
+        """With the priorities that the kubelet counts, where it would end the pods."""
+        lock = bus is not None and bus.kubelet_lock
+        if self.seen is None or not (lock or self.seen.mode == "observe"):
+            return self.manifests
+        return tuple(replace(each, pod=as_counted(each.pod, "observe")) for each in self.manifests)
 
 
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:

@@ -638,6 +638,7 @@ CURES = {
     "wave-zero": "give the wave a period, or its pods another priority",
     "priority-duplicate": "keep one entry of shutdownGracePeriodByPodPriority for each priority",
     "priority-unset": _WRITE_PRIORITY,
+    "priority-class-only": _WRITE_PRIORITY,
     "priority-below": "add an entry for that priority to shutdownGracePeriodByPodPriority",
     "hook-not-run": "give its wave a period above 0 s",
     "hook-invalid": "replace the tcpSocket hook by exec or httpGet",

@@ -6,7 +6,7 @@ survive a rewrite.
 ``30s`` and ``250ms`` are durations. A pod is a line: name, ``p=PRIORITY``, ``grace=SECONDS``, then a word per
 container: ``app``, with ``*`` for a sidecar, ``!`` for not running, ``@SIGQUIT`` for its stop signal, and its
 hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without one it has ``main``; ``-`` means none.
-``is=static,daemon,tolerant,volumes`` and ``owner=Deployment/web`` are the API's data.
+``is=static,assigned,daemon,tolerant,volumes`` and ``owner=Deployment/web`` are the API's data.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def pod(line: str) -> Pod:
         grace_seconds=int(options["grace"]) if "grace" in options else None,
         containers=() if "-" in words else containers or (Container(name="main"),),
         static="static" in traits,
+        priority_assigned="assigned" in traits,
         daemon="daemon" in traits,
         tolerates_all="tolerant" in traits,
         volumes="volumes" in traits,

@@ -259,7 +259,12 @@ def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
     named = pod.static, pod.namespace, pod.name
     if found is not None and found.static and (True, found.namespace, found.name) != named:
         found = None
-    return lookup.find_named(pod.namespace, pod.name) if found is None and pod.static else found
+    if found is None and pod.static:
+        found = lookup.find_named(pod.namespace, pod.name)
+    # The API server has assigned a number to the mirror: only the manifest has the kubelet's view.
+    if found is not None and found.static and not lookup.has_number(pod.namespace, pod.name):
+        found = replace(found, priority_assigned=True)
+    return found
 
 
 def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
@@ -307,6 +312,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         grace_seconds=grace_seconds,
         containers=tuple(made),
         static=pod.static or (known is not None and known.static),
+        priority_assigned=known is not None and known.priority_assigned,
         daemon=known is not None and known.daemon,
         tolerates_all=known is not None and known.tolerates_all,
         volumes=known is not None and known.volumes,

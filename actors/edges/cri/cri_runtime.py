@@ -166,12 +166,17 @@ class Runtime:
         if self._lookup is not None:
             await trio.sleep(bounds.now.priorities_seconds)
         pods = self._inventory.views()
-        unknown = [pod.label for pod in pods if pod.priority is None]
-        if unknown:
-            more = f" and {len(unknown) - NAMED_PODS_MAX} more" if len(unknown) > NAMED_PODS_MAX else ""
-            why = f"no known priority (nor an annotation {PRIORITY_ANNOTATION}) and count as priority 0"
-            named = f"{', '.join(unknown[:NAMED_PODS_MAX])}{more}"
-            self._tell(WARNING, f"{len(unknown)} of {len(pods)} pods have {why}: {named}")
+        unset = f"no known priority (nor an annotation {PRIORITY_ANNOTATION}) and count as priority 0"
+        # Also where Ebbtide ends the pods: the trap is open on the day on which the kubelet does.
+        assigned = "a priorityClassName and no number: a kubelet that ends the pods itself counts them as 0"
+        for why, labels in (
+            (unset, [pod.label for pod in pods if pod.priority is None]),
+            (assigned, [pod.label for pod in pods if pod.static and pod.priority_assigned]),
+        ):
+            if labels:
+                more = f" and {len(labels) - NAMED_PODS_MAX} more" if len(labels) > NAMED_PODS_MAX else ""
+                named = f"{', '.join(labels[:NAMED_PODS_MAX])}{more}"
+                self._tell(WARNING, f"{len(labels)} of {len(pods)} pods have {why}: {named}")
 
     async def _look_anew(self) -> bool:
         """Also report what ended since the daemon before, or a restart by the kubelet cannot be seen."""

@@ -61,6 +61,8 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     priority: int | None = None
     grace_seconds: int | None = None
     static: bool = False
+    #: Of a manifest without a number.
+    priority_assigned: bool = False
     daemon: bool = False
     tolerates_all: bool = False
     volumes: bool = False
@@ -197,6 +199,11 @@ class PodStore:
         """A static pod by name: only the kubelet knows its UID."""
         named = (each for each in self._pods.values() if (each.namespace, each.name) == (namespace, name))
         return next((each for each in named if each.static), None) or self._manifests.get((namespace, name))
+
+    def has_number(self, namespace: str, name: str) -> bool:
+        """Whether a static pod's manifest gives a priority; True: or there is no manifest."""
+        manifest = self._manifests.get((namespace, name))
+        return manifest is None or not manifest.priority_assigned
 
     def pods(self) -> list[KnownPod]:
         """The API's first, then static pods that it has not shown."""
@@ -489,7 +496,8 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
     found: list[KnownPod] = []
     for file in [file for file in files if not file.name.startswith(".")][:MANIFESTS_MAX]:
         try:
-            pod = project_pod(msgspec.convert(object_of_file(file, MANIFEST_BYTES_MAX), PodObject))
+            found_object = msgspec.convert(object_of_file(file, MANIFEST_BYTES_MAX), PodObject)
+            pod, has_number = project_pod(found_object), found_object.spec.priority is not None
         except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
             continue
         if pod.name:
@@ -500,6 +508,7 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
                 namespace=pod.namespace or "default",
                 name=f"{pod.name}-{node.lower()}",
                 static=True,
+                priority_assigned=not has_number,
                 tolerates_all=True,
                 uid="",
                 api_uid="",

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_values, planned_waves
+from ebbtide.actors.policy.grace_periods import (
+    as_counted,
+    effective_periods,
+    migrate_two_values,
+    planned_waves,
+)
 from ebbtide.actors.policy.planning import Plan, make_plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Budget, Container, Hook, HookKind, Period, Pod, Settings
@@ -133,6 +139,12 @@ def test_a_container_that_has_exited_has_no_hook_to_warn_of() -> None:
     assert plan(gone).warnings == ()
 
 
+#: As planned for the kubelet.
+ASSIGNED = as_counted(
+    replace(pod("a", priority=2_000_001_000), static=True, priority_assigned=True), "observe"
+)
+
+
 @pytest.mark.parametrize(
     "asked, code, part",
     [
@@ -140,6 +152,7 @@ def test_a_container_that_has_exited_has_no_hook_to_warn_of() -> None:
         (pod("a", grace=1), "grace-below-floor", "a gets 1 s"),
         (pod("a", priority=-5), "priority-below", "a has priority -5, below every configured one"),
         (pod("a", priority=None), "priority-unset", "a: no numeric spec.priority"),
+        (ASSIGNED, "priority-class-only", "a: a static pod with a priorityClassName alone"),
         (pod("a", grace=0, hook=Hook(kind="exec")), "hook-not-run", "does not run: the pod gets 0 s"),
         (pod("a", grace=99, namespace="shop"), "grace-cut", "shop/a asks for 99 s"),
     ],

@@ -128,6 +128,10 @@ class Told:
     def find_named(self, namespace: str, name: str) -> KnownPod | None:
         return next((each for each in self.known if (each.namespace, each.name) == (namespace, name)), None)
 
+    def has_number(self, namespace: str, name: str) -> bool:
+        named = (each for each in self.known if (each.namespace, each.name) == (namespace, name))
+        return not any(each.priority_assigned for each in named)
+
     def pods(self) -> list[KnownPod]:
         return list(self.known)
 

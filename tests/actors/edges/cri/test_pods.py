@@ -91,6 +91,15 @@ def test_a_mirror_of_another_name(named: dict[str, str]) -> None:
     assert known_pod_of(entry(static=True), Told(theirs, own)) is own
 
 
+def test_a_mirror_of_a_pod_without_a_number() -> None:
+    """The API server has assigned the class's number; the kubelet has only the manifest."""
+    mirror = known(static=True, uid="u", api_uid="m", priority=2_000_001_000)
+    manifest = known(static=True, uid="", api_uid="", priority_assigned=True)
+    told = known_pod_of(entry("main", static=True), Told(mirror, manifest))
+    shown = pod_view(entry("main", static=True), told)
+    assert (shown.priority, shown.priority_assigned) == (2_000_001_000, True)
+
+
 def names(pod: Pod) -> list[tuple[str, bool, bool]]:
     return [(each.name, each.sidecar, each.running) for each in pod.containers]
 

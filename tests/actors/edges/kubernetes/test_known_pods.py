@@ -211,6 +211,7 @@ def test_manifests(tmp_path: Path) -> None:
     etcd, plain = known_pods.read_manifests(tmp_path, "Node-1")
     assert (etcd.namespace, etcd.name, etcd.priority) == ("kube-system", "etcd-node-1", 2_000_001_000)
     assert etcd.static
+    assert (etcd.priority_assigned, plain.priority_assigned) == (True, False)
     assert etcd.host_network
     assert etcd.containers == ("etcd",)
     assert (plain.namespace, plain.name, plain.priority) == ("default", "plain-node-1", 3)
