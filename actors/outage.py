@@ -1,7 +1,7 @@
 """OutageActor: one node's outage, from the first suspicion to the last record, and the only taint.
 
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
-               ^  ^        |   reading |            contacted -> quarantined
+               ^  ^        |   reading |            quarantined -> untainting
                |  +--------|-----------+        aside: another controller's taint
                +- switching (the machine off)     doubted -> untainting
 
@@ -13,10 +13,11 @@ then delete the pods and detach the volumes, and an actor follows each (`actors.
 (``recovering``, then ``out``).
 
 The way back depends on the boot id. Another boot than the one that was proved off: the taint is removed at
-once. The same boot (``contacted``: a heartbeat whose boot is not known yet): an alarm and our own NoSchedule
-taint; the out-of-service taint is removed when the kubelet reports no volume in use (``quarantined``). The
-journal names the boot that was proved off, or else the note beside the taint. Where neither does, there is no
-alarm, and the taint is removed on the same condition (``doubted``).
+once. The same boot: an alarm and our own NoSchedule taint; the out-of-service taint is removed when the
+kubelet reports no volume in use (``quarantined``). Only a status names its boot: a renewed lease alone is no
+alarm, as a starting kubelet's may come long before its first status. The journal names the boot that was
+proved off, or else the note beside the taint. Where neither does, there is no alarm, and the taint is removed
+on the same condition (``doubted``).
 
 Without a proof, and after a configured time without a sign of life (by default never), the machine itself is
 switched off (``switching``): at most three times, five minutes apart. The command's answer is no proof;
@@ -48,7 +49,7 @@ from ebbtide.actors.actor import (
     takes,
 )
 from ebbtide.actors.outage_proof import POWER, PROOF
-from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
+from ebbtide.actors.outage_work import DETACH, STUCK_POD, is_unsafe
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
@@ -67,7 +68,6 @@ OutagePhase = Literal[
     "reading",
     "recovering",
     "out",
-    "contacted",
     "quarantined",
     "doubted",
     "untainting",
@@ -84,9 +84,6 @@ RETRIES_NS = tuple(seconds * NS_PER_SECOND for seconds in (5, 10, 20, 40, 60))
 CHANGES_AT_ONCE = 3
 #: Between two requests for a permit, and how long one allows the next command.
 PERMIT_RETRY_NS = 15 * NS_PER_SECOND
-#: A starting kubelet renews its lease and reports its boot id within some seconds of each other. After this
-#: time, a heartbeat without a new boot id belongs to the boot that was proved off.
-CONTACT_NS = 20 * NS_PER_SECOND
 #: Between two commands to switch off. A machine is off within seconds, a hung management controller restarts
 #: within minutes, and both must be read twice.
 POWER_OFF_PAUSE_NS = 300 * NS_PER_SECOND
@@ -99,13 +96,14 @@ READINGS_BEFORE = 2
 DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
-NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, *DRY = WAITS = (
     "the Node has no Ready condition",
     "no proof that the machine is off",
     "the node is Ready",
     "another client has removed our taint",
     "by its note the taint on the node is not ours any more: it stays until it is removed by hand",
     "no record names the boot of our taint: it stays until the node reports no volume in use",
+    "the node has renewed its lease, and no status has named its boot yet",
     "dry run: the node would be out of service now",
     "dry run: the machine would be switched off now",
     "dry run: the node would be quarantined now",
@@ -171,7 +169,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     resource_version: str = ""
     taint: o.TaintOwner = "none"
     taint_boot: str = ""
-    volumes_in_use: tuple[str, ...] = ()
+    volumes_in_use: tuple[kinds.VolumeInUse, ...] = ()
     lease_mark: str = ""
     status_mark: str = ""
     #: This leader has seen a heartbeat since the last one was missed.
@@ -183,7 +181,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     proof_until_ns: int = 0
     #: The proof that the taint was ordered for.
     taint_proof: kinds.ProofSource = ""
-    #: The boot that was proved off.
+    #: The boot on record when it began, and the one that was proved off.
+    first_boot: str = ""
     off_boot: str = ""
     #: No record names that boot: ``off_boot`` is the boot found with the taint.
     doubt: bool = False
@@ -204,6 +203,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: released one), so only a later status counts.
     ready_mark: str | None = None
     listed: bool = False
+    #: An earlier list of this outage is on record.
+    known: bool = False
     #: What hangs: labels of pods by UID, of volumes by attachment.
     pods: dict[kinds.Uid, kinds.PodReference] = {}
     attachments: dict[kinds.Uid, str] = {}
@@ -243,7 +244,7 @@ KEPT_FIELDS = (
 #: In these phases a renewed lease has no effect: no outage, or the node is back.
 WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
 #: In these phases the taint is, or may be, ours.
-TAINTED = ("recovering", "out", "contacted", "quarantined", "doubted", "untainting")
+TAINTED = ("recovering", "out", "quarantined", "doubted", "untainting")
 
 
 # fmt: off
@@ -259,8 +260,8 @@ _FOLLOW = (*_CLOSE, *_BEGIN)
 _CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
 _UNTAINTED = f"following quiet {_CONSIDERED}"
 _BEFORE = "suspected asking tainting switching reading"
-_TAINTED = "recovering out contacted"
-_WAITING = "recovering out contacted quarantined doubted untainting following"
+_TAINTED = "recovering out"
+_WAITING = "recovering out quarantined doubted untainting following"
 _OPEN = f"{_BEFORE} {_WAITING} aside"
 
 def _transitions() -> Transitions:
@@ -276,15 +277,14 @@ def _transitions() -> Transitions:
         Row("quiet", o.NodeRead, _read_quiet, f"= {_CONSIDERED}", _BEGIN),
         Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
         Row("aside", o.NodeRead, _read_aside, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
-        Row(_TAINTED, o.NodeRead, _read_tainted, f"= contacted quarantined {_UNTAINTED}",
+        Row(_TAINTED, o.NodeRead, _read_tainted, f"= quarantined {_UNTAINTED}",
             (*_SAME_BOOT, *_FOLLOW)),
         Row("quarantined doubted", o.NodeRead, _read_quarantined, f"= {_UNTAINTED}", _FOLLOW),
         Row("untainting", o.NodeRead, _read_untainting, f"= {_UNTAINTED}", _FOLLOW),
         Row("following", o.NodeRead, _read_following, f"= quarantined {_UNTAINTED}", (*_SAME_BOOT, *_FOLLOW)),
         Row(_OPEN, o.NodeDeleted, lambda state, event, now: _close(state, "node-deleted"), "quiet", _CLOSE),
         Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet", (d.CancelOrder, *_CLOSE)),
-        Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= contacted quarantined", _SAME_BOOT),
-        Row("contacted", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", _SAME_BOOT),
+        Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", _SAME_BOOT),
         Row("following", o.HeartbeatSeen, _heartbeat_following, "= quarantined", _SAME_BOOT),
         Row("quiet quarantined doubted untainting aside", o.HeartbeatSeen, _heard),
         Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, _BEGIN),
@@ -312,18 +312,16 @@ def _transitions() -> Transitions:
         Row("reading", f.OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
         Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.RemoveTaint,)),
         Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", _FOLLOW),
-        ignored("quiet recovering out contacted doubted following aside", f.OrderEnded),
+        ignored("quiet recovering out doubted following aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
         Row("recovering out doubted aside following", f.Tick, _remind, decides=(o.OutageReminded,)),
-        Row("contacted", f.Tick, lambda state, event, now: _same_boot(state, "it renews its lease", now),
-            "quarantined", _SAME_BOOT),
         Row("quarantined", f.Tick, _tick_quarantined, decides=(o.OutageReminded, o.SetQuarantine)),
         Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
         ignored("quiet asking tainting switching", f.Tick),
         # --- what hangs
         Row(_OPEN, o.WorkListed, _listed, "= out quiet",
-            (o.PodLost, o.AttachmentLeft, o.OutOfService, o.WorkRecovered, *_CLOSE)),
+            (o.PodLost, o.AttachmentLeft, o.DetachForced, o.OutOfService, o.WorkRecovered, *_CLOSE)),
         Row(_OPEN, o.PodRecovered, _pod_ended, "= out quiet", (o.WorkRecovered, *_CLOSE)),
         Row(_OPEN, o.Detached, _detached, "= out quiet", (o.WorkRecovered, *_CLOSE)),
         ignored("quiet", o.NodeDeleted, o.WorkListed, o.PodRecovered, o.Detached),
@@ -346,7 +344,9 @@ def _hanging(state: OutageState) -> tuple[str, ...]:
 def _begin(state: OutageState, reason: str, now: int) -> Result:
     proved = {"proof": state.proof, "proof_until_ns": state.proof_until_ns}
     down_ns = now if state.ready in DOWN else NEVER_NS
-    state = fresh_but(state, KEPT_FIELDS, phase="suspected", down_ns=down_ns, **proved)
+    state = fresh_but(
+        state, KEPT_FIELDS, phase="suspected", down_ns=down_ns, first_boot=state.boot_id, **proved
+    )
     began = o.OutageBegan(
         node=state.node,
         node_uid=state.node_uid,
@@ -602,16 +602,19 @@ def _read_quiet(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 
 def _calm(state: OutageState, now: int) -> Result | None:
-    """Ready, and this leader has seen a heartbeat: a false alarm."""
-    calm = state.ready == "True" and state.heard and not state.proof and state.taint == "none"
-    return _close(state, "false-alarm") if calm else None
+    """Ready, and rebooted or with a heartbeat that this leader has seen: over without a taint. Not before a
+    new leader's list, which may show a detach while no leader watched.
+    """
+    unlisted = not state.listed and state.attachments
+    if state.ready != "True" or state.proof or state.taint != "none" or unlisted:
+        return None
+    if state.first_boot not in ("", state.boot_id):
+        return _close(state, "rebooted")
+    return _close(state, "false-alarm") if state.heard else None
 
 
 def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
-    rebooted = event.boot_id != state.boot_id
     state = _with_node(state, event, now)
-    if rebooted and event.ready == "True" and event.taint == "none":
-        return _close(state, "rebooted")
     if closed := _calm(state, now):
         return closed
     # Wait for the outcome of an open order.
@@ -736,7 +739,7 @@ def _recovered(state: OutageState) -> Result:
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
     if state.phase == "recovering":
-        return replace(state, phase="out", waits=""), [o.WorkRecovered(unrecovered=_hanging(state))]
+        return replace(state, phase="out"), [o.WorkRecovered(unrecovered=_hanging(state))]
     # Another's taint keeps the node out of service: the outage stays open until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
@@ -768,13 +771,34 @@ def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
             left = o.AttachmentLeft(
                 attachment=each,
                 tainted=bool(effect),
-                users=tuple(pod.uid for pod in event.pods if uses(pod, each.volume)),
-                timed=may_time_out(each.unique_name, state.ready, state.taint, state.volumes_in_use),
+                unsafe=is_unsafe(
+                    each.unique_name, each.driver, state.ready, state.taint, state.volumes_in_use
+                ),
             )
             decisions.append(left)
+    if not state.known:
+        decisions += _found_detached(state, event)
     followed = (*state.followed, *(name for name in (*pods, *attachments) if name not in known))
-    state = replace(state, listed=True, pods=pods, attachments=attachments, followed=followed)
+    state = replace(state, listed=True, known=True, pods=pods, attachments=attachments, followed=followed)
     return (state, decisions) if decisions else _recovered(state)
+
+
+def _found_detached(state: OutageState, event: o.WorkListed) -> list[Event]:
+    """In an outage's first list: volumes in use without an attachment. No earlier list is on record, and a
+    kubelet also reports a volume whose attach has not begun, so the alarm is not sure; a pod that still waits
+    for its attach explains it.
+    """
+    here = tuple(each.unique_name for each in event.attachments)
+    attached = tuple(each.volume for each in event.attachments)
+    if "" in here or any(volume not in attached for pod in event.pods for volume in pod.volumes):
+        return []
+    return [
+        o.DetachForced(name="", volume=each, sure=False)
+        for each in state.volumes_in_use
+        if each not in here
+        and each.startswith(kinds.CSI_VOLUME)
+        and is_unsafe(each, "", state.ready, state.taint, (each,))
+    ]
 
 
 def _pod_ended(state: OutageState, event: o.PodRecovered, now: int) -> Result:
@@ -796,8 +820,9 @@ def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
 
 def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
     reasons = {
-        "recovering": f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
-        "out": "the node has not come back",
+        "recovering": state.waits
+        or f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
+        "out": state.waits or "the node has not come back",
         "aside": ANOTHERS,
         "quarantined": "the node is not Ready, or reports volumes in use",
         "doubted": "the node is not Ready, or reports volumes in use",
@@ -829,9 +854,7 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
         return _doubted(state, now)
     if event.ready == "True" or status:
         return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
-    if lease and state.phase != "contacted":
-        return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
-    return state, ()
+    return _wait(state, NO_STATUS) if lease else (state, ())
 
 
 def _gone_text(state: OutageState) -> str:
@@ -843,11 +866,11 @@ def _heartbeat_tainted(state: OutageState, event: o.HeartbeatSeen, now: int) -> 
     if state.doubt:
         return state, ()
     # A status names its boot, and another boot would have been read with it. A lease names none.
-    if event.source == "status":
-        return _same_boot(state, "it reports its status", now)
-    # The first heartbeat counts, however many follow.
-    wake_ns = state.wake_ns if state.phase == "contacted" else now + CONTACT_NS
-    return replace(state, phase="contacted", wake_ns=wake_ns), ()
+    return (
+        _same_boot(state, "it reports its status", now)
+        if event.source == "status"
+        else _wait(state, NO_STATUS)
+    )
 
 
 def _doubted(state: OutageState, now: int) -> Result:
@@ -1054,8 +1077,7 @@ def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Res
 def _started_tainted(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """The last leader recorded the taint: list what hangs and wait anew."""
     state = replace(_configured(state, event), listed=False)
-    wake_ns = now + (CONTACT_NS if state.phase == "contacted" else state.reminder_ns)
-    return _with_list(replace(state, wake_ns=wake_ns), [])
+    return _with_list(replace(state, wake_ns=now + state.reminder_ns), [])
 
 
 def _started_back(state: OutageState, event: o.LeaderStarted, now: int) -> Result:

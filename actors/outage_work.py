@@ -21,7 +21,7 @@ from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transi
 from ebbtide.actors.hang import TEXTS, pod_hang
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import NS_PER_SECOND, Event
+from ebbtide.events.base import Event
 
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
 
@@ -181,41 +181,33 @@ STUCK_POD = ActorType(
 
 AttachmentPhase = Literal["fresh", "attached", "detaching", "over"]
 
-#: The attach-detach controller's wait for an unmount (measured: 360.0 s from the pod's end), less the delay
-#: of one watch against another.
-TIMER_NS = (360 - 10) * NS_PER_SECOND
-
 
 class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: AttachmentPhase = "fresh"
     name: kinds.Uid = ""
     volume: str = ""
-    unique_name: str = ""
+    unique_name: kinds.VolumeInUse = ""
+    driver: str = ""
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
-    #: UIDs of its users that are not Terminating, and since when it has none.
-    users: tuple[kinds.Uid, ...] = ()
-    unused_ns: int = 0
-    #: The six-minute timer may detach it; it has.
-    timed: bool = False
+    #: By the Node as last read, a detach would be forced; it was.
+    unsafe: bool = False
     forced: bool = False
+    #: The same of the Node as an earlier leader read it, until this leader has listed the attachments.
+    before: bool = False
 
 
 # fmt: off
 def _attachment_transitions() -> Transitions:
     return Transitions(
         get_args(AttachmentPhase), attrgetter("phase"),
-        Row("fresh", o.AttachmentLeft, _left, "attached detaching", decides=(o.DetachWaits,)),
+        Row("fresh", o.AttachmentLeft, _left, "attached detaching", decides=(o.DetachForced, o.DetachWaits)),
         ignored("attached detaching over", o.AttachmentLeft),
         Row("attached detaching", o.LeaderStarted, _watched_anew),
         ignored("fresh over", o.LeaderStarted),
         Row("attached detaching", o.NodeRead, _node_seen),
         ignored("fresh over", o.NodeRead),
-        Row("attached detaching", o.LostPodRead, _user_read),
-        ignored("fresh over", o.LostPodRead),
-        Row("attached detaching", o.LostPodGone, _user_gone),
-        ignored("fresh over", o.LostPodGone),
         Row("attached detaching", o.AttachmentRead, _attachment_read, "attached detaching",
             decides=(o.DetachForced, o.DetachWaits)),
         ignored("fresh over", o.AttachmentRead),
@@ -233,15 +225,15 @@ def _attachment_transitions() -> Transitions:
 # fmt: on
 
 
-def may_time_out(unique_name: str, ready: o.Ready, taint: o.TaintOwner, in_use: tuple[str, ...]) -> bool:
-    """Whether only the six-minute timer can detach it: the node is not Ready and has no out-of-service taint,
-    and its kubelet last reported the volume in use.
+def is_unsafe(
+    unique_name: str, driver: str, ready: o.Ready, taint: o.TaintOwner, in_use: tuple[str, ...]
+) -> bool:
+    """Would a detach be forced? The node is not Ready and has no out-of-service taint, and its kubelet last
+    reported the volume in use. Without the volume's name: any volume of its driver.
     """
-    return ready != "True" and taint == "none" and (not unique_name or unique_name in in_use)
-
-
-def uses(pod: o.LostPod, volume: str) -> bool:
-    return not pod.terminating and volume != "" and volume in pod.volumes
+    prefix = f"{kinds.CSI_VOLUME}{driver}^" if driver else ""
+    used = unique_name in in_use if unique_name else any(each.startswith(prefix) for each in in_use)
+    return used and ready != "True" and taint == "none"
 
 
 def _left(state: DetachState, event: o.AttachmentLeft, now: int) -> Result:
@@ -250,55 +242,41 @@ def _left(state: DetachState, event: o.AttachmentLeft, now: int) -> Result:
         name=event.attachment.name,
         volume=event.attachment.volume,
         unique_name=event.attachment.unique_name,
+        driver=event.attachment.driver,
         tainted=event.tainted,
         since_ns=now,
-        users=event.users,
-        unused_ns=now,
-        timed=event.timed,
+        unsafe=event.unsafe,
     )
-    return _seen(found, event.attachment, now)
+    return _seen(found, event.attachment)
 
 
-def _seen(state: DetachState, found: o.Attachment, now: int) -> Result:
+def _seen(state: DetachState, found: o.Attachment) -> Result:
     after = replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
-    forced: list[Event] = []
-    # The detach was asked for just now. Of an attachment that is found so the time is unknown.
-    if state.phase == "attached" and found.deleting:
-        after, forced = _forced(after, now)
+    after, forced = _forced(after) if found.deleting and state.phase != "detaching" else (after, [])
     after, waits = _say_of(state, after)
     return after, [*forced, *waits]
 
 
-def _forced(state: DetachState, now: int) -> tuple[DetachState, list[Event]]:
-    waited_ns = now - state.unused_ns
-    if not state.timed or state.tainted or state.users or waited_ns < TIMER_NS:
+def _forced(state: DetachState) -> tuple[DetachState, list[Event]]:
+    """No kubelet has confirmed the unmount. Who asked for the detach does not matter: the six-minute timer,
+    or a person who deleted the attachment. Without the volume's name, or while no leader watched, the kubelet
+    may have confirmed it.
+    """
+    if not state.unsafe and not state.before:
         return state, []
-    said = o.DetachForced(name=state.name, volume=state.volume, waited_ns=waited_ns)
-    return replace(state, forced=True), [said]
-
-
-def _used(state: DetachState, users: tuple[str, ...], now: int) -> DetachState:
-    return replace(state, users=users, unused_ns=now if state.users and not users else state.unused_ns)
-
-
-def _user_read(state: DetachState, event: o.LostPodRead, now: int) -> Result:
-    pod = event.pod
-    others = tuple(uid for uid in state.users if uid != pod.uid)
-    return _used(state, (*others, pod.uid) if uses(pod, state.volume) else others, now), ()
-
-
-def _user_gone(state: DetachState, event: o.LostPodGone, now: int) -> Result:
-    return _used(state, tuple(uid for uid in state.users if uid != event.uid), now), ()
+    sure = state.unsafe and bool(state.unique_name)
+    return replace(state, forced=True), [o.DetachForced(name=state.name, volume=state.volume, sure=sure)]
 
 
 def _node_seen(state: DetachState, event: o.NodeRead, now: int) -> Result:
-    timed = may_time_out(state.unique_name, event.ready, event.taint, event.volumes_in_use)
-    return replace(state, timed=timed), ()
+    unsafe = is_unsafe(state.unique_name, state.driver, event.ready, event.taint, event.volumes_in_use)
+    # The order of a taint and a detach between two leaders is unknown. Most detaches follow the taint.
+    return replace(state, unsafe=unsafe, before=state.before and event.taint == "none"), ()
 
 
 def _watched_anew(state: DetachState, event: o.LeaderStarted, now: int) -> Result:
-    """This leader has another clock and has seen no pod yet."""
-    return replace(state, since_ns=now, unused_ns=now), ()
+    """This leader has another clock. Between the two leaders the volume may have been detached."""
+    return replace(state, since_ns=now, before=state.before or state.unsafe), ()
 
 
 def _reason_of(state: DetachState) -> str:
@@ -317,12 +295,12 @@ def _say_of(before: DetachState, state: DetachState) -> Result:
 
 
 def _attachment_read(state: DetachState, event: o.AttachmentRead, now: int) -> Result:
-    return _seen(state, event.attachment, now)
+    return _seen(state, event.attachment)
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
     # It may be gone before its deletionTimestamp was seen.
-    after, forced = _forced(state, now) if state.phase == "attached" else (state, [])
+    after, forced = _forced(state) if state.phase == "attached" else (state, [])
     gone = o.Detached(
         name=state.name,
         elapsed_ns=max(0, now - state.since_ns),
@@ -333,12 +311,9 @@ def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
 
 
 def _attachment_listed(state: DetachState, event: o.WorkListed, now: int) -> Result:
-    users = tuple(pod.uid for pod in event.pods if uses(pod, state.volume))
-    state = _used(state, users, now)
     found = next((each for each in event.attachments if each.name == state.name), None)
-    if found is None:
-        return _attachment_gone(state, event, now)
-    return _seen(state, found, now)
+    after, decisions = _attachment_gone(state, event, now) if found is None else _seen(state, found)
+    return replace(after, before=False), decisions
 
 
 def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> Result:

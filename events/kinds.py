@@ -11,6 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+CSI_VOLUME = "kubernetes.io/csi/"
+
 
 def _names(kind: str) -> Meta:
     return Meta(extra={"names": kind})
@@ -35,6 +37,8 @@ Path = Annotated[str, _names("path")]
 #: ``path:line``.
 FilePosition = Annotated[str, _names("file position")]
 Volume = Annotated[str, _names("volume")]
+#: The kubelet's name for an attachable volume; of a CSI volume `CSI_VOLUME`, its driver, ``^``, its handle.
+VolumeInUse = Annotated[str, _names("volume in use")]
 Command = Annotated[str, _names("command")]
 HookDetail = Annotated[str, _names("hook")]
 Tty = Annotated[str, _names("tty")]

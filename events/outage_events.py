@@ -107,7 +107,7 @@ class Attachment(Value):
     error: str = ""
     #: The volume's name in `NodeRead.volumes_in_use`: ``kubernetes.io/csi/DRIVER^HANDLE``, with the
     #: PersistentVolume's handle. Empty: unknown, so the kubelet may still report it.
-    unique_name: str = ""
+    unique_name: kinds.VolumeInUse = ""
 
     @property
     def state_text(self) -> str:
@@ -162,7 +162,7 @@ class NodeRead(Fact):
     system_uuid: str = ""
     provider_id: str = ""
     taint: TaintOwner = "none"
-    volumes_in_use: tuple[str, ...] = ()
+    volumes_in_use: tuple[kinds.VolumeInUse, ...] = ()
     #: The current heartbeat marks, whether this leader saw them change or only found them.
     lease_mark: str = ""
     status_mark: str = ""
@@ -586,16 +586,15 @@ class PodLost(Decision):
 
 
 class AttachmentLeft(Decision):
-    """An attachment to follow. ``tainted``: the taint is set already. ``users``: UIDs of the pods that use
-    its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
+    """An attachment to follow. ``tainted``: the taint is set already. ``unsafe``: a detach would be forced
+    (`DetachForced`).
     """
 
     level = INFO
 
     attachment: Attachment
     tainted: bool = False
-    users: tuple[str, ...] = ()
-    timed: bool = False
+    unsafe: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         return self.attachment.state_text
@@ -821,10 +820,12 @@ class DetachWaits(Decision):
 
 
 class DetachForced(Decision):
-    """The attach-detach controller's six-minute timer detaches a volume from a node without a proof that it
-    is off: ControllerUnpublish before NodeUnstage. If the node writes, its data may be damaged.
+    """A volume was detached from a node that is not Ready, without an out-of-service taint, before its
+    kubelet reported the unmount (NodeUnstage): by the attach-detach controller's six-minute timer, or by a
+    person who deleted the VolumeAttachment. If the node writes, its data may be damaged.
 
-    ``waited_ns``: since this leader saw its last pod here Terminating or gone.
+    ``sure`` false: no record rules out that the kubelet reported the unmount. No leader watched the detach,
+    or the volume's name in ``volumesInUse`` is unknown. ``name`` empty: no record shows the attachment.
     """
 
     level = WARNING
@@ -832,19 +833,23 @@ class DetachForced(Decision):
 
     name: str
     volume: str
-    waited_ns: int
+    sure: bool = True
 
     def text(self, names: Names, at: Stamp) -> str:
-        return (
-            f"attachment {self.name}: detached by the attach-detach controller's timer,"
-            f" {span(self.waited_ns)} after its last pod, before NodeUnstage. The node is not out of"
-            f" service: if it still writes, the data of volume {self.volume} may be damaged"
-        )
+        return forced_text(self.volume or self.name, sure=self.sure)
+
+
+def forced_text(volume: str, *, sure: bool) -> str:
+    return (
+        f"volume {volume} was detached without the out-of-service taint, {'' if sure else 'perhaps '}before"
+        " NodeUnstage: by the attach-detach controller's six-minute timer, or by hand. If the node still"
+        " writes, its data may be damaged"
+    )
 
 
 class Detached(Decision):
-    """The attachment is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the
-    six-minute timer; else in the usual way, or no leader watched long enough. ``kept``: the node is back and
+    """The attachment is gone. ``before_taint``: the node was not out of service yet. ``forced``: as in
+    `DetachForced`. ``kept``: the node is back and
     uses it, so the outage stops following it.
     """
 
@@ -862,7 +867,7 @@ class Detached(Decision):
             return f"attachment {self.name} stays: the node is back"
         before = ", before the node was out of service" if self.before_taint else ""
         if self.forced:
-            before = ", by the six-minute timer"
+            before = ", without the taint"
         return f"attachment {self.name} is gone after {span(self.elapsed_ns)}{before}"
 
 

@@ -189,7 +189,7 @@ def subject_span(trace: OutageTrace, subject: LostPodRecord | AttachmentRecord, 
         names = ((at.ATTACHMENT, subject.name), (at.PERSISTENT_VOLUME, subject.volume))
         names += ((at.DRIVER, subject.driver),)
         if subject.forced:
-            text = "detached by the six-minute timer, before NodeUnstage: its data may be damaged"
+            text = "detached without the out-of-service taint, before NodeUnstage: its data may be damaged"
             failed = ("forced-detach", text)
     waits = (trace.event("waits", each.at_ns, (at.REASON, each.reason)) for each in subject.waits)
     trace.span(role, key, subject.began_ns, (*names, *fate), failed=failed, events=waits)

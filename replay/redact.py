@@ -32,7 +32,7 @@ from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded, restore, take_checkpoint
 from ebbtide.events import base
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
-from ebbtide.events.kinds import FIELD_NAMES
+from ebbtide.events.kinds import CSI_VOLUME, FIELD_NAMES
 from ebbtide.events.outage_events import CHANGED, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -316,6 +316,7 @@ class Pseudonyms:
             "word": lambda text: text if text in WORDS else self.of("message", text),
             "source": self._source,
             "outage waits": self._outage_waits,
+            "volume in use": self._volume_in_use,
             **{kind: partial(self._kept_form, pattern) for kind, pattern in _KEPT_FORMS.items()},
         }
 
@@ -409,6 +410,13 @@ class Pseudonyms:
             return text if text in WAITS else self.of("message", text)
         reason = text.removeprefix(BRAKE_SAYS)
         return f"{BRAKE_SAYS}{self._kept_form(REFUSAL, reason)}"
+
+    def _volume_in_use(self, text: str) -> str:
+        """Decisions depend on its kind and on its driver."""
+        if not text.startswith(CSI_VOLUME):
+            return self.of("message", text)
+        driver, sign, handle = text.removeprefix(CSI_VOLUME).partition("^")
+        return f"{CSI_VOLUME}{self.of('message', driver)}{sign}{self.of('message', handle)}"
 
     def _owner(self, text: str) -> str:
         """``Kind/name`` of a workload."""

@@ -29,7 +29,6 @@ PLACES: Mapping[OutagePhase, Where] = {
     "reading": "suspected",
     "recovering": "out",
     "out": "out",
-    "contacted": "returning",
     "quarantined": "returning",
     "untainting": "returning",
     "following": "returning",
@@ -166,7 +165,7 @@ CATALOG: tuple[Metric, ...] = (
     ),
     _counter(
         "ebbtide_outage_forced_detaches_total",
-        "Volumes that the attach-detach controller detached by its six-minute timer, without a taint.",
+        "Volumes detached without the out-of-service taint, before their kubelet reported the unmount.",
     ),
     _counter("ebbtide_outage_brake_refusals_total", "Places that the storm brake refused."),
     _counter(

@@ -103,7 +103,7 @@ class AttachmentRecord(RecordPart):
     began_ns: int
     ended_ns: int | None = None
     before_taint: bool = False
-    #: By the attach-detach controller's six-minute timer.
+    #: As in `DetachForced`.
     forced: bool = False
     kept: bool = False
     waits: tuple[Wait, ...] = ()
@@ -114,7 +114,7 @@ class AttachmentRecord(RecordPart):
 
     @property
     def outcome(self) -> str:
-        """``detached``, ``forced`` (by the six-minute timer), ``kept`` (the node is back), ``waiting``."""
+        """``detached``, ``forced`` (without the taint), ``kept`` (the node is back), ``waiting``."""
         if self.ended_ns is None:
             return "waiting"
         return "kept" if self.kept else "forced" if self.forced else "detached"
@@ -476,11 +476,8 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.DetachForced)
     def detach_forced(self, event: o.DetachForced) -> None:
-        self.alarm(
-            "six-minute-detach",
-            f"volume {event.volume or event.name} was detached by the attach-detach controller's timer,"
-            " before NodeUnstage and without the taint: if the node still writes, its data may be damaged",
-        )
+        text = o.forced_text(event.volume or event.name, sure=event.sure)
+        self.alarm("six-minute-detach", text)
 
     # --- proofs ------------------------------------------------------------------------------------
 

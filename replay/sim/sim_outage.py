@@ -26,6 +26,7 @@ from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import OrderEnded
+from ebbtide.events.kinds import CSI_VOLUME
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.outage_record import OutageRecord
@@ -55,7 +56,8 @@ POD = o.LostPod(
 COUNTED = o.NodesCounted(
     key="", healthy=1, out=0, dead=0, ahead=0, max_nodes=5, max_share_percent=20, min_healthy=1
 )
-VOLUME = o.Attachment(name="va", volume="pv", unique_name="v")
+IN_USE = f"{CSI_VOLUME}csi.example.com^v"
+VOLUME = o.Attachment(name="va", volume="pv", driver="csi.example.com", unique_name=IN_USE)
 
 
 class Machine:
@@ -81,6 +83,8 @@ class World:
         #: What was true: milliseconds, and a sentence.
         self.happened: list[tuple[int, str]] = []
         self.machine, self.store = Machine(), Store()
+        #: All journals, the lost ones first.
+        self.stores = [self.store]
         # The API server's objects.
         self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
         self.boot, self.lease, self.status = 1, 0, 0
@@ -175,11 +179,7 @@ class World:
         """The leader's step is stored; its orders are on their way."""
         assert self.acting is not None
         self.store.records += records
-        # A renewal names no boot, and the Node may not show the new one yet.
-        wrong = any(
-            isinstance(record.event, o.ProofWasWrong) and record.event.what != "it renews its lease"
-            for record in records
-        )
+        wrong = any(isinstance(record.event, o.ProofWasWrong) for record in records)
         self.blamed += wrong and self.off_boot != f"b{self.machine.boot}"
         for record in records:
             if isinstance(record.event, Order):
@@ -327,7 +327,7 @@ class World:
             resource_version=str(self.version),
             system_uuid="u1",
             taint=self.taint,  # type: ignore[arg-type]  # one of its three words
-            volumes_in_use=("v",) if self.in_use else (),
+            volumes_in_use=(IN_USE,) if self.in_use else (),
             lease_mark=f"l{self.lease}",
             status_mark=f"s{self.status}",
             taint_boot=self.noted_boot if self.taint == "ours" else "",
@@ -437,6 +437,7 @@ class World:
             self.lost, self.taints_lost = self.lost + 1, self.taints
             self.note("the journal was lost")
             self.store, self.loop.system = Store(self.store.epoch), System(logic=OUTAGE_LOGIC)
+            self.stores.append(self.store)
         self.leader = Leader(self)
 
 

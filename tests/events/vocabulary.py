@@ -287,13 +287,13 @@ OUTAGES: tuple[Event, ...] = (
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1", found=True),
     o.PodLost(pod=LOST),
     o.AttachmentLeft(attachment=HELD),
-    o.AttachmentLeft(attachment=HELD, users=("u1",), timed=True),
+    o.AttachmentLeft(attachment=HELD, unsafe=True),
     o.WorkRecovered(),
     o.WorkRecovered(unrecovered=("shop/web-0",)),
     o.NodeReturned(boot_id="b2", same_boot=False),
     o.NodeReturned(boot_id="b1", same_boot=True),
     o.NodeReturned(boot_id="b1", same_boot=False, doubt=True),
-    o.ProofWasWrong(proof="redfish bmc-1", what="it renews its lease"),
+    o.ProofWasWrong(proof="redfish bmc-1", what="it reports its status"),
     o.StoodAside(),
     o.OutageReminded(reason="the node has not come back"),
     o.OutageClosed(outcome="recovered"),
@@ -315,7 +315,8 @@ OUTAGES: tuple[Event, ...] = (
     o.Detached(name="csi-1", elapsed_ns=12 * S, before_taint=True),
     o.Detached(name="csi-1", elapsed_ns=12 * S, kept=True),
     o.Detached(name="csi-1", elapsed_ns=370 * S, before_taint=True, forced=True),
-    o.DetachForced(name="csi-1", volume="pv-1", waited_ns=360 * S),
+    o.DetachForced(name="csi-1", volume="pv-1"),
+    o.DetachForced(name="", volume="kubernetes.io/csi/d^1", sure=False),
 )
 
 EVERY: tuple[Event, ...] = (*NODE, *SHUTDOWN, *KUBERNETES, *OUTAGES)

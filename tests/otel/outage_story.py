@@ -119,7 +119,7 @@ def wrong() -> OutageTeller:
     teller.tell(TICK, off, after_ms=60_000)
     failed = done(OFF, "failed", "the controller does not answer")
     teller.tell(failed, o.PowerOffGivenUp(ordered=3, reason="the controller does not answer"), after_ms=900)
-    forced = o.DetachForced(name=VOLUME.name, volume="pv-1", waited_ns=360 * NS_PER_SECOND)
+    forced = o.DetachForced(name=VOLUME.name, volume="pv-1")
     teller.tell(TICK, forced, after_ms=300_000)
     gone = o.Detached(name=VOLUME.name, before_taint=True, forced=True)
     teller.tell(o.AttachmentGone(name=VOLUME.name), gone, after_ms=700)

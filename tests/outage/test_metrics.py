@@ -58,6 +58,7 @@ def test_a_whole_outage_is_counted() -> None:
             ],
         ),
         ("outage-contacted", ['ebbtide_outage_open{node="node-1",state="returning"} 1']),
+        ("outage-six-minutes", ["ebbtide_outage_forced_detaches_total 7"]),
         ("outage-same-boot", ["ebbtide_outage_proofs_wrong_total 1"]),
         ("outage-proof", ["ebbtide_outage_brake_refusals_total 1"]),
         ("outage-conflict", ['ebbtide_outages_total{outcome="left-to-other"} 1']),

@@ -2,8 +2,8 @@
 
 ``reads`` repeats the last Node with changes; ``about``: the boot in our taint's note. A pod is its name and
 words: ``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b volumes=pv-a``; an attachment its
-name, ``deleting``, ``error=words-with-dashes`` and ``unique=name``, with the volume's name after ``pv-``. An
-owner's UID is its name.
+name, ``deleting``, ``error=words-with-dashes``, ``unique=name`` and ``driver=name``, with the volume's name
+after ``pv-``. An owner's UID is its name.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _attachment(line: str) -> o.Attachment:
     return o.Attachment(
         name=name,
         volume=f"pv-{name}",
-        driver="csi",
+        driver=given.get("driver", "drv"),
         deleting="deleting" in words,
         error=error,
         unique_name=given.get("unique", ""),

@@ -30,6 +30,7 @@ from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS, detach_hang
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, TraceContext, known_text
 from ebbtide.events import outage_events
 from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.kinds import CSI_VOLUME
 from ebbtide.events.outage_events import Effect as TaintEffect
 
 PODS_PATH = "/api/v1/pods"
@@ -37,8 +38,6 @@ ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
 VOLUMES_PATH = "/api/v1/persistentvolumes"
 #: In one part of a list: 2 MiB of pods, one of the others.
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
-#: Before driver and handle in a kubelet's name for a volume.
-CSI_VOLUME = "kubernetes.io/csi/"
 #: Emptied when full.
 SHARED_MAX = 50_000
 
