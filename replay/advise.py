@@ -1,10 +1,10 @@
 """The smallest periods with which every pod would have ended by itself, from how pods really stopped.
 
-A stop that ended in SIGKILL is *censored*: its need is longer than its time (`survival`). A pod belongs to
+A stop that was cut is *censored*: its need is longer than its time (`survival`). A pod belongs to
 its wave under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds,
 and a margin, because SIGKILL comes at the end of a grace. Two rules limit the advice:
 
-* A wave with a pod that was killed before its own grace was over, and whose workload has no known need, keeps
+* A wave with a pod that was cut before its own grace was over, and whose workload has no known need, keeps
   at least its period.
 * A wave without a stop that ended by itself keeps its period. So does a wave that would get less on fewer
   stops, or on a smaller share of its pods, than `Caution` asks for: the missing pods may be the slow ones.
@@ -50,9 +50,9 @@ class NoEvidence(Exception):
     """No shutdown that stopped a pod is on record. Name more journals."""
 
 
-#: mostly: its longest stop ended by itself, shorter ones were killed too soon; deaf: it ignores its stop
-#: signal; own-grace: killed after its full grace; too-short: killed before; unsteady: ended at times, and was
-#: killed after longer ones.
+#: mostly: its longest stop ended by itself, shorter ones were cut too soon; deaf: it ignores its stop signal;
+#: own-grace: cut after its full grace; too-short: cut before; unsteady: ended at times, and was cut after
+#: longer ones.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 #: Why a wave keeps its period (`_KEPT_TEXTS`).
@@ -63,7 +63,7 @@ class Workload(FrozenStruct):
     """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice.
 
     ``wanted_seconds``: the largest grace that one of its pods asks for. ``problem``: some of its pods were
-    killed, and no period helps for certain; with the cure.
+    cut, and no period helps for certain; with the cure.
     """
 
     name: str
@@ -114,19 +114,22 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
 
 # --- how each pod really stopped ---------------------------------------------------------------
 
-# A stop counts from its begin, hooks included: a grace has to cover them. It is censored if the pod was
-# killed, hurried, or still there at the end of the wait. A pod without a stop signal is no observation.
+# A stop counts from its begin, hooks included: a grace has to cover them. It is censored from the moment
+# at which the pod was killed, hurried, or a hook of it cut, or at which its watch was interrupted. A pod that
+# may not have been asked to stop is no observation.
 
 
 class StopKind(NamedTuple):
-    """All of a stop but its time. ``limited``: it was killed, or its record ended, before its own grace was
-    over, or it has none. ``ignored_stop``: its first process did, just before SIGKILL.
+    """All of a stop but its time. ``killed`` False and ``ended`` False: cut, or not seen to its end.
+    ``limited``: it was cut before its own grace was over, or it has none. ``ignored_stop``: its first process
+    did, just before SIGKILL.
     """
 
     workload: str
     priority: int
     wanted_seconds: int | None
     ended: bool
+    killed: bool
     limited: bool
     ignored_stop: bool
 
@@ -137,34 +140,102 @@ class Stop(NamedTuple):
     ns: int
 
 
+#: A kubelet gives a container at least 2 s after its hook. What ends later began later than the daemon knows.
+KUBELET_LATE_NS = 3 * NS_PER_SECOND
+#: Results of hooks that did not run to their end.
+CUT_HOOKS = ("timed-out", "cancelled", "not-run", "unknown", None)
+#: Of a failed hook: the runtime did not begin it.
+NOT_BEGUN = "it was not begun"
+
+
 def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
     """In the order of its pods."""
+    first = next((wave.index for wave in shutdown.waves if wave.began_ns is not None), -1)
     for pod in shutdown.pods:
-        if pod.began_ns is None or pod.outcome in ("spared", "rejected"):
+        if pod.began_ns is None or not _was_asked(pod, shutdown):
             continue
-        ended = pod.outcome == "graceful" and pod.ended_ns is not None
-        if not ended and any(each.stop_refused for each in pod.containers):
+        cuts = [at_ns for at_ns in _cuts(pod, shutdown) if at_ns < _end_ns(pod, shutdown)]
+        ended = pod.outcome == "graceful" and not cuts
+        # The kubelet begins its first wave at the signal, before the list of pods is here.
+        early = ended and pod.means == "observe" and pod.wave == first
+        ns = min(cuts, default=_end_ns(pod, shutdown)) - (0 if early else pod.began_ns)
+        by_kubelet, grace_ns = pod.means in ("api", "observe"), pod.grace_ns or 0
+        if not ended:
+            ns -= _delay_ns(pod)
+        if ns <= 0 or (by_kubelet and ns > grace_ns + KUBELET_LATE_NS):
             continue
-        # Up to the first of these it had not ended by itself; the rest is unknown.
-        ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
-        known = [each for each in ends if each is not None]
-        known += [] if known or shutdown.pods_ended_ns is None else [shutdown.pods_ended_ns]
-        until_ns = pod.ended_ns if ended else min(known, default=shutdown.last_ns)
-        ns = max(0, (until_ns or 0) - pod.began_ns)
-        wanted = pod.wanted_grace_seconds
-        short = wanted is None or (pod.grace_ns or 0) < wanted * NS_PER_SECOND or pod.hurried_ns is not None
-        if wanted is not None and pod.outcome not in ("killed", "failed"):
-            # The record ended before the pod's grace.
+        if ended and by_kubelet and ns >= grace_ns:
+            # A kubelet's hooks are not on record: this one was cut.
+            ended, ns = False, grace_ns
+        wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome in ("killed", "failed")
+        short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
+        if wanted is not None and not killed:
+            # The watch ended before the pod's grace.
             short |= ns < wanted * NS_PER_SECOND
         kind = StopKind(
             workload(pod.namespace, pod.name, shutdown.node),
             _priority(pod),
             wanted,
             ended,
+            killed,
             not ended and short,
-            not ended and ignored_stop(pod),
+            killed and ignored_stop(pod),
         )
         yield Stop(pod, kind, ns)
+
+
+def _end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
+    """Its end, its first SIGKILL, or the end of the wait for it."""
+    ends = [pod.ended_ns]
+    if pod.outcome != "graceful":
+        ends += [each.killed_ns for each in pod.containers]
+    known = [each for each in ends if each is not None]
+    return min(known, default=shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns)
+
+
+def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
+    """The moments from which on it is not known how much more it needed: a person hurried it, a hook was cut,
+    the daemon or the runtime was away.
+    """
+    if pod.hurried_ns is not None:
+        yield pod.hurried_ns
+    for hook in pod.hooks:
+        if hook.result in CUT_HOOKS or hook.reason.startswith(NOT_BEGUN):
+            yield hook.began_ns if hook.ended_ns is None else hook.ended_ns
+    away = [each.quiet_since_ns for each in shutdown.own_processes]
+    away += [each.at_ns for each in shutdown.notices if each.code == "runtime-lost"]
+    yield from (at_ns for at_ns in away if at_ns is not None and at_ns >= (pod.began_ns or 0))
+
+
+def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
+    """False: it was not asked to stop, or it is not known when."""
+    if pod.again or pod.outcome in ("spared", "rejected"):
+        return False
+    signalled = [each for each in pod.containers if each.signalled_ns is not None]
+    if pod.outcome != "graceful" and any(each.stop_refused for each in pod.containers):
+        return False
+    unanswered = any(each.taken_ns is None for each in signalled)
+    if unanswered and (pod.means or pod.outcome != "graceful"):
+        return False
+    if any(each.code == "runtime-lost" and each.at_ns < (pod.began_ns or 0) for each in shutdown.notices):
+        return False
+    if pod.means == "observe" and shutdown.lock_lost_ns == 0:
+        # The kubelet began before the daemon.
+        return False
+    if pod.means == "api" and (shutdown.by.handed_over_ns or 0) > 0:
+        # A kubelet that is hung hands over pods that it never asked.
+        return pod.ended_ns is not None and pod.ended_ns < (shutdown.by.handed_over_ns or 0)
+    return pod.means not in ("api", "observe") or pod.outcome in ("graceful", "killed")
+
+
+def _delay_ns(pod: PodRecord) -> int:
+    """How long its stop signals were under way."""
+    delays = [
+        each.taken_ns - each.signalled_ns
+        for each in pod.containers
+        if each.taken_ns is not None and each.signalled_ns is not None
+    ]
+    return max(delays, default=0)
 
 
 def workload(namespace: str, name: str, node: str = "") -> str:
@@ -191,12 +262,13 @@ _WHOLE = 1 << 128
 
 
 class Survival(FrozenStruct):
-    """``censored`` of ``stops`` were killed. The time within which half of them, 95 % and all have ended;
-    None: not reached. ``ended_ns``: the longest that ended by itself; None: none did.
+    """``censored`` of ``stops`` were cut, ``killed`` of these by SIGKILL. ``ended_ns``: the longest that
+    ended by itself. The others: the time within which half, 95 % and all have ended; None: not reached.
     """
 
     stops: int
     censored: int
+    killed: int
     p50_ns: int | None
     p95_ns: int | None
     max_ns: int | None
@@ -208,25 +280,26 @@ class Survival(FrozenStruct):
         return self.max_ns is not None
 
 
-def survival(stops: Iterable[tuple[bool, Counter[int]]]) -> Survival:
+def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Survival:
     """From (whether they ended by themselves, how many took so many nanoseconds)."""
-    ended, killed = Counter[int](), Counter[int]()
+    ended, cut = Counter[int](), Counter[int]()
     for by_itself, times in stops:
-        (ended if by_itself else killed).update(times)
-    count = left = ended.total() + killed.total()
+        (ended if by_itself else cut).update(times)
+    count = left = ended.total() + cut.total()
     share, reached = _WHOLE, dict[Fraction, int]()
-    for ns in sorted(ended.keys() | killed.keys()):
-        # At equal times the ended ones come first: the killed ones were still there.
+    for ns in sorted(ended.keys() | cut.keys()):
+        # At equal times the ended ones come first: the cut ones were still there.
         share = share * (left - ended[ns]) // left
         for quantile in (MEDIAN, P95):
             if share <= (1 - quantile) * _WHOLE:
                 reached.setdefault(quantile, ns)
-        left -= ended[ns] + killed[ns]
+        left -= ended[ns] + cut[ns]
     ended_ns = max(ended, default=None)
-    complete = ended_ns is not None and max(killed, default=-1) < ended_ns
+    complete = ended_ns is not None and max(cut, default=-1) < ended_ns
     return Survival(
         stops=count,
-        censored=killed.total(),
+        censored=cut.total(),
+        killed=killed,
         p50_ns=reached.get(MEDIAN),
         p95_ns=reached.get(P95),
         max_ns=ended_ns if complete else None,
@@ -256,7 +329,7 @@ class Evidence:
         self.newest: NewestShutdown | None = None
         #: By kind: how many stops took so many nanoseconds.
         self.stops: dict[StopKind, Counter[int]] = {}
-        #: Pods that did not end by themselves and are no evidence, by priority.
+        #: Pods that were to end and are no evidence, by priority.
         self.left_out: Counter[int] = Counter()
 
     def add(self, shutdown: ShutdownRecord) -> None:
@@ -277,7 +350,8 @@ class Evidence:
             self.stops.setdefault(kind, Counter())[ns] += 1
         for pod in shutdown.pods:
             open_yet = shutdown.outcome == "running" and pod.outcome is None
-            if not open_yet and cause_of(pod) is not None and pod.uid not in stopped:
+            stops = pod.began_ns is not None and pod.began_ns != pod.ended_ns and pod.outcome != "spared"
+            if not open_yet and (stops or cause_of(pod) is not None) and pod.uid not in stopped:
                 self.left_out[_priority(pod)] += 1
 
     def merge(self, other: Evidence) -> None:
@@ -295,6 +369,12 @@ class Evidence:
 
 
 Kinds = Mapping[StopKind, Counter[int]]
+
+
+def _times_of(kinds: Iterable[tuple[StopKind, Counter[int]]]) -> Survival:
+    pairs = list(kinds)
+    killed = sum(seen.total() for kind, seen in pairs if kind.killed)
+    return survival(((kind.ended, seen) for kind, seen in pairs), killed)
 
 
 def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
@@ -330,13 +410,11 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
 
 
 def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
-    times = survival((kind.ended, seen) for kind, seen in kinds.items())
-    killed = [
-        (max(seen), kind.limited, kind.wanted_seconds) for kind, seen in kinds.items() if not kind.ended
-    ]
-    # Of several that were killed after the same time, the more informative one.
+    times = _times_of(kinds.items())
+    cut = [(max(seen), kind.limited, kind.wanted_seconds) for kind, seen in kinds.items() if not kind.ended]
+    # Of several that were cut after the same time, the more informative one.
     longest_ns, limited, asked = max(
-        killed, key=lambda each: (each[0], each[1], each[2] is None, each[2] or 0), default=(0, False, None)
+        cut, key=lambda each: (each[0], each[1], each[2] is None, each[2] or 0), default=(0, False, None)
     )
     verdict: WorkloadVerdict
     if times.is_complete:
@@ -347,13 +425,14 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
         verdict = "too-short"
     else:
         verdict = "own-grace" if times.censored == times.stops else "unsteady"
+    wanted = max((kind.wanted_seconds for kind in kinds if kind.wanted_seconds is not None), default=None)
+    asked = wanted if asked is None else asked
     need_ns, problem = times.max_ns or 0, ""
     # With enough time the others show that it ends: its period helps, if its own grace allows it.
     helped = verdict == "mostly" and (asked is None or need_ns < asked * NS_PER_SECOND)
     if times.censored and not helped:
-        some = f"{times.censored} of {plural(times.stops, 'time')}"
         problem = _PROBLEMS[verdict].format(
-            killed="every time" if times.censored == times.stops else some,
+            how=_cut_text(times),
             had=span(longest_ns),
             asks="asks for no grace of its own" if asked is None else f"asks for {span_s(asked)}",
             asked=span_s(asked or 0),
@@ -362,32 +441,42 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
             need=span(need_ns),
             enough=need_ns // NS_PER_SECOND + 1,
         )
-    wanted = max((kind.wanted_seconds for kind in kinds if kind.wanted_seconds is not None), default=None)
     return Workload(
         name=name, wave=wave, times=times, verdict=verdict, wanted_seconds=wanted, problem=problem
     )
 
 
+def _cut_text(times: Survival) -> str:
+    """``was killed 3 of 9 times, cut short or not seen to its end 2 of 9 times``."""
+    counts = (("killed", times.killed), ("cut short or not seen to its end", times.censored - times.killed))
+    parts = [
+        f"{what} " + ("every time" if count == times.stops else f"{count} of {plural(times.stops, 'time')}")
+        for what, count in counts
+        if count
+    ]
+    return f"was {', '.join(parts)}"
+
+
 _PROBLEMS: dict[WorkloadVerdict, str] = {
     "mostly": (
         # Its replicas ask for different times, or only one of them has hooks.
-        "was killed {killed}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
+        "{how}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
         " raise its terminationGracePeriodSeconds to {enough}"
     ),
     "deaf": (
-        "ignored its stop signal until SIGKILL {killed}: no period helps; let its first process handle the"
+        "ignored its stop signal until SIGKILL every time: no period helps; let its first process handle the"
         " signal, or name another with stopSignal"
     ),
     "own-grace": (
-        "was killed {killed} after all the time that it asks for ({asked}): no period helps; raise its"
+        "{how} after all the time that it asks for ({asked}): no period helps; raise its"
         " terminationGracePeriodSeconds above {wanted}"
     ),
     "too-short": (
-        "was killed {killed}, at the latest after {had}, and {asks}: how much it needs is not known; give its"
+        "{how}, at the latest after {had}, and {asks}: how much it needs is not known; give its"
         " wave more and see"
     ),
     "unsteady": (
-        "ended within {ended}, or was killed ({killed}), at the latest after all the time that it asks for"
+        "ended within {ended}, or {how}, at the latest after all the time that it asks for"
         " ({asked}): find out what it waits for, or raise its terminationGracePeriodSeconds"
     ),
 }
@@ -399,7 +488,7 @@ def _wave(
     known = [(each.times.ended_ns, each.name) for each, _ in workloads if each.times.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
     seconds = 0 if need_ns is None else _with_margin(need_ns, [each for each, _ in workloads], caution)
-    times = survival((kind.ended, seen) for _, kinds in workloads for kind, seen in kinds.items())
+    times = _times_of(pair for _, kinds in workloads for pair in kinds.items())
     kept: KeptBecause = ""
     if not workloads:
         kept = "left-out" if left_out else "never-stopped"
@@ -447,7 +536,7 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
     "never-stopped": "no pod of it was ever stopped",
     "left-out": "none of its {pods} says how long it needs",
     "never-ended": "no pod of it ever ended by itself",
-    "too-short": "a pod of it was killed before its own grace was over",
+    "too-short": "a pod of it was cut before its own grace was over",
     "few-stops": "{stops}, too few to shorten it ({stops_min} are needed)",
     "few-pods": "known of {seen} of its {pods}, too few to shorten it ({share} are needed)",
 }

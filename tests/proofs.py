@@ -79,7 +79,7 @@ PROOFS = {
         CORE + "|tests/replay/",
     ),
     "worlds": Proof(
-        "the fixed seeds of worlds, nodes, outages, what-if and spans, all of them",
+        "the fixed seeds of worlds, nodes, outages, what-if, spans and accounts, all of them",
         f"{PYTEST} -n 2 -m 'not browser' --whole tests/world tests/outage_world tests/replay tests/otel",
         12,
         CORE + "|otel/|tests/(world|outage_world|replay)/|" + EDGES,

@@ -313,6 +313,9 @@ class ShutdownFold(EpisodeFold):
         self.decided_ns: dict[str, int] = {}
         #: Pods outside of the plan: listed late, or left on their way down by an earlier shutdown.
         self.listed = {} if former is None else former.without_fate()
+        self.stopping = (
+            () if former is None else [u for u in self.listed if former.pods[u].began_ns is not None]
+        )
         self.released_ns: int | None = None
         self.withdrawn = False
         self.closed: d.EpisodeOutcome | None = None
@@ -382,6 +385,7 @@ class ShutdownFold(EpisodeFold):
                 wanted_grace_seconds=spec.grace_seconds,
                 owner=spec.owner,
                 volumes=spec.volumes,
+                again=spec.uid in self.stopping,
                 containers=tuple(map(_container_record, spec.containers)),
             )
         return pod
@@ -658,6 +662,7 @@ class ShutdownFold(EpisodeFold):
         if key.what == "stop":
             container = self.container(key.subject, key.part)
             container.stop_refused, container.stop_refusal = failed, why
+            container.taken_ns = None if failed else self.point.at_ns
         elif key.what == "kill":
             self.container(key.subject, key.part).kill_refusal = why
 
@@ -870,6 +875,7 @@ class ShutdownFold(EpisodeFold):
     def pod_ended(self, event: d.PodEnded) -> None:
         """Only some outcomes mean an observed end."""
         pod, at_ns = self.pod(event.uid), self.point.at_ns
+        pod.again |= event.uid in self.decided_ns
         self.decided_ns[event.uid] = at_ns
         pod.ended_ns = at_ns if event.outcome in SEEN_OUTCOMES else None
         pod.outcome, pod.reason, pod.succeeded = event.outcome, event.reason, event.succeeded

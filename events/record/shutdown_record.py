@@ -140,6 +140,8 @@ class ContainerRecord(RecordPart):
     asked_ns: int | None = None
     #: The time of the order for its stop signal.
     signalled_ns: int | None = None
+    #: When the runtime had taken this order.
+    taken_ns: int | None = None
     #: The runtime refused the signal, and why.
     stop_refused: bool = False
     stop_refusal: str = ""
@@ -176,6 +178,8 @@ class PodRecord(RecordPart):
     wanted_grace_seconds: int | None = None
     #: It was not in the inventory at the signal.
     late: bool = False
+    #: Not its first stop: an earlier shutdown had begun it, or the kubelet started the pod again.
+    again: bool = False
     began_ns: int | None = None
     #: Its grace when its stop began: an elastic budget gives more than the plan, a late start less.
     grace_ns: int | None = None

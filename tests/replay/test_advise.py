@@ -32,6 +32,10 @@ from ebbtide.replay.advise import (
     survival,
 )
 from ebbtide.replay.advise import advise as advise_with
+from ebbtide.replay.sim.scenario import PodPlan
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from tests.conftest import Sample
+from tests.replay.sim.nodes import MODES
 from tests.replay.whatif.bed import SECOND
 
 #: The bare estimate: no margin, any evidence suffices.
@@ -54,7 +58,7 @@ def killed(
     """It got SIGKILL after so long."""
     at_ns = SECOND + int(seconds * SECOND)
     container = shutdown_record.ContainerRecord(
-        name="main", signalled_ns=SECOND, killed_ns=at_ns, exited_ns=at_ns + 5
+        name="main", signalled_ns=SECOND, taken_ns=SECOND, killed_ns=at_ns, exited_ns=at_ns + 5
     )
     more = {"containers": (container,), "ended_ns": at_ns + 5, "grace_ns": at_ns - SECOND, **more}
     return told(name, wanted, priority, outcome="killed", **more)
@@ -165,6 +169,69 @@ def test_what_is_no_observation() -> None:
         )
     )
     assert list(found) == []
+
+
+def test_a_cut_stop_needs_more_than_its_time() -> None:
+    """A hook of 40 s in a wave of 15 s: more than 15 s. So where the daemon or the runtime was away."""
+    hook = shutdown_record.HookRecord(
+        container="main", kind="exec", began_ns=SECOND, until_ns=0, ended_ns=16 * SECOND, result="timed-out"
+    )
+    process = shutdown_record.ProcessRecord(
+        seq=9, at_ns=9 * SECOND, version="", pid=2, mode="", boot_id="b", quiet_since_ns=4 * SECOND
+    )
+    lost = shutdown_record.Notice(seq=9, at_ns=4 * SECOND, code="runtime-lost", text="")
+    pod = ended("a-0", 16.002, hooks=(hook,))
+    for night, more_than in (
+        (account(pod), 15),
+        (account(ended("a-0", 9), processes=(process,)), 3),
+        (account(ended("a-0", 9), notices=(lost,)), 3),
+    ):
+        (stop,) = observed_stops(night)
+        assert (stop.kind.ended, stop.kind.killed, stop.ns) == (False, False, more_than * SECOND)
+    found = named(advise([account(pod)]), "shop/a")
+    assert (found.verdict, found.times.killed) == ("too-short", 0)
+    assert "was cut short or not seen to its end every time" in found.problem
+    assert "asks for 60 s" in found.problem
+
+
+SEEDS, ONE_OF = range(1, 401), 27
+
+
+def true_need_ns(plan: PodPlan) -> int:
+    """Of its main containers, hooks included."""
+    needs = []
+    for each in plan.pod.containers:
+        behaves = plan.containers[each.name]
+        needs.append(NEVER_NS if behaves.stop_ns is None else behaves.stop_ns)
+        if each.hook is not None:
+            hook_ns = behaves.hook.takes_ns if each.hook.kind != "sleep" else each.hook.sleep_seconds * SECOND
+            needs[-1] += NEVER_NS if hook_ns is None else hook_ns
+        if each.sidecar:
+            needs.pop()
+    return max(needs)
+
+
+NEVER_NS = 10**15
+
+
+def test_evidence_is_true(sample: Sample) -> None:
+    """Simulated nodes in all modes: no pod needs more than its evidence says, and no cut one less.
+
+    An observing daemon does not see when the kubelet begins to end a pod. Some pods end by themselves before.
+    """
+    for seed in sample(SEEDS, ONE_OF):
+        mode = (*MODES, "")[seed % (len(MODES) + 1)]
+        run = simulate(SimulationRequest(synthetic=8, mode=mode), seed)
+        plans = {plan.pod.uid: plan for plan in run.machine.plan.pods}
+        for shutdown in run.shutdown_records():
+            for pod, kind, ns in observed_stops(shutdown):
+                plan = plans[pod.uid]
+                early = any(each.lives_ns is not None for each in plan.containers.values())
+                sidecars = any(each.sidecar for each in plan.pod.containers)
+                if kind.ended and not early:
+                    assert ns >= true_need_ns(plan) - SECOND // 100, (seed, mode, pod.label)
+                elif not kind.ended and not sidecars and pod.means != "observe":
+                    assert ns <= true_need_ns(plan) + SECOND // 100, (seed, mode, pod.label)
 
 
 @pytest.mark.parametrize("last, verdict", [(5, "too-short"), (6, "own-grace")])
@@ -280,7 +347,7 @@ def test_the_textbook() -> None:
         (22, Fraction(64, 119)),
         (23, Fraction(160, 357)),
     ]
-    assert astuple(survival_of(seen)) == (21, 12, 23, None, None, 23)
+    assert astuple(survival_of(seen)) == (21, 12, 0, 23, None, None, 23)
 
 
 @given(seen_stops | many_stops)

@@ -37,9 +37,10 @@ Examples:
   ebbtide replay advise --journal node-1/journal --journal node-2/journal
   ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, seconds}'
 
-A pod that was killed after 20 s needed more than 20 s, and counts so (censored, Kaplan-Meier). Values beyond
-the evidence are "not reached". A workload is a pod's name without the endings of its replicas. Times begin
-with the pod's stop, hooks included.
+A pod that was killed after 20 s needed more than 20 s, and counts so (censored, Kaplan-Meier). So does a pod
+with a hook that was cut, or that was not seen to its end (CUT). Values beyond the evidence are "not reached".
+LEFT OUT: it is not known that they were asked to stop, or when. A workload is a pod's name without the
+endings of its replicas. Times begin with the pod's stop, hooks included.
 """
 
 #: Ten times the needed time.
@@ -55,7 +56,7 @@ margin_option = click.option(
     help="So much more than the slowest pod took.",
 )
 
-ADVICE_VERSION = 2
+ADVICE_VERSION = 3
 
 
 class UsedJournal(JournalState, frozen=True, kw_only=True):
@@ -110,9 +111,10 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     return pool.code
 
 
-_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "WHY")
-_WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
-_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "ASKS")
+_TIMES = ("KILLED", "CUT", "P50", "P95", "MAX")
+_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", *_TIMES, "WHY")
+_WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", *_TIMES, "ASKS", "VERDICT")
+_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", *_TIMES, "ASKS")
 
 
 def show_advice(advice: Advice) -> None:
@@ -165,6 +167,7 @@ def _times_cells(times: Survival, *beside_stops: str) -> tuple[str, ...]:
     return (
         str(times.stops),
         *beside_stops,
-        str(times.censored),
+        str(times.killed),
+        str(times.censored - times.killed),
         *(unknown if each is None else span(each) for each in (times.p50_ns, times.p95_ns, times.max_ns)),
     )

@@ -65,7 +65,6 @@ GOLDENS = {
     "what-if-more-time.txt": "what-if --config new.yaml",
     "what-if-other-pods.txt": "what-if --pods pods.yaml",
     "advise-fleet.txt": "advise",
-    "advise-refused.txt": "advise",
 }
 
 
