@@ -316,7 +316,7 @@ class _Merged:
         except DocumentError as error:
             # The kubelet reads the first document only, whatever follows it.
             lines = text.splitlines(keepends=True)
-            ends = (at for at, line in enumerate(lines[: error.line]) if at and line.startswith("---"))
+            ends = (at for at, line in enumerate(lines[: error.line]) if at and line[:3] in ("---", "..."))
             for end in ends:
                 repeated.clear()
                 with suppress(DocumentError):

@@ -228,6 +228,7 @@ def codes(found: Loaded) -> list[str]:
     ("shutdownGracePeriod: 30s\n---\nkind: ClusterConfiguration", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\n---\nfoo", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\n---\n{ not yaml", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: 30s\n...\nx: y", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutdownBasedOnPodPriority: n}", {0: 30}, ""),
 ])  # fmt: skip
 def test_what_the_kubelet_takes_is_taken(fields: str, seconds: dict[int, int], code: str) -> None:
