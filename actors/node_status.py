@@ -12,7 +12,7 @@ would not start it again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -53,6 +53,9 @@ WITHDRAW_NS = 200_000_000
 #: From the last pod's end on, for a silent API server. What it does not take waits for the next boot.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
+#: At its end the wait for the kubelet's statuses reports the missing ones.
+REPORT_NS = 50_000_000
+
 #: Outcomes without a final status.
 WITHOUT_STATUS = ("spared", "unknown")
 
@@ -72,7 +75,8 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     #: To be delivered, and the deliveries under way by order key. Without statuses: only waited for.
     pending: tuple[PodStatus, ...] = ()
     deliveries: BoundedDict[kinds.Key, tuple[PodStatus, ...]] = {}
-    undelivered: int = 0
+    #: Pods whose due status is not confirmed, by UID; the kubelet's from the begin of the wait for them.
+    missing: tuple[kinds.Uid, ...] = ()
     #: The wait for the last statuses: its start, and its end at the latest.
     flush_since_ns: int = 0
     flush_by_ns: int = NEVER_NS
@@ -210,6 +214,7 @@ def _dropped(state: NodeStatusState, uid: str) -> NodeStatusState:
         held_before=tuple(each for each in state.held_before if each != uid),
         pending=_without(state.pending, uid),
         orphaned=_without(state.orphaned, uid),
+        missing=tuple(each for each in state.missing if each != uid),
     )
 
 
@@ -256,7 +261,7 @@ def _handed_over(state: NodeStatusState, event: d.HandedOver, now: int) -> Resul
     deleted = tuple(status for status in state.followed if status not in alone)
     where, target = "held" if pods_come_back(state.kind) else "pending", state.await_key
     state = replace(
-        state,
+        _with_missing(state),
         orphaned=(*state.orphaned, *deleted),
         followed=alone,
         await_key="",
@@ -418,16 +423,14 @@ def _pods_ended_in_shutdown(state: NodeStatusState, event: d.PodsEnded, now: int
 
 
 def _pods_ended(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
-    """An API server that answers has until the end of the grant. A silent one has less than the configured
-    time.
+    """A silent API server has less than the configured time. One that answers has no more than that: it may
+    answer reads and take no writes.
     """
-    last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
     silent = bool(state.means) and state.api is False and state.in_episode
     flush_ns = min(state.flush_ns, SILENT_FLUSH_NS) if silent else state.flush_ns
-    api_answers = bool(state.means) and state.api is True
     # Traces and statuses are flushed side by side.
-    bound_ns = last_ns if api_answers else now + max(flush_ns, state.trace_flush_ns)
-    state = replace(state, flush_by_ns=max(now, min(bound_ns, last_ns)))
+    by_ns = min(now + max(flush_ns, state.trace_flush_ns), state.release_by_ns - FALLBACK_MARGIN_NS)
+    state = replace(state, flush_by_ns=max(now, by_ns))
     if not state.trace_flush_ns:
         return _flush(state, [], now)
     state, key = next_key(state, "traces")
@@ -449,8 +452,10 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
     if state.in_episode and state.followed and state.means in ("api", "observe") and not state.await_key:
         state, key = next_key(state, "await")
         uids = tuple(uid for uid, *_ in state.followed)
-        made.append(d.AwaitStatuses(key=key, uids=uids, timeout_ns=state.flush_by_ns - now))
-        state = replace(_wait_for(state, key), await_key=key)
+        made.append(
+            d.AwaitStatuses(key=key, uids=uids, timeout_ns=max(0, state.flush_by_ns - now - REPORT_NS))
+        )
+        state = replace(_wait_for(state, key), await_key=key, missing=(*state.missing, *uids))
     state, made = _deliver(state, made)
     # A kubelet that is being stopped may overwrite the last statuses.
     waits = state.deliveries or state.reports or state.kubelet_stopping
@@ -458,20 +463,29 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    # A delivery under way may still arrive, but no daemon will see it, so it counts as lost.
-    lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
-    return replace(state, flush_by_ns=NEVER_NS), [*decisions, d.StatusesSettled(undelivered=lost)]
+    # A delivery under way may still arrive, but perhaps no daemon will see it.
+    open_uids = (uid for statuses in state.deliveries.values() for uid, *_ in statuses)
+    missing = tuple(dict.fromkeys((*state.missing, *open_uids)))
+    return replace(state, flush_by_ns=NEVER_NS), [*decisions, d.StatusesSettled(missing=missing)]
 
 
 def _statuses_seen(state: NodeStatusState, event: f.StatusesSeen, now: int) -> Result:
-    """In mode observe, names what the kubelet left undone."""
+    """A delivery goes on for the missing ones. In mode observe, names what the kubelet left undone."""
+    if statuses := state.deliveries.get(event.key, ()):
+        left = tuple(status for status in statuses if status[0] in event.missing)
+        return replace(state, deliveries={**state.deliveries, event.key: left}), ()
     if event.key != state.await_key:
         return state, ()
-    # Counted with ours: the last record counts every missing status.
-    state = replace(state, undelivered=state.undelivered + len(event.missing))
+    state = _with_missing(state, event.missing)
     if state.means != "observe" or not (state.running or event.missing):
         return state, ()
     return state, [d.LeftUndone(running=state.running, without_status=event.missing)]
+
+
+def _with_missing(state: NodeStatusState, uids: Collection[str] = ()) -> NodeStatusState:
+    """Of the pods whose status the kubelet writes, these are missing."""
+    others = [uid for uid, *_ in state.followed if uid not in uids]
+    return replace(state, missing=tuple(uid for uid in state.missing if uid not in others))
 
 
 def _deadline_moved(state: NodeStatusState, event: d.DeadlineMoved, now: int) -> Result:
@@ -526,12 +540,14 @@ def _given_again(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusState
 def _delivery_ended(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusState:
     statuses = state.deliveries[event.key]
     state = _answered(state, event.key)
+    if event.key == state.await_key and event.result == "done":
+        return _with_missing(state)
     late = event.key in state.earlier
     if event.result == "unknown" and not late and (state.in_episode or not state.node):
         return replace(state, pending=(*statuses, *state.pending))
     if event.result == "done" or not statuses:
         return state
-    state = replace(state, undelivered=state.undelivered + len(statuses))
+    state = replace(state, missing=(*state.missing, *(uid for uid, *_ in statuses)))
     # On a node they wait for the next boot. A stale status (``cancelled``) is dropped: the pod is another.
     if not state.node or event.result == "cancelled":
         return state
@@ -543,7 +559,7 @@ def _api_read_up(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
 
 
 def _api_read_after_cancel(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
-    return _deliver_late(state) if event.reachable else _bounded(state, now + state.flush_ns)
+    return _deliver_late(state) if event.reachable else (state, ())
 
 
 def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
@@ -553,11 +569,7 @@ def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Re
     if event.reachable:
         return state, ()
     # The traces do not go to the API server.
-    last_ns = state.flush_since_ns + max(SILENT_FLUSH_NS, state.trace_flush_ns)
-    return _bounded(state, min(now + state.flush_ns, max(now, last_ns)))
-
-
-def _bounded(state: NodeStatusState, by_ns: int) -> Result:
+    by_ns = max(now, state.flush_since_ns + max(SILENT_FLUSH_NS, state.trace_flush_ns))
     return replace(state, flush_by_ns=min(state.flush_by_ns, by_ns)), ()
 
 
@@ -598,7 +610,8 @@ def _closed(state: NodeStatusState, event: d.EpisodeClosed, now: int) -> Result:
     if state.node:
         late = (*state.late_statuses, *state.pending, *state.orphaned)
         return _deliver_late(replace(state, pending=(), orphaned=(), late_statuses=late))
-    dropped: list[Event] = [d.StatusesSettled(undelivered=len(state.pending))] if state.pending else []
+    missing = tuple(uid for uid, *_ in state.pending)
+    dropped: list[Event] = [d.StatusesSettled(missing=missing)] if missing else []
     return replace(state, pending=()), dropped
 
 

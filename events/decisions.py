@@ -1068,18 +1068,20 @@ class FlushTraces(Order):
 
 
 class StatusesSettled(Decision):
-    """Every status is delivered, or their time is over (``undelivered`` of them)."""
+    """The wait for the final statuses is over. ``missing``: pods whose due status no component confirmed. A
+    pod that was not seen to end has none.
+    """
 
-    undelivered: int = 0
+    missing: tuple[kinds.Uid, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
-        if self.undelivered:
-            return f"{self.undelivered} pod statuses could not be delivered in time"
-        return "all pod statuses delivered"
+        if not self.missing:
+            return "all due pod statuses delivered"
+        return f"not delivered in time: the status of {names.some_of(self.missing)}"
 
     @property
     def level(self) -> int:
-        return WARNING if self.undelivered else INFO
+        return WARNING if self.missing else INFO
 
 
 # --- the system itself -------------------------------------------------------------------------

@@ -732,8 +732,8 @@ class MountsRead(Fact):
 
 
 class StatusesSeen(Fact):
-    """UIDs of the awaited pods without a final status in the API server. Before the outcome of the order
-    ``key``.
+    """Of the pods of the order ``key``, which waits for final statuses or delivers them: those without one in
+    the API server. Before the order's outcome; from a slow delivery also meanwhile.
     """
 
     lane = OUTCOMES

@@ -310,7 +310,7 @@ def pods_ended(trace: ShutdownTrace, event: d.PodsEnded) -> None:
 
 def statuses_settled(trace: ShutdownTrace, event: d.StatusesSettled) -> None:
     """From the last pod's end on the shutdown waits only for statuses."""
-    began_ns, left = trace.fold.record.pods_ended_ns, event.undelivered
+    began_ns, left = trace.fold.record.pods_ended_ns, len(event.missing)
     if began_ns is not None and not trace.made("flush"):
         text = f"{left} {'status' if left == 1 else 'statuses'} not delivered in time"
         failed: Failure | None = ("deadline-missed", text) if left else None

@@ -296,8 +296,8 @@ class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=T
     status_flush: Annotated[
         int,
         _SHORT,
-        "How long the end of a shutdown may wait until pod statuses are delivered. The wait is 1 s at most "
-        "while the API server does not answer.",
+        "How long after the last pod's end the release may wait until pod statuses are delivered, ours and "
+        "the kubelet's. The wait is 1 s at most while the API server does not answer.",
     ] = 2 * NS_PER_SECOND
     drop_in_directory: Annotated[
         str,

@@ -612,10 +612,11 @@ class ShutdownFold(EpisodeFold):
     def statuses_settled(self, event: d.StatusesSettled) -> None:
         if self.point.same_boot and self.closed is None:
             self.record.statuses_settled_ns = self.point.at_ns
-        if event.undelivered:
-            self.record.undelivered = event.undelivered
-            statuses = "pod status" if event.undelivered == 1 else "pod statuses"
-            self.note("statuses-undelivered", count=f"{event.undelivered} {statuses}")
+        if event.missing:
+            self.record.undelivered = len(event.missing)
+            statuses = "pod status" if len(event.missing) == 1 else "pod statuses"
+            pods = self.labels(event.missing)
+            self.note("statuses-undelivered", count=f"{len(event.missing)} {statuses}", pods=pods)
 
     @meaning(d.ShutdownWithdrawn)
     def shutdown_withdrawn(self, event: d.ShutdownWithdrawn) -> None:

@@ -631,7 +631,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "inventory-failed": "the pods could not be listed ({result}): {reason}",
     "announce-failed": "the node could not be shown as going down ({result}): {reason}",
     "statuses-failed": "pod statuses could not be delivered ({result}): {reason}",
-    "statuses-undelivered": "{count} not delivered in time",
+    "statuses-undelivered": "{count} not delivered in time: {pods}",
     "traces-failed": "the trace could not be sent before the release ({result}): {reason}",
     "release-failed": "the lock could not be released ({result}): {reason}",
     # --- the machine

@@ -308,9 +308,6 @@ CATCH_UP_NS = NS_PER_SECOND
 #: Above the longest pause between two attempts to arm.
 REARM_NS = 35 * NS_PER_SECOND
 
-#: How long the edge tries to deliver statuses.
-DELIVERY_NS = 10 * NS_PER_SECOND
-
 #: These change a shutdown's course or configuration.
 CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
 
@@ -339,7 +336,7 @@ def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
         if plan_ns is None:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
-        since_ns = view.after_look_ns(max([plan_ns, *gone_ns, *_final_answers(view, records)]))
+        since_ns = view.after_look_ns(max([plan_ns, *gone_ns, *_kubelets_ends(view, records)]))
         # Bounds of statuses and of the trace under any configuration of this boot.
         flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
@@ -347,33 +344,24 @@ def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
         if not view.of("release") and _undisturbed(view, plan_ns, by_ns):
             yield f"episode {episode}: no release by {span(by_ns)}, all pods gone at {span(since_ns)}"
         for release in view.of("release"):
-            if view.boot.mode and release.at_ns > _release_by_ns(view, release) - NS_PER_SECOND:
-                continue  # an answering API server gets until the end of the grant
             if release.at_ns > by_ns and _undisturbed(view, plan_ns, release.at_ns):
                 at = span(release.at_ns)
                 yield f"episode {episode}: released at {at}, all pods gone at {span(since_ns)}"
 
 
-def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
-    """On a Kubernetes node: when the API server had answered, or its bound."""
-    found, open_until_ns = list[int](), list[int]()
-    ended = {record.event.key: None for record in records if isinstance(record.event, OrderEnded)}
-    for record in records if view.boot.mode else ():
+def _kubelets_ends(view: BootView, records: Sequence[Record]) -> list[int]:
+    """When the kubelet had stopped or unmounted the pods' volumes, or the bounds of these waits."""
+    found: dict[str, int] = {}
+    for record in records:
         at_ns = view.at_ns(record)
         match record.event:
-            case decisions.ReleaseLock():
-                return found
-            case OrderEnded(key=key) if parse_order_key(key).actor == "NodeStatusActor":
-                found.append(at_ns)
-            case ApiRead(reachable=False):
-                # From here on, the configured time for a component that does not answer.
-                found.append(at_ns)
-            case decisions.AwaitStatuses() | decisions.AwaitUnmounts() as wait if wait.key not in ended:
-                open_until_ns.append(at_ns + wait.timeout_ns)
-            case decisions.DeliverStatuses(key=key) if key not in ended:
-                open_until_ns.append(at_ns + DELIVERY_NS)
-    # Cancelled, or without power, before the release.
-    return [*found, *open_until_ns]
+            case decisions.AwaitUnmounts(key=key, timeout_ns=timeout_ns):
+                found[key] = at_ns + timeout_ns
+            case decisions.StopKubelet(key=key):
+                found[key] = at_ns
+            case OrderEnded(key=key) if key in found:
+                found[key] = at_ns
+    return list(found.values())
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
@@ -1193,14 +1181,16 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
     """The lock is held while a status, or a look at the mounts, is waited for, up to its bound."""
     if not view.boot.mode or view.hurt:
         return
-    # A lost API server is waited for no longer than the flush.
     lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
+    flush_ns = min(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
     for records in view.episodes().values():
         waiting: dict[str, Record] = {}
         bound_ns = 0
         for record in records:
             if isinstance(record.event, decisions.ShutdownBegan):
-                bound_ns = record.event.release_by_ns
+                bound_ns = record.event.release_by_ns - RELEASE_AHEAD_NS
+            elif isinstance(record.event, decisions.PodsEnded):
+                bound_ns = min(bound_ns, record.mono_ns + flush_ns)
             elif isinstance(record.event, AWAITED):
                 waiting[getattr(record.event, "key", "")] = record
             elif isinstance(record.event, OrderEnded):
@@ -1214,17 +1204,18 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                     if each.mono_ns + getattr(each.event, "timeout_ns", NEVER_NS) > record.mono_ns
                 }
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
-                if waiting and not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
+                if waiting and not (asked or lost or record.mono_ns >= bound_ns):
                     keys = ", ".join(waiting)
                     yield f"record {record.seq}: released at {span(at_ns)} while {keys} was open"
 
 
-def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
-    """The last reports wait for a silent API server for a second at most."""
+def no_server_holds_the_lock(view: BootView) -> BreachSentences:
+    """The last reports wait for `statusFlush` at most, for a silent API server for a second."""
     if not view.boot.mode or view.hurt:
         return
     # The traces have their own server and time.
-    flush_ns = max(SILENT_FLUSH_NS, *(each.trace_flush_ns for each in view.boot.settings))
+    traces_ns = max(each.trace_flush_ns for each in view.boot.settings)
+    longest_ns = max(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
     ended_ns: int | None = None
     silent_ns: int | None = None
     for record in view.records:
@@ -1237,13 +1228,13 @@ def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
             silent_ns = None
         elif isinstance(event, ApiRead):
             silent_ns = None if event.reachable else silent_ns or at_ns
-        elif isinstance(event, decisions.ReleaseLock) and ended_ns is not None and silent_ns is not None:
-            since_ns = max(ended_ns, silent_ns)
-            if at_ns > since_ns + flush_ns + view.slack_ns and view.served_through(ended_ns, at_ns):
-                yield (
-                    f"record {record.seq}: released at {span(at_ns)}; all pods gone, and the API"
-                    f" server known to be silent, by {span(since_ns)}"
-                )
+        elif isinstance(event, decisions.ReleaseLock) and ended_ns is not None:
+            by_ns = ended_ns + longest_ns
+            if silent_ns is not None:
+                by_ns = min(by_ns, max(ended_ns, silent_ns) + SILENT_FLUSH_NS)
+            by_ns = max(by_ns, ended_ns + traces_ns) + view.slack_ns
+            if at_ns > by_ns and view.served_through(ended_ns, at_ns):
+                yield f"record {record.seq}: released at {span(at_ns)}; all pods gone by {span(ended_ns)}"
 
 
 def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
@@ -1261,28 +1252,34 @@ def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
             yield (f"record {record.seq}: final statuses awaited until {span(end_ns)}, without a kubelet")
 
 
-def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
-    """While the API server answers, every ended pod's final status is there at the release of a power-off."""
-    if not view.boot.mode or not view.boot.api_answers or view.hurt:
+def each_status_is_delivered_or_named(view: BootView) -> BreachSentences:
+    """After the wait for them, every final status that was ordered is in the API server or on record as
+    missing. While the server answers, the wait uses its time.
+    """
+    if not view.boot.mode or view.hurt:
         return
-    # These take the time or the answers away; at the bound the lock is released in any case.
-    disturbances = view.of(*DELIVERY_DISTURBANCES)
-    for release in view.of("release"):
-        disturbed = any(seen.at_ns < release.at_ns for seen in disturbances)
-        if release.detail != decisions.ReleaseLock.__name__ or disturbed:
-            continue
-        bound_ns = view.events(decisions.ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
-        if release.at_ns >= view.mono_at_ns(bound_ns):
-            continue
-        for record, event in view.events(decisions.DeliverStatuses):
-            if view.at_ns(record) < release.at_ns - 100 * MS:
-                missing = [
-                    uid
-                    for uid, *_ in event.statuses
-                    if not any(seen.uid == uid and seen.at_ns <= release.at_ns for seen in view.of("status"))
-                ]
-                if missing:
-                    yield (f"released at {span(release.at_ns)} without the status of {', '.join(missing)}")
+    flush_ns = min(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
+    for records in view.episodes().values():
+        ordered, since_ns, bound_ns = dict[str, None](), 0, 0
+        for record in records:
+            event, at_ns = record.event, view.at_ns(record)
+            if isinstance(event, decisions.ShutdownBegan):
+                bound_ns = event.release_by_ns - RELEASE_AHEAD_NS
+            elif isinstance(event, decisions.PodsEnded):
+                since_ns = record.mono_ns
+            elif isinstance(event, decisions.DeliverStatuses):
+                ordered |= {uid: None for uid, *_ in event.statuses}
+            elif isinstance(event, decisions.PodEnded) and event.again:
+                ordered.pop(event.uid, None)
+            elif isinstance(event, decisions.StatusesSettled):
+                there = {seen.uid: None for seen in view.of("status") if seen.at_ns <= at_ns}
+                if unnamed := [uid for uid in ordered if uid not in there and uid not in event.missing]:
+                    yield f"record {record.seq}: without the status of {', '.join(unnamed)}, not on record"
+                # These take the time or the answers away.
+                disturbed = any(seen.at_ns < at_ns for seen in view.of(*DELIVERY_DISTURBANCES))
+                early = record.mono_ns < min(bound_ns, since_ns + flush_ns - 100 * MS)
+                if event.missing and early and view.boot.api_answers and not disturbed:
+                    yield f"record {record.seq}: given up early: {', '.join(event.missing)}"
 
 
 OF_RUNS: tuple[Callable[[Sequence[BootView]], BreachSentences], ...] = (
@@ -1319,7 +1316,7 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     observing_touches_no_pod,
     a_certificate_is_true,
     the_release_waits_for_final_statuses,
-    a_silent_server_holds_no_lock,
+    no_server_holds_the_lock,
     no_wait_for_a_stopped_kubelet,
-    each_status_is_delivered_in_time,
+    each_status_is_delivered_or_named,
 )

@@ -167,7 +167,7 @@ SHUTDOWN: tuple[Event, ...] = (
     d.PodRejected(uid="u1", label="shop/web-0", reason="NodeShutdown", message="the node is shutting down"),
     d.DeliverStatuses(key="k", statuses=(("u1", "Succeeded", "Terminated", ""),)),
     d.StatusesSettled(),
-    d.StatusesSettled(undelivered=2),
+    d.StatusesSettled(missing=("u1", "u2")),
 )
 
 KUBERNETES: tuple[Event, ...] = (

@@ -208,7 +208,7 @@ def test_what_no_golden_journal_has() -> None:
     teller.tell(TICK, d.PodsEnded(unfinished=(WEB.uid,)), statuses)
     teller.tell(f.StatusesSeen(key=statuses.key, missing=(WEB.uid,)))
     late_end = f.OrderEnded(key=statuses.key, result="timed-out")
-    teller.tell(late_end, d.StatusesSettled(undelivered=1), RELEASE, after_ms=5)
+    teller.tell(late_end, d.StatusesSettled(missing=("u1",)), RELEASE, after_ms=5)
     teller.tell(TICK, d.EpisodeClosed(outcome="complete"))
     spans = teller.spans()
     pods, wave_, root = named(spans, "pod"), only(spans, "wave"), only(spans, "shutdown")
@@ -304,7 +304,7 @@ STEPS: tuple[Told, ...] = (
     (TICK, d.DeliverStatuses(key=KEYS[3], statuses=())),
     *((f.OrderEnded(key=key, result=how),) for key in KEYS for how in ("done", "unknown", "timed-out")),  # type: ignore[arg-type]
     (TICK, d.PodsEnded(unfinished=(PODS[0].uid,))),
-    (TICK, d.StatusesSettled(undelivered=1)),
+    (TICK, d.StatusesSettled(missing=("u1",))),
     (TICK, RELEASE),
     (f.ReleaseRequested(asked_by=1), d.PodsEnded()),
     (TICK, d.ActorFailed(actor="WaveActor", subject="0", error="KeyError")),

@@ -51,7 +51,7 @@ TABLE = (
              "LogindActor", "Armed", "Disarmed", "type"),
     Mutation("today", "node_status", 'event.result == "done" or not statuses',
              'event.result != "done" or not statuses',
-             "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
+             "", "StatesDigest", "StatesDigest", "NodeStatusActor missing"),
     Mutation("today", "episode", "event.part < event.parts", "event.part <= event.parts",
              "EpisodeActor", "PlanMade", "", NO_FACT),
     Mutation("today", "wave", "event.deadline_ns > now", "event.deadline_ns < now",

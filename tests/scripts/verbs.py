@@ -315,11 +315,14 @@ def _mounts(bench: Bench, command: Command) -> Output:
 
 
 def _statuses(bench: Bench, command: Command) -> Output:
-    """``statuses missing=web,db``: the awaited statuses that the API server lacks."""
-    key = bench.open_key(AwaitStatuses)
+    """``statuses missing=web,db``: the awaited statuses that the API server lacks. With ``key``, a slow
+    delivery reports.
+    """
+    key = command.options.get("key") or bench.open_key(AwaitStatuses)
     missing = tuple(each for each in command.options.get("missing", "").split(",") if each)
     bench.feed(f.StatusesSeen(key=key, missing=missing))
-    bench.feed(f.OrderEnded(key=key, result="timed-out" if missing else "done"))
+    if "key" not in command.options:
+        bench.feed(f.OrderEnded(key=key, result="timed-out" if missing else "done"))
     return None
 
 

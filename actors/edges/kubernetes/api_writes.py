@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -308,6 +308,8 @@ async def withdraw(
 #: Later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
 LATER_AGAIN_SECONDS = 5.0
+#: Between two reports of a slow delivery. At the release so much may be unknown.
+PROGRESS_SECONDS = 0.25
 CONFLICTS_MAX = 5
 #: From so many on, one list costs the server less than single reads.
 LIST_FROM = 4
@@ -339,24 +341,31 @@ class StatusDelivery:
 
     async def deliver(self, order: DeliverStatuses, outlet: Outlet) -> Ending:
         """In a shutdown once; a status of an earlier boot until it is taken or stale."""
+        missing = dict.fromkeys(each[0] for each in order.statuses)
         if not order.unchanged_only:
             # For the next boot, in case this fails.
             async with trio.open_nursery() as nursery:
-                uids = [each[0] for each in order.statuses]
+                uids = [*missing]
                 nursery.start_soon(self._late.keep, uids, self._lookup.find)
-                delivered = await self._deliver(order)
+                async with trio.open_nursery() as meanwhile:
+                    meanwhile.start_soon(_report_progress, order, missing, outlet)
+                    delivered = await self._deliver(order, missing)
+                    meanwhile.cancel_scope.cancel()
                 if delivered.result == "done":
                     nursery.cancel_scope.cancel()
                     self._late.forget(uids)
+            if missing and len(missing) < len(order.statuses):
+                await outlet.put(StatusesSeen(key=order.key, missing=tuple(missing)))
             return delivered
         until = trio.current_time() + LATER_SECONDS_MAX
         while True:
-            ended = await self._deliver(order)
+            ended = await self._deliver(order, missing)
             if ended.result != "failed" or trio.current_time() + LATER_AGAIN_SECONDS > until:
                 return ended
             await trio.sleep(LATER_AGAIN_SECONDS)
 
-    async def _deliver(self, order: DeliverStatuses) -> Ending:
+    async def _deliver(self, order: DeliverStatuses, missing: dict[str, None]) -> Ending:
+        """Take the delivered pods out of ``missing``."""
         until = trio.current_time() + bounds.now.statuses_seconds
         call = self._call(order)
         try:
@@ -382,6 +391,7 @@ class StatusDelivery:
             before = then.get(status[0])
             call = self._call(order, until - trio.current_time())
             if known is None:
+                missing.pop(status[0], None)
                 return DeliveryResult(DELIVERED, "gone")
             label = f"{known.namespace}/{known.name}"
             try:
@@ -396,6 +406,8 @@ class StatusDelivery:
                         raise StatusRefused(f"not removed: {api.answer_text(answer)}")
             except (api.Unanswered, StatusRefused) as error:
                 return DeliveryResult(FAILED, f"{label}: {error}")
+            if result.what == DELIVERED:
+                missing.pop(status[0], None)
             return DeliveryResult(result.what, f"{label} {result.why}")
 
         results = await api.for_each(order.statuses, one)
@@ -414,6 +426,16 @@ class StatusDelivery:
     def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> api.ApiCall:
         seconds = min(bounds.now.status_seconds, left_seconds)
         return self._parts.call(order.key, seconds)
+
+
+async def _report_progress(order: DeliverStatuses, missing: Collection[str], outlet: Outlet) -> None:
+    """Until cancelled. The release may come before the end of a slow delivery, and names what is missing."""
+    told = len(missing)
+    while True:
+        await trio.sleep(PROGRESS_SECONDS)
+        if told != len(missing):
+            told = len(missing)
+            await outlet.put(StatusesSeen(key=order.key, missing=tuple(missing)))
 
 
 async def _write_status(
@@ -622,9 +644,12 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
         # With less time left the answer would come too late, and would look like the cause.
         if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
             try:
-                seen = await api.list_known_pods(call, parts.node)
-                missing = tuple(uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES)
-                why = ""
+                with trio.move_on_at(call.until):
+                    seen = await api.list_known_pods(call, parts.node)
+                    missing = tuple(
+                        uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES
+                    )
+                    why = ""
             except api.Unanswered as error:
                 why = f": {error}"
             except api.ListDenied as error:

@@ -122,7 +122,10 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (PLANNED, d.FallbackEngaged(pods=("u-web",), reason="HookActor failed")),
         "the fallback took over 1 pod (HookActor failed)",
     ),
-    "statuses-undelivered": ((d.StatusesSettled(undelivered=2),), "2 pod statuses not delivered in time"),
+    "statuses-undelivered": (
+        (d.StatusesSettled(missing=("u1", "u2")),),
+        "2 pod statuses not delivered in time: ",
+    ),
     "durability-late": (
         (
             f.DurabilityLate(key="a", barrier="synced", waited_ns=30_000_000),

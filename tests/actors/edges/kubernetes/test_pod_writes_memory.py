@@ -19,6 +19,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
+from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.kubernetes.write_rig import Hand
@@ -98,6 +99,21 @@ async def test_one_that_gets_its_final_status(autojump_clock: MockClock) -> None
         assert await hand.do(WITHDRAW) == Ending()
     assert await hand.do(WITHDRAW) == Ending()
     assert withdrawn(server) == ["b", "b"]
+
+
+async def test_what_a_slow_delivery_reports(autojump_clock: MockClock) -> None:
+    """The missing pods while it goes on, once for each change, and at its end."""
+
+    def slow(asked: Asked) -> tuple[float, Answer] | None:
+        uid = asked.path.split("/")[6]
+        seen = {"metadata": {"uid": f"api-{uid}", "resourceVersion": "1"}, "status": {"phase": "Running"}}
+        takes_writes = asked.method == "GET" or uid == "a"
+        return (0.15, Answer(200, json.dumps(seen).encode())) if takes_writes else None
+
+    hand = Hand(Scripted(slow), [known("a"), known("b")])
+    rows = tuple((uid, "Failed", "Terminated", "m") for uid in "ab")
+    assert (await hand.do(DeliverStatuses(key="d", statuses=rows))).result == "failed"
+    assert hand.outbox.facts == [StatusesSeen(key="d", missing=("b",))] * 2
 
 
 async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> None:
