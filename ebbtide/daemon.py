@@ -338,6 +338,10 @@ class Daemon:
 
     def storage_moved(self, location: str, first_seq: int) -> None:
         self._inbox.push(facts.StorageMoved(location=location, first_seq=first_seq))
+        # Also in a shutdown: without a checkpoint the next start would not know which hooks have run.
+        if self.writer.severed:
+            self._begin_segment()
+            self._grown.set()
 
     # --- what comes out --------------------------------------------------------------------------
 

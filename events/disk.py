@@ -56,6 +56,13 @@ class JournalLocked(Exception):
     """Another program writes this journal; end it first, or name another directory with --journal."""
 
 
+class SegmentGone(OSError):
+    """The segment is no longer at its location: its folder was moved or deleted."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOENT, "its folder was moved or deleted")
+
+
 class SegmentFile(Protocol):
     """One segment while it is written. Raises OSError; after that, do not use the file again."""
 
@@ -63,7 +70,10 @@ class SegmentFile(Protocol):
         """Writes all of it, at the end."""
 
     async def sync(self) -> None:
-        """Makes everything written before durable."""
+        """Makes everything written before durable. Raises SegmentGone."""
+
+    async def look(self) -> None:
+        """Raises SegmentGone: no reader would find what is written from now on."""
 
     async def close(self) -> None:
         """Releases its descriptor, even if a call hangs in it; a second call is a no-op."""
@@ -123,9 +133,12 @@ class Storage(Protocol):
 class DirectoryFile:
     """A segment file on a real disk."""
 
-    def __init__(self, descriptor: int, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, descriptor: int, limiter: trio.CapacityLimiter, path: Path) -> None:
         self._descriptor = descriptor
         self._limiter = limiter
+        self._path = path
+        #: A look that hangs must not take a writer's thread.
+        self._look_limiter = trio.CapacityLimiter(1)
         self._guard = threading.Lock()
         self._users = 0
         self._closing = False
@@ -134,7 +147,18 @@ class DirectoryFile:
         await _in_thread(self._limiter, self._use, lambda descriptor: write_all(descriptor, data))
 
     async def sync(self) -> None:
-        await _in_thread(self._limiter, self._use, os.fdatasync)
+        await _in_thread(self._limiter, self._use, self._sync)
+
+    async def look(self) -> None:
+        await _in_thread(self._look_limiter, self._use, self._look)
+
+    def _sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+        self._look(descriptor)
+
+    def _look(self, descriptor: int) -> None:
+        if not _is_named(descriptor, self._path):
+            raise SegmentGone
 
     async def close(self) -> None:
         with self._guard:
@@ -180,6 +204,9 @@ class DirectoryStorage:
         return disk_waits()
 
     async def acquire(self, program: str) -> None:
+        # Perhaps the lock of a folder that was moved or deleted, and is made again now.
+        if self._lock >= 0 and not await self.call(_is_named, self._lock, self._path / LOCK_NAME):
+            await self.release()
         if self._lock < 0:
             owner = f"{program} {os.getpid()}\n"
             self._lock = await _take(self._limiter, self._locking, _lock, self._path, owner)
@@ -187,7 +214,7 @@ class DirectoryStorage:
     async def create(self, name: str) -> DirectoryFile:
         taking = threading.Lock()
         descriptor = await _take(self._limiter, taking, _create, self._path, name)
-        return DirectoryFile(descriptor, self._limiter)
+        return DirectoryFile(descriptor, self._limiter, self._path / name)
 
     async def sync_file(self, name: str) -> None:
         await self.call(_sync_file, self._path / name)
@@ -355,6 +382,14 @@ def _lock(directory: Path, owner: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether the open file still has this path: a moved parent changes neither file nor folder."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _make_directory(directory: Path, mode: int) -> None:

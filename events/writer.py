@@ -29,6 +29,7 @@ from ebbtide.events.disk import (
     JournalLocked,
     LocationTakeover,
     SegmentFile,
+    SegmentGone,
     Storage,
     Waits,
     begin_file,
@@ -80,6 +81,11 @@ class Writer:
     def away(self) -> bool:
         """Not at the first location. A new segment prepares the way back, a later one takes it."""
         return self._driver.away
+
+    @property
+    def severed(self) -> bool:
+        """The history is gone with its folder: readers need a new segment's checkpoint."""
+        return self._driver.severed
 
     @property
     def lost(self) -> bool:
@@ -206,6 +212,8 @@ class Writer:
 
 # --- the backlog goes to disk ---------------------------------------------------------------------
 
+#: Between two looks at the folder of an idle journal; a sync looks, too.
+GONE_LOOK_SECONDS = 2.0
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
 
@@ -224,7 +232,7 @@ class Driver:
         self._reports = reports
         self._file: SegmentFile | None = None
         self._broken: OSError | None = None
-        self._reserved = self._begun = False
+        self._reserved = self._begun = self.severed = False
         self._syncing = trio.Lock()
 
     @property
@@ -264,6 +272,7 @@ class Driver:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._sync_loop)
+            nursery.start_soon(self._look_loop)
             # Before the first record: if the disk fills up later, a shutdown still has room.
             await self._reserve()
             await self._write_loop()
@@ -321,7 +330,7 @@ class Driver:
                 self._nursery.start_soon(self._reserve)
             else:
                 self._nursery.start_soon(self._failback.prepare, item.end.segment)
-        self._begun = True
+        self._begun, self.severed = True, False
         name = segment_file_name(item.end.segment, self._backlog.chain.journal_id)
         file = await begin_file(self._storages[self._at], name, item.data)
         self._backlog.take()
@@ -374,14 +383,30 @@ class Driver:
             try:
                 await bounded(file.sync, seconds=self._waits.sync_seconds)
             except OSError as error:
-                # Only the write loop changes files: two loops would do it twice.
-                if file is self._file:
-                    self._broken = error
-                    self._backlog.kick()
+                self._break(file, error)
                 raise
             # A sync may end after its file was replaced: it is no proof for the new file.
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
+
+    async def _look_loop(self) -> None:
+        """An idle journal's folder may be moved or deleted: then no record would be found again."""
+        while True:
+            await trio.sleep(GONE_LOOK_SECONDS)
+            if (file := self._file) is not None:
+                try:
+                    await bounded(file.look)
+                except SegmentGone as error:
+                    self._break(file, error)
+                except OSError:
+                    # A disk that hangs or fails is judged by its writes.
+                    continue
+
+    def _break(self, file: SegmentFile, error: OSError) -> None:
+        """Only the write loop changes files: two loops would do it twice."""
+        if file is self._file:
+            self._broken = error
+            self._backlog.kick()
 
     # --- failing -------------------------------------------------------------------------------
 
@@ -395,6 +420,8 @@ class Driver:
             if file is not None:
                 self._nursery.start_soon(close_file, file)
             self._broken = None
+            gone = isinstance(error, SegmentGone)
+            self.severed |= gone
             # A full disk gets the reserved space once.
             in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
             try:
@@ -403,10 +430,12 @@ class Driver:
                     await bounded(self._storages[self._at].set_reserve, 0)
                 else:
                     self._reports.failed(self.location, str(error))
-                    if self._at + 1 == len(self._storages):
+                    if self._at + 1 < len(self._storages):
+                        self._at += 1
+                    elif not gone:
                         self._reports.lost(str(error), self._backlog.lose())
                         return
-                    self._at += 1
+                    # Else the disk works: make the last location's folder again.
                 storage = self._storages[self._at]
                 # The history stays at the old location: a copy takes longer than pods may wait. The new file
                 # links to it, and the way back joins the two.

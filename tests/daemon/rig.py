@@ -232,15 +232,6 @@ class Rig:
         """A command in the daemon's namespaces. Raises CalledProcessError."""
         await trio.run_process([*self.enter, *argv])
 
-    async def refused(self, *words: str) -> str:
-        """Launch and expect exit code 2; returns its output. Later options win."""
-        argv = [*self.enter, *self.argv, *words]
-        done = await trio.run_process(
-            argv, env=self.environment, capture_stderr=True, check=False, cwd=HERE.parents[1]
-        )
-        assert done.returncode == 2, done.stderr.decode()
-        return done.stderr.decode()
-
     async def ebbtide(self, *words: str) -> str:
         """Run an operator's command; its output. Raises CalledProcessError."""
         argv = [*self.enter, *EBBTIDE, *words, "--runtime", str(self.runtime)]

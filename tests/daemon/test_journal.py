@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import shutil
 
 import pytest
 import trio
@@ -18,15 +20,24 @@ pytestmark = pytest.mark.root
 FILL = 'n=0; while :; do n=$((n+1)); head -c 4096 /dev/zero >> "$0/fill" 2>/dev/null || sleep 0.01; done'
 
 
-async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
-    """The error names the first daemon, exit 2; that daemon continues."""
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+async def test_a_folder_that_goes_while_armed(rig: Rig, how: str) -> None:
+    """The journal continues at the fallback, and a reader finds a checkpoint there."""
+    rig.pod("web", "after=0.1")
     await rig.start()
-    first = f"ebbtide (process {rig.own_pid})"
-    for words, doing in (((), "runs with"), (("--runtime", str(rig.folder / "other")), "writes the journal")):
-        said = await rig.refused(*words)
-        assert said.count("\n") == 1
-        assert f"{first} {doing}" in said
-    assert len(await rig.bed.ours()) == 1
+    await rig.up("web")
+    if how == "deleted":
+        shutil.rmtree(rig.journal)
+    else:
+        rig.journal.rename(rig.folder / "elsewhere")
+    moved = await rig.recorded(StorageMoved)
+    assert moved.event.location == str(rig.fallback)
+    assert json.loads(await rig.ebbtide("status", "-o", "json"))["journal"]["location"] == str(rig.fallback)
+    (failed,) = rig.events(StorageFailed)
+    assert failed.error.endswith("its folder was moved or deleted")
+    await rig.bed.power_off()
+    await rig.recorded(ReleaseLock)
+    assert [event.outcome for event in rig.events(PodEnded)] == ["graceful"]
 
 
 async def test_a_disk_that_fills_in_a_shutdown(rig: Rig) -> None:

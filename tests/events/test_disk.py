@@ -106,6 +106,26 @@ async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
 
 
+@pytest.mark.parametrize("gone", ["journal", "node/journal"])
+async def test_a_moved_folder_is_noticed_and_made_again(tmp_path: Path, gone: str) -> None:
+    """Also when a parent is moved, which changes neither folder nor file. The new folder has a lock."""
+    place, other, told = tmp_path / gone, tmp_path / "other", Told()
+    async with running([DirectoryStorage(place), DirectoryStorage(other)], told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+        (tmp_path / gone.split("/")[0]).rename(tmp_path / "elsewhere")
+        await until(lambda: told.moved, "a move")
+        await rotate(writer)
+        await until(lambda: (place / "lock").exists(), "a new folder")
+        # The second one takes the way back that the first one has prepared.
+        while writer.away:
+            await rotate(writer)
+        with pytest.raises(JournalLocked):
+            await DirectoryStorage(place).acquire("another")
+        await write_steps(writer, 1, synced=True)
+    assert [where for where, _ in told.moved] == [str(other), str(place)]
+    assert read([DirectorySource(place)])[1].state == "intact"
+
+
 async def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
     """No lock, no repair, no changed time stamp."""
     async with running([DirectoryStorage(tmp_path)]) as writer:

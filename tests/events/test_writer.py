@@ -18,7 +18,13 @@ from ebbtide.events.decisions import PodEnded, PodsEnded, WaveStarted
 from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.writer import LINE_BYTES_MAX, RESERVE_BYTES, transition_line, write_last_resort
+from ebbtide.events.writer import (
+    GONE_LOOK_SECONDS,
+    LINE_BYTES_MAX,
+    RESERVE_BYTES,
+    transition_line,
+    write_last_resort,
+)
 from ebbtide.replay.sim.scenario import Draws
 from tests.events.making import (
     OTHER_ID,
@@ -252,6 +258,40 @@ async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: M
         assert (main.reserved_bytes, other.reserved_bytes) == (RESERVE_BYTES, RESERVE_BYTES)
     assert [where for where, _ in told.moved] == ["other", "main"]
     assert_whole([main.crash(power=True)], 21)
+
+
+async def test_an_idle_journal_that_is_gone_moves(autojump_clock: MockClock) -> None:
+    """What was durable is lost; readers begin at the next checkpoint."""
+    told, main, other = Told(), disk(), disk("other")
+    async with running([main, other], told=told) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        main.files_by_name.clear()
+        await trio.sleep(GONE_LOOK_SECONDS + 1)
+        assert told.failed == [("main", "[Errno 2] its folder was moved or deleted")]
+        assert (writer.location, writer.severed) == ("other", True)
+        await rotate(writer)
+        first = writer.last_seq
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        last, severed = writer.last_seq, writer.severed
+    assert not severed
+    assert seqs(read([main, other])[0]) == list(range(first, last + 1))
+
+
+async def test_the_only_location_is_made_again(autojump_clock: MockClock) -> None:
+    """Its disk works: no record is lost after the look."""
+    told, main = Told(), disk()
+    async with running([main], told=told) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        main.files_by_name.clear()
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        await rotate(writer)
+    assert [where for where, _ in told.moved] == ["main"]
+    assert not told.lost
+    assert read([main])[1].state == "intact"
 
 
 @pytest.mark.parametrize("operation", range(7, 14))

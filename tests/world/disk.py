@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from ebbtide.events.catalog import StoredFile
-from ebbtide.events.disk import JournalLocked, disk_waits
+from ebbtide.events.disk import JournalLocked, SegmentGone, disk_waits
 from ebbtide.replay.sim.scenario import Draws
 
 #: ``torn``: write a part, then fail. ``halt``: like `torn`, and the disk stays hung.
@@ -189,7 +189,13 @@ class SimulatedSegment:
     async def write(self, data: bytes) -> None:
         await self._disk.operation(self._file, data)
 
+    async def look(self) -> None:
+        # By identity: two files may have the same bytes.
+        if not any(each is self._file for each in self._disk.files_by_name.values()):
+            raise SegmentGone
+
     async def sync(self) -> None:
+        await self.look()
         seen = bytes(self._file.data)
         await self._disk.operation(self._file)
         if not self._file.poisoned and len(seen) > len(self._file.durable):

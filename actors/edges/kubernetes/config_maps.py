@@ -199,6 +199,9 @@ class ConfigMapFile:
     async def sync(self) -> None:
         await self._storage.confirm()
 
+    async def look(self) -> None:
+        """No-op: each write reads what is there."""
+
     async def close(self) -> None:
         """No-op."""
 
