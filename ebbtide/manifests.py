@@ -104,6 +104,7 @@ _LABEL = matching(
     DNS_LABEL,
     "at most 63 lower case letters, digits and '-', in quotes, begin and end with a letter or digit",
 )
+_NAMESPACE = Kind(_LABEL.text, lambda text: _LABEL.parse(text) if text and _LABEL.parse else "default")
 _POD_NAME = Kind(
     "at most 253 lower case letters, digits, '-' and '.', in quotes, begin and end with a letter or digit",
     node_name,
@@ -243,7 +244,7 @@ class ContainerObject(ObjectPart, frozen=True):
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=ENTRIES_MAX)] = ()
     env_from: Any = None
     lifecycle: Lifecycle | None = None
-    restart_policy: str = ""
+    restart_policy: Literal["Always", "Never", "OnFailure"] | None = None
     ports: Annotated[tuple[ContainerPort, ...], Meta(max_length=ENTRIES_MAX)] = ()
     working_dir: str = ""
 
@@ -256,7 +257,7 @@ class ContainerObject(ObjectPart, frozen=True):
 
 class Metadata(ObjectPart, frozen=True):
     name: Annotated[str, _POD_NAME]
-    namespace: Annotated[str, _LABEL] = "default"
+    namespace: Annotated[str, _NAMESPACE] = "default"
     uid: Annotated[str | None, _UID] = None
 
 
@@ -276,7 +277,7 @@ class Spec(ObjectPart, frozen=True):
     os: OperatingSystem | None = None
     priority: Int32 | None = None
     priority_class_name: str = ""
-    termination_grace_period_seconds: Annotated[int, Meta(ge=0, le=2**63 - 1)] = GRACE_SECONDS_DEFAULT
+    termination_grace_period_seconds: Int64 = GRACE_SECONDS_DEFAULT
 
     def __post_init__(self) -> None:
         if not self.containers:
@@ -398,17 +399,14 @@ def read_pod(node: Node, source: str, options: ReadOptions) -> Manifest:
 
 def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     metadata, spec, obstacles = found.metadata, found.spec, list[str]()
+    grace_seconds = spec.termination_grace_period_seconds
     containers: dict[str, list[ContainerSpec]] = {"initContainers": [], "containers": []}
     for field, objects in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, each in enumerate(objects):
             at = ("spec", field, index)
             launch = _launch(each, options.expander, at) if options.expander else Launch()
             sleep = each.lifecycle and each.lifecycle.pre_stop and each.lifecycle.pre_stop.sleep
-            if sleep and (
-                wrong := sleep_mistake(
-                    sleep.seconds, spec.termination_grace_period_seconds, options.allow_zero_sleep
-                )
-            ):
+            if sleep and (wrong := sleep_mistake(sleep.seconds, grace_seconds, options.allow_zero_sleep)):
                 raise RuleError(wrong, *at, "lifecycle", "preStop", "sleep", "seconds")
             containers[field].append(_container(each, field == "initContainers", launch))
             obstacles += [f"container {each.name}: {reason}" for reason in launch.missing]
@@ -425,7 +423,8 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
         namespace=metadata.namespace,
         name=metadata.name,
         priority=priority,
-        grace_seconds=spec.termination_grace_period_seconds,
+        # Old objects may have a negative one.
+        grace_seconds=grace_seconds if grace_seconds >= 0 else 1,
         containers=tuple(
             Container(
                 name=each.name,
@@ -837,7 +836,7 @@ class Scale(ObjectPart, frozen=True):
 class WorkloadMetadata(ObjectPart, frozen=True):
     name: Annotated[str, _POD_NAME] = ""
     generate_name: str = ""
-    namespace: Annotated[str, _LABEL] = "default"
+    namespace: Annotated[str, _NAMESPACE] = "default"
 
 
 def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> Workload:

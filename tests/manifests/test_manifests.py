@@ -64,6 +64,12 @@ def test_what_is_absent_stays_absent() -> None:
     assert found.containers == (Container(name="main"),)
 
 
+def test_what_the_api_reads_otherwise_than_written() -> None:
+    """A negative grace of an old object, an empty namespace."""
+    found = read(pod(metadata={"namespace": ""}, terminationGracePeriodSeconds=-5)).pod
+    assert (found.namespace, found.grace_seconds) == ("default", 1)
+
+
 def test_a_uid_is_taken_or_follows_from_namespace_and_name() -> None:
     """The derived one is a version 5 UUID, equal at every start."""
     assert read(pod(metadata={"uid": "abc-1"})).pod.uid == "abc-1"
@@ -256,7 +262,8 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (pod(priority=2**31), "spec.priority is 2147483648: it must be a whole number"),
     (pod(priority=float("nan")), "spec.priority is nan: it must be a whole number"),
     (pod(priority=True), "spec.priority is true: it must be a whole number"),
-    (pod(terminationGracePeriodSeconds=-1), "terminationGracePeriodSeconds is -1: it must be a whole"),
+    (pod(terminationGracePeriodSeconds=2**63), "terminationGracePeriodSeconds is 9223372036854775808"),
+    (pod(initContainers=[{"name": "i", "restartPolicy": "Sometimes"}]), "restartPolicy is 'Sometimes'"),
     (pod(terminationGracePeriodSeconds="30s"), "terminationGracePeriodSeconds is '30s'"),
     (pod([]), "spec.containers: add a container"),
     (pod(initContainers={}), "spec.initContainers is a mapping: it must be a list"),
