@@ -328,15 +328,18 @@ class ManifestError(ValueError):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``finished``: it has ended, and is in no plan. ``unplaced``: on no node yet. ``class_name``: a priority
-    class without a known number. ``obstacles``: why it cannot run as local processes; a plan ignores them.
+    """``finished``: it has ended, and is in no plan. ``begun``: a kubelet has written its status.
+    ``unplaced``: on no node yet. ``class_name``: a priority class without a known number. ``obstacles``: why
+    it cannot run as local processes; a plan ignores them.
     """
 
     pod: Pod
     spec: ProcessSpec
     source: str
     finished: bool = False
+    begun: bool = False
     unplaced: bool = False
+    node: str = ""
     class_name: str = ""
     obstacles: tuple[str, ...] = ()
 
@@ -463,9 +466,9 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
 
     parts = {name: _value(node, name) for name in _SEEN}
     values = {
-        name: {each: plain_value(part.value[each]) for each in _SEEN[name] if each in part.value}
+        name: {each: plain_value(at) for each, at in _fields(part).items() if each in _SEEN[name]}
         for name, part in parts.items()
-        if isinstance(part.value, dict)
+        if part.value is not None
     }
     try:
         found = msgspec.convert(values, known_pods.PodObject)
@@ -489,8 +492,9 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
             for each in manifest.pod.containers
         ),
     )
-    unplaced = found.status.phase == "Pending" and not found.spec.node_name
-    return msgspec.structs.replace(manifest, pod=pod, unplaced=unplaced)
+    node_name = found.spec.node_name or ""
+    unplaced, begun = seen.phase == "Pending" and not node_name, seen.phase not in known_pods.CREATED_PHASES
+    return msgspec.structs.replace(manifest, pod=pod, begun=begun, unplaced=unplaced, node=node_name)
 
 
 def _container(found: ContainerObject, is_init: bool, launch: Launch) -> ContainerSpec:
@@ -751,17 +755,17 @@ class Gathered:
 
     def pods_of_node(self) -> list[Manifest]:
         """The pods, and those of workloads without a pod and a controller here. Raises ManifestError."""
-        seen, twins = dict[str, Manifest](), list[Manifest]()
-        # Any user can write a mirror's annotations: it takes no other pod's place.
-        for each in sorted(self._pods, key=lambda each: each.pod.static):
+        seen, twins = dict[str, Manifest](), set[int]()
+        # Any user can write a mirror's annotations, but only few a status (`known_pods`).
+        order = sorted(enumerate(self._pods), key=lambda each: (each[1].pod.static, not each[1].begun))
+        for number, each in order:
             for key in (f"pod {each.pod.label}", f"UID {each.pod.uid}"):
-                if (first := seen.setdefault(key, each)) is not each:
+                if (first := seen.setdefault(key, each)) is not each and number not in twins:
+                    twins.add(number)
                     self.wrong.append(
                         one_line(f"{each.source}: {key} stands twice, first at {first.source}: keep one")
                     )
-                    twins.append(each)
-                    break
-        here = [each for each in self._pods if not each.unplaced and each not in twins]
+        here = [each for at, each in enumerate(self._pods) if not each.unplaced and at not in twins]
         covered = {f"{each.pod.namespace}/{each.pod.owner}" for each in self._pods}
         covered |= {name for own in covered & self._workloads.keys() for name in self._workloads[own].names}
         self._replicated = list[Workload]()
@@ -807,6 +811,9 @@ class Gathered:
             yield "class-unknown", one_line(f"{text}; {cure}")
         if many := [f"{each.names[0]} ({each.replicas})" for each in self._replicated if each.replicas > 1]:
             yield "replicas", f"all replicas are planned on one node: {first_names(many)}"
+        if len(nodes := {each.node for each in manifests if each.node}) > 1:
+            cure = "name one with --field-selector spec.nodeName=NODE"
+            yield "several-nodes", f"pods of {len(nodes)} nodes are planned as those of one: {cure}"
         passed = dict(self._passed)
         if unplaced := sum(each.unplaced for each in self._pods):
             passed["Pod without a node"] = unplaced
@@ -817,11 +824,10 @@ class Gathered:
 
 def _named(kind: str, node: Node) -> str:
     """For messages; empty without a name."""
-    metadata = _value(node, "metadata")
-    name = metadata.value.get("name") if isinstance(metadata.value, dict) else None
-    if kind == CLASS_KIND or name is None or not isinstance(name.value, str):
+    name = _fields(_value(node, "metadata")).get("name", node).value
+    if kind == CLASS_KIND or not isinstance(name, str):
         return ""
-    return f"{'pod' if kind == POD_KIND else kind} {quote(name.value)}: "
+    return f"{'pod' if kind == POD_KIND else kind} {quote(name)}: "
 
 
 class Scale(ObjectPart, frozen=True):
@@ -857,12 +863,8 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
             scale = read(spec, Scale, "spec.jobTemplate.spec")
         number = 0 if is_suspended or scale.suspend else min(scale.parallelism, scale.completions)
     template = _mapping(spec, "template")
-    given = _value(template, "metadata").value
-    fields = (
-        {each: at for each, at in given.items() if each in _SEEN["metadata"]}
-        if isinstance(given, dict)
-        else {}
-    )
+    given = _fields(_value(template, "metadata"))
+    fields = {each: at for each, at in given.items() if each in ("annotations", "labels")}
     fields |= {"name": Node(name, metadata.line), "namespace": Node(found.namespace, metadata.line)}
     one = {"metadata": Node(fields, template.line), "spec": _value(template, "spec")}
     manifest = read_pod(Node(one, node.line), source, options)
@@ -872,16 +874,15 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
         daemon=kind == "DaemonSet",
         volumes=manifest.pod.volumes or bool(_value(spec, "volumeClaimTemplates").value),
     )
-    names = [f"{found.namespace}/{kind}/{name}"]
-    owners = (
-        plain_value(metadata.value.get("ownerReferences", Node(None)))
-        if isinstance(metadata.value, dict)
-        else None
+    owners = plain_value(_value(metadata, "ownerReferences"))
+    found_owners = (each for each in (owners if isinstance(owners, list) else ()) if isinstance(each, dict))
+    controllers = (each for each in found_owners if each.get("controller") is True)
+    names = [(kind, name), *((each.get("kind"), each.get("name")) for each in controllers)]
+    return Workload(
+        tuple(f"{found.namespace}/{kind}/{name}" for kind, name in names),
+        msgspec.structs.replace(manifest, pod=pod),
+        number,
     )
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, dict) and owner.get("controller") is True:
-            names.append(f"{found.namespace}/{owner.get('kind')}/{owner.get('name')}")
-    return Workload(tuple(names), msgspec.structs.replace(manifest, pod=pod), number)
 
 
 def _is_workload(kind: str, node: Node) -> bool:
@@ -898,6 +899,10 @@ def _kind_of(node: Node, implied: str) -> str:
         found = "missing" if kind.value is None else describe(kind)
         raise DocumentError(f"kind is {found}: it must name a kind, such as Pod or Deployment", kind.line)
     return name
+
+
+def _fields(node: Node) -> dict[str, Node]:
+    return node.value if isinstance(node.value, dict) else {}
 
 
 def _mapping(node: Node, name: str) -> Node:

@@ -571,6 +571,29 @@ def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> No
     assert notes == {"passed-over": ["objects that run no pod on this node: 1 Pod without a node"]}
 
 
+def test_a_false_mirror_takes_no_place_and_a_twin_leaves_its_first(tmp_path: Path) -> None:
+    """Any user who may create pods can claim a static pod's UID, but not write a status."""
+    claims = {"annotations": MIRROR, "ownerReferences": NODE, "uid": "u"}
+    false = pod(metadata={**claims, "name": "a-m", "uid": "v"}) | {"status": {"phase": "Pending"}}
+    true = pod(metadata={**claims, "name": "etcd-m"}, nodeName="m") | {"status": {"phase": "Running"}}
+    false["spec"]["nodeName"] = "m"
+    found, notes = loaded([false, true], tmp_path)
+    assert labels(found) == ["default/etcd-m"]
+    assert "UID u-static stands twice" in notes["unreadable"][0]
+    file = tmp_path / "twins.json"
+    file.write_text(json.dumps({"kind": "List", "items": [as_object("a"), as_object("a")]}))
+    assert labels(load_manifests([file])) == ["default/a"]
+
+
+def test_pods_of_several_nodes_are_noted(tmp_path: Path) -> None:
+    _, notes = loaded([pod(nodeName="n1"), pod(metadata={"name": "b"}, nodeName="n2")], tmp_path)
+    assert notes == {
+        "several-nodes": [
+            "pods of 2 nodes are planned as those of one: name one with --field-selector spec.nodeName=NODE"
+        ]
+    }
+
+
 def test_a_workload_whose_pods_or_controller_are_listed_adds_none(tmp_path: Path) -> None:
     """``kubectl get all`` prints a Deployment, its ReplicaSet and their pods."""
     of_deployment = [{"kind": "Deployment", "name": "web", "controller": True}]
