@@ -466,7 +466,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
 
     parts = {name: _value(node, name) for name in _SEEN}
     values = {
-        name: {each: plain_value(at) for each, at in _fields(part).items() if each in _SEEN[name]}
+        name: {each: plain_value(at) for each, at in part.fields.items() if each in _SEEN[name]}
         for name, part in parts.items()
         if part.value is not None
     }
@@ -721,8 +721,8 @@ class Gathered:
         what = ""
         try:
             kind = _kind_of(node, implied)
-            if kind == "List" or (kind.endswith("List") and _value(node, "items").value is not None):
-                items = _value(node, "items")
+            if kind == "List" or (kind.endswith("List") and node.get("items").value is not None):
+                items = node.get("items")
                 if not isinstance(items.value, list | None):
                     raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
                 for each in items.value or ():
@@ -744,7 +744,7 @@ class Gathered:
             self._pods.append(read_pod(node, source, self._options))
         elif self._options.expander:
             cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
-            raise DocumentError(f"kind is {quote(kind)}: {cure}", _value(node, "kind").line)
+            raise DocumentError(f"kind is {quote(kind)}: {cure}", node.get("kind").line)
         elif _is_workload(kind, node):
             found = read_workload(kind, node, source, self._options)
             first = self._workloads.setdefault(found.names[0], found)
@@ -824,7 +824,7 @@ class Gathered:
 
 def _named(kind: str, node: Node) -> str:
     """For messages; empty without a name."""
-    name = _fields(_value(node, "metadata")).get("name", node).value
+    name = node.get("metadata").get("name").value
     if kind == CLASS_KIND or not isinstance(name, str):
         return ""
     return f"{'pod' if kind == POD_KIND else kind} {quote(name)}: "
@@ -863,18 +863,18 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
             scale = read(spec, Scale, "spec.jobTemplate.spec")
         number = 0 if is_suspended or scale.suspend else min(scale.parallelism, scale.completions)
     template = _mapping(spec, "template")
-    given = _fields(_value(template, "metadata"))
+    given = template.get("metadata").fields
     fields = {each: at for each, at in given.items() if each in ("annotations", "labels")}
     fields |= {"name": Node(name, metadata.line), "namespace": Node(found.namespace, metadata.line)}
-    one = {"metadata": Node(fields, template.line), "spec": _value(template, "spec")}
+    one = {"metadata": Node(fields, template.line), "spec": template.get("spec")}
     manifest = read_pod(Node(one, node.line), source, options)
     pod = msgspec.structs.replace(
         manifest.pod,
         owner=f"{kind}/{name}",
         daemon=kind == "DaemonSet",
-        volumes=manifest.pod.volumes or bool(_value(spec, "volumeClaimTemplates").value),
+        volumes=manifest.pod.volumes or bool(spec.get("volumeClaimTemplates").value),
     )
-    owners = plain_value(_value(metadata, "ownerReferences"))
+    owners = plain_value(metadata.get("ownerReferences"))
     found_owners = (each for each in (owners if isinstance(owners, list) else ()) if isinstance(each, dict))
     controllers = (each for each in found_owners if each.get("controller") is True)
     names = [(kind, name), *((each.get("kind"), each.get("name")) for each in controllers)]
@@ -886,7 +886,7 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
 
 
 def _is_workload(kind: str, node: Node) -> bool:
-    version = _value(node, "apiVersion").value
+    version = node.get("apiVersion").value
     group = version.rpartition("/")[0] if isinstance(version, str) else None
     return kind in _WORKLOADS and group in (None, *_WORKLOADS[kind])
 
@@ -899,10 +899,6 @@ def _kind_of(node: Node, implied: str) -> str:
         found = "missing" if kind.value is None else describe(kind)
         raise DocumentError(f"kind is {found}: it must name a kind, such as Pod or Deployment", kind.line)
     return name
-
-
-def _fields(node: Node) -> dict[str, Node]:
-    return node.value if isinstance(node.value, dict) else {}
 
 
 def _mapping(node: Node, name: str) -> Node:

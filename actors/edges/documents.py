@@ -153,6 +153,14 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     value: Tree
     line: int = 0
 
+    @property
+    def fields(self) -> dict[str, Node]:
+        return self.value if isinstance(self.value, dict) else {}
+
+    def get(self, name: str) -> Node:
+        """A mapping's field; one without a value where it has none."""
+        return self.fields.get(name) or Node(None, self.line)
+
 
 class _Open(msgspec.Struct, gc=False):
     """A collection that has begun and not ended."""

@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -70,6 +70,21 @@ def read(node: Node, kind: type[S], path: str = "") -> S:
     if walker.mistakes:
         raise DocumentErrors(walker.mistakes)
     return value
+
+
+def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -> tuple[str, Node]:
+    """The kind and the other fields. ``versions``: by kind; ``wanted`` names these. Raises DocumentError."""
+    if not isinstance(document.value, dict):
+        raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
+    # Required: a later version may give a field another meaning.
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if not isinstance(kind.value, str) or kind.value not in versions:
+        raise DocumentError(f"kind is {describe(kind)}: it must be {wanted}", kind.line)
+    if version.value != versions[kind.value]:
+        found = f"apiVersion of {kind.value} is {describe(version)}"
+        raise DocumentError(f"{found}: it must be {versions[kind.value]}", version.line)
+    fields = {name: each for name, each in document.value.items() if name not in ("kind", "apiVersion")}
+    return kind.value, Node(fields, document.line)
 
 
 class _Walker:

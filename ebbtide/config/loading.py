@@ -1,16 +1,14 @@
 """Configuration files to one validated value: later documents win field by field.
 
 A document is Ebbtide's own, where an unknown field is an error, or the kubelet's, whose other fields are
-ignored. The rules over several fields are the kubelet's, in its words.
+ignored (`config.kubelet_file`). The rules over several fields are the kubelet's, in its words.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,26 +28,28 @@ from ebbtide.config.fields import (
     DURATION_NS_MAX,
     DocumentErrors,
     Field,
-    describe,
+    document_of_kind,
     fields_of,
     format_duration,
     read,
     show,
-    unknown,
 )
+from ebbtide.config.kubelet_file import Note, documents_of, kubelet_in, read_kubelet
 from ebbtide.config.schema import (
+    BY_PRIORITY_FIELD,
+    CRITICAL_FIELD,
+    GATE,
     KUBELET_KIND,
-    KUBELET_ROOT,
     KUBELET_VERSION,
     OWN_KIND,
     OWN_VERSION,
-    PERIODS_MAX,
+    PRIORITY_GATE,
+    TOTAL_FIELD,
     EbbtideConfiguration,
     Gates,
     KubeletConfiguration,
     NodeSection,
     ShutdownPeriods,
-    WavePeriod,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
@@ -163,119 +163,8 @@ def configuration_from_values(values: Mapping[str, Any], sources: Mapping[str, s
     return parse([(name, json.dumps(document).encode())])._replace(sources=dict(sources))
 
 
-def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -> tuple[str, Node]:
-    """The kind and the other fields. ``versions``: by kind; ``wanted`` names these. Raises DocumentError."""
-    if not isinstance(document.value, dict):
-        raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
-    # Required: a later version may give a field another meaning.
-    nothing = Node(None, document.line)
-    kind, version = (document.value.get(each, nothing) for each in ("kind", "apiVersion"))
-    if not isinstance(kind.value, str) or kind.value not in versions:
-        raise DocumentError(f"kind is {describe(kind)}: it must be {wanted}", kind.line)
-    if version.value != versions[kind.value]:
-        found = f"apiVersion of {kind.value} is {describe(version)}"
-        raise DocumentError(f"{found}: it must be {versions[kind.value]}", version.line)
-    fields = {name: each for name, each in document.value.items() if name not in ("kind", "apiVersion")}
-    return kind.value, Node(fields, document.line)
-
-
-#: Keys under which other documents keep a kubelet's configuration without its head (kubeadm, EKS, OpenShift,
-#: Karpenter, eksctl, kops, Talos), and the key inside it that some of them have.
-WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig")
-INNER = ("config", "extraConfig")
-_IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
-_BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
-
-
-class Wrapped(NamedTuple):
-    """A kubelet's configuration. ``place``: inside its document, empty where it is one itself."""
-
-    place: str
-    node: Node
-
-
-def wrapped(node: Node, lines: Sequence[str], path: str = "") -> Iterator[Wrapped]:
-    """The kubelets' configurations in a document of another kind. Raises DocumentError."""
-    if isinstance(node.value, str):
-        if not _IN_TEXT.search(node.value):
-            return
-        # A block's text begins below its key; any other text may have any lines.
-        is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
-        for document in parse_yaml(node.value, OBJECT_NODES_MAX):
-            if _kind_of(document) == KUBELET_KIND:
-                yield Wrapped(path, _moved(document, node.line, 1 if is_block else 0))
-    elif isinstance(node.value, list):
-        for at, each in enumerate(node.value):
-            yield from wrapped(each, lines, f"{path}[{at}]")
-    elif isinstance(node.value, dict):
-        if _kind_of(node) == KUBELET_KIND:
-            yield Wrapped(path, node)
-            return
-        for name, each in node.value.items():
-            place = f"{path}.{name}" if path else name
-            if name not in WRAPPERS or not isinstance(each.value, dict):
-                yield from wrapped(each, lines, place)
-                continue
-            inside = next((key for key in INNER if isinstance(_field(each, key).value, dict)), "")
-            yield Wrapped(f"{place}.{inside}", each.value[inside]) if inside else Wrapped(place, each)
-
-
-def _moved(node: Node, first: int, step: int) -> Node:
-    """With the lines of the outer text."""
-    value = node.value
-    if isinstance(value, dict):
-        value = {name: _moved(each, first, step) for name, each in value.items()}
-    elif isinstance(value, list):
-        value = [_moved(each, first, step) for each in value]
-    return Node(value, first + step * node.line)
-
-
-def _field(node: Node, name: str) -> Node:
-    nothing = Node(None, node.line)
-    return node.value.get(name, nothing) if isinstance(node.value, dict) else nothing
-
-
-def _kind_of(node: Node) -> str:
-    kind = _field(node, "kind").value
-    return kind if isinstance(kind, str) else ""
-
-
-def _name_of(node: Node) -> str:
-    name = _field(_field(node, "metadata"), "name").value
-    return name if isinstance(name, str) else ""
-
-
-def _is_headless(node: Node) -> bool:
-    """A kubelet's configuration without its head, as below ``kubelet:`` elsewhere."""
-    names = set(node.value) if isinstance(node.value, dict) else set[str]()
-    own = names & fields_of(EbbtideConfiguration).keys() - fields_of(KubeletConfiguration).keys()
-    return bool(names & fields_of(ShutdownPeriods).keys()) and not own and not names & {"kind", "apiVersion"}
-
-
 _VERSIONS = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
 _WANTED = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}, alone or inside another document"
-
-
-def _as_the_kubelet(fields: Node) -> Node:
-    """With its empty values as the kubelet reads them. Raises DocumentError."""
-    values = dict(fields.value) if isinstance(fields.value, dict) else {}
-    for name in (TOTAL_FIELD, CRITICAL_FIELD):
-        if name in values and values[name].value is None:
-            cure = "the kubelet does not start with an empty duration, take the line out"
-            raise DocumentError(f"{name} has no value: {cure}", values[name].line)
-    gates, entries = values.get("featureGates", Node(None)), values.get(BY_PRIORITY_FIELD, Node(None))
-    if isinstance(gates.value, dict):
-        on = {name: Node(False, at.line) if at.value is None else at for name, at in gates.value.items()}
-        values["featureGates"] = Node(on, gates.line)
-    if isinstance(entries.value, list):
-        if len(entries.value) > PERIODS_MAX:
-            message = (
-                f"{BY_PRIORITY_FIELD} has {len(entries.value)} entries: at most {PERIODS_MAX} can be used"
-            )
-            raise Unsupported(message, entries.line)
-        filled = [Node({}, each.line) if each.value is None else each for each in entries.value]
-        values[BY_PRIORITY_FIELD] = Node(filled, entries.line)
-    return Node(values, fields.line)
 
 
 class _Merged:
@@ -289,12 +178,14 @@ class _Merged:
 
     def add(self, raw: bytes, name: str) -> None:
         """Raises ConfigError with all mistakes of the file."""
-        mistakes, repeated = list[str](), list[DocumentError]()
+        mistakes, repeated, notes = list[str](), list[DocumentError](), list[Note]()
         with located(name, KUBELET_KIND.encode() in raw):
             text = decode_text(raw, CONFIG_BYTES_MAX)
-            found = self._documents(text, repeated, name)
-            if kubelet := self._kubelet_in(found, text.splitlines(), name):
-                self._add_kubelet(kubelet, repeated, name)
+            found = documents_of(text, repeated, notes)
+            if kubelet := kubelet_in(found, text, notes):
+                self._add(*read_kubelet(kubelet, repeated, name, notes), name, kubelet.place)
+                lines = (one_line(f"{name}:{each.line}: {each.message}") for each in notes[:MISTAKES_MAX])
+                self._notes += zip((each.code for each in notes), lines, strict=False)
                 return
             if repeated:
                 raise repeated[0]
@@ -308,93 +199,6 @@ class _Merged:
                 mistakes += error.every
         if mistakes:
             raise ConfigError(*mistakes)
-
-    def _documents(self, text: str, repeated: list[DocumentError], name: str) -> list[Node]:
-        """Raises DocumentError."""
-        try:
-            return parse_yaml(text, OBJECT_NODES_MAX, repeated)
-        except DocumentError as error:
-            # The kubelet reads the first document only, whatever follows it.
-            lines = text.splitlines(keepends=True)
-            ends = (at for at, line in enumerate(lines[: error.line]) if at and line[:3] in ("---", "..."))
-            for end in ends:
-                repeated.clear()
-                with suppress(DocumentError):
-                    first = parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
-                    if first and _kind_of(first[0]) == KUBELET_KIND:
-                        self._note(
-                            "kubelet-first", name, error.line, f"not read, nor by a kubelet: {error.message}"
-                        )
-                        return first
-            raise
-
-    def _kubelet_in(self, found: Sequence[Node], lines: Sequence[str], name: str) -> Wrapped | None:
-        """Of a file without a document of ours, the kubelet's configuration. Raises DocumentError."""
-        if any(_kind_of(each) == OWN_KIND for each in found):
-            return None
-        all_of = [(document, each) for document in found for each in wrapped(document, lines)]
-        all_of += [(each, Wrapped("a document without a kind", each)) for each in found if _is_headless(each)]
-        # The kubelet reads the first of several.
-        several = [each for each in all_of if not each[1].place][:1] or all_of
-        if not several:
-            return None
-        if several[1:]:
-            places = ", ".join(each.place for _, each in several)
-            raise DocumentError(f"several kubelet configurations: {places}: name one in its own file", 0)
-        ((document, kubelet),) = several
-        if kubelet.place:
-            whose = " ".join(filter(None, ("of", _kind_of(document), _name_of(document))))
-            place = f"{kubelet.place} {whose}" if _kind_of(document) else kubelet.place
-            kubelet = Wrapped(place, kubelet.node)
-            self._note("kubelet-found", name, kubelet.node.line, f"the kubelet's configuration is {place}")
-        if rest := [_kind_of(each) or describe(each) for each in found if each is not document]:
-            self._note(
-                "kubelet-first", name, document.line, f"only this document counts, not {', '.join(rest)}"
-            )
-        return kubelet
-
-    def _add_kubelet(self, kubelet: Wrapped, repeated: Sequence[DocumentError], name: str) -> None:
-        """As the kubelet decodes it: strictly, and if that fails leniently. Raises ConfigError."""
-        for each in repeated:
-            self._note("kubelet-lenient", name, each.line, f"{each.message}; the kubelet takes the last one")
-        with located(name, True):
-            fields = kubelet.node
-            if _kind_of(fields):
-                _, fields = document_of_kind(fields, _VERSIONS, _WANTED)
-            fields = _as_the_kubelet(fields)
-            document = read(fields, KubeletConfiguration)
-        entries = _field(fields, BY_PRIORITY_FIELD).value
-        for at, entry in enumerate(entries if isinstance(entries, list) else ()):
-            known = fields_of(WavePeriod)
-            for key, value in entry.value.items() if isinstance(entry.value, dict) else ():
-                if key not in known:
-                    error = unknown(f"{BY_PRIORITY_FIELD}[{at}]", key, known, value.line)
-                    self._note(
-                        "kubelet-lenient", name, error.line, f"{error.message} The kubelet passes over it"
-                    )
-        self._note_gates(_field(fields, "featureGates"), name)
-        if document.static_pod_path:
-            # The kubelet resolves it against the file; of a file for other nodes against its own folder.
-            folder = KUBELET_ROOT if kubelet.place else os.path.dirname(os.path.abspath(name))
-            static = os.path.normpath(os.path.join(folder, document.static_pod_path))
-            document = msgspec.structs.replace(document, static_pod_path=static)
-        self._add(document, fields, name, kubelet.place)
-
-    def _note_gates(self, gates: Node, name: str) -> None:
-        off = _field(gates, GATE)
-        all_beta = _field(gates, "AllBeta").value is not False
-        needing = [each for each in NEEDING_GATES if _field(gates, each).value is not False]
-        if off.value is False and all_beta and needing:
-            self._note(
-                "kubelet-gates",
-                name,
-                off.line,
-                f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on",
-            )
-
-    def _note(self, code: str, name: str, line: int, message: str) -> None:
-        if len(self._notes) < MISTAKES_MAX:
-            self._notes.append((code, one_line(f"{name}:{line}: {message}")))
 
     def _add(self, document: ShutdownPeriods, node: Node, name: str, place: str) -> None:
         inside = f" ({place})" if place else ""
@@ -475,11 +279,6 @@ def _settings(config: EbbtideConfiguration) -> Settings:
     )
 
 
-TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
-BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
-GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
-#: These need GATE, for a kubelet that knows of gates that need others.
-NEEDING_GATES = (PRIORITY_GATE, "WindowsGracefulNodeShutdown")
 #: Set by the kubelet's AllBeta.
 _BETA_GATES = [fields_of(Gates)[name] for name in (GATE, PRIORITY_GATE)]
 

@@ -45,6 +45,10 @@ from ebbtide.shipping.shipping_destination import Store, checked_cluster, checke
 OWN_KIND, OWN_VERSION = "EbbtideConfiguration", "ebbtide/v1alpha1"
 KUBELET_KIND, KUBELET_VERSION = "KubeletConfiguration", "kubelet.config.k8s.io/v1beta1"
 
+TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
+BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
+GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
+
 #: Years of idle journal (1 MB a day at most) and hundreds of shutdowns.
 JOURNAL_BYTES_MAX = 64 * 2**20
 #: A shutdown of a full node and a checkpoint need the least.

@@ -30,12 +30,13 @@ from ebbtide.config.fields import (
     Kind,
     RuleError,
     checked,
+    document_of_kind,
     duration,
     is_node_name,
     matching,
     read,
 )
-from ebbtide.config.loading import document_of_kind, documents, located, read_configuration
+from ebbtide.config.loading import documents, located, read_configuration
 from ebbtide.config.schema import OWN_VERSION, Section, TraceSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import Effect, OutageSettings

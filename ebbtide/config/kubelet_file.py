@@ -1,0 +1,211 @@
+"""The kubelet's configuration as the kubelet reads its file, also inside a document of another kind.
+
+The kubelet decodes the first document of its file strictly, and if that fails leniently: the last of a field
+that is there twice counts, and it passes over unknown fields. The decoder of v1.37 was compared. A note says
+where a strict reader would have refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from ebbtide.actors.edges.documents import (
+    OBJECT_NODES_MAX,
+    DocumentError,
+    Node,
+    Unsupported,
+    parse_yaml,
+)
+from ebbtide.config.fields import describe, document_of_kind, fields_of, read, unknown
+from ebbtide.config.schema import (
+    BY_PRIORITY_FIELD,
+    CRITICAL_FIELD,
+    GATE,
+    KUBELET_KIND,
+    KUBELET_ROOT,
+    KUBELET_VERSION,
+    OWN_KIND,
+    PERIODS_MAX,
+    PRIORITY_GATE,
+    TOTAL_FIELD,
+    EbbtideConfiguration,
+    KubeletConfiguration,
+    ShutdownPeriods,
+    WavePeriod,
+)
+
+#: Keys under which other documents keep a kubelet's configuration without its head (kubeadm, EKS, OpenShift,
+#: Karpenter, eksctl, kops, Talos), and the key inside it that some of them have.
+WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig")
+INNER = ("config", "extraConfig")
+_IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
+_BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
+
+
+#: These gates need GATE, for a kubelet that knows of gates that need others.
+NEEDING_GATES = (PRIORITY_GATE, "WindowsGracefulNodeShutdown")
+
+
+class Note(NamedTuple):
+    code: str
+    line: int
+    message: str
+
+
+class Wrapped(NamedTuple):
+    """A kubelet's configuration. ``place``: inside its document, empty where it is one itself."""
+
+    place: str
+    node: Node
+
+
+def _wrapped(node: Node, lines: Sequence[str], path: str = "") -> Iterator[Wrapped]:
+    """The kubelets' configurations in a document. Raises DocumentError."""
+    if isinstance(node.value, str):
+        if not _IN_TEXT.search(node.value):
+            return
+        # A block's text begins below its key; any other text may have any lines.
+        is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
+        for document in parse_yaml(node.value, OBJECT_NODES_MAX, []):
+            if kind_of(document) == KUBELET_KIND:
+                yield Wrapped(path, _moved(document, node.line, 1 if is_block else 0))
+    elif isinstance(node.value, list):
+        for at, each in enumerate(node.value):
+            yield from _wrapped(each, lines, f"{path}[{at}]")
+    elif kind_of(node) == KUBELET_KIND:
+        yield Wrapped(path, node)
+    else:
+        for name, each in node.fields.items():
+            place = f"{path}.{name}" if path else name
+            if name not in WRAPPERS or not isinstance(each.value, dict):
+                yield from _wrapped(each, lines, place)
+                continue
+            inside = next((key for key in INNER if isinstance(each.get(key).value, dict)), "")
+            yield Wrapped(f"{place}.{inside}", each.get(inside)) if inside else Wrapped(place, each)
+
+
+def _moved(node: Node, first: int, step: int) -> Node:
+    """With the lines of the outer text."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {name: _moved(each, first, step) for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [_moved(each, first, step) for each in value]
+    return Node(value, first + step * node.line)
+
+
+def kind_of(node: Node) -> str:
+    """Empty without one."""
+    kind = node.get("kind").value
+    return kind if isinstance(kind, str) else ""
+
+
+def _is_headless(node: Node) -> bool:
+    """A kubelet's configuration without its head, as below ``kubelet:`` elsewhere."""
+    names = node.fields.keys()
+    own = names & fields_of(EbbtideConfiguration).keys() - fields_of(KubeletConfiguration).keys()
+    return bool(names & fields_of(ShutdownPeriods).keys()) and not own and not names & {"kind", "apiVersion"}
+
+
+def _as_the_kubelet(fields: Node) -> Node:
+    """With its empty values as the kubelet reads them. Raises DocumentError."""
+    values, gates, entries = dict(fields.fields), fields.get("featureGates"), fields.get(BY_PRIORITY_FIELD)
+    for name in values.keys() & {TOTAL_FIELD, CRITICAL_FIELD}:
+        if values[name].value is None:
+            cure = "the kubelet does not start with an empty duration, take the line out"
+            raise DocumentError(f"{name} has no value: {cure}", values[name].line)
+    if isinstance(gates.value, dict):
+        on = {name: Node(False, at.line) if at.value is None else at for name, at in gates.value.items()}
+        values["featureGates"] = Node(on, gates.line)
+    if isinstance(entries.value, list):
+        if len(entries.value) > PERIODS_MAX:
+            message = (
+                f"{BY_PRIORITY_FIELD} has {len(entries.value)} entries: at most {PERIODS_MAX} can be used"
+            )
+            raise Unsupported(message, entries.line)
+        filled = [Node({}, each.line) if each.value is None else each for each in entries.value]
+        values[BY_PRIORITY_FIELD] = Node(filled, entries.line)
+    return Node(values, fields.line)
+
+
+def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
+    """All, or only the kubelet's where others behind it are no YAML. Raises DocumentError."""
+    try:
+        return parse_yaml(text, OBJECT_NODES_MAX, repeated)
+    except DocumentError as error:
+        lines = text.splitlines(keepends=True)
+        for end in range(1, min(error.line, len(lines))):
+            if lines[end][:3] not in ("---", "..."):
+                continue
+            repeated.clear()
+            with suppress(DocumentError):
+                first = parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
+                if first and kind_of(first[0]) == KUBELET_KIND:
+                    message = f"not read, nor by a kubelet: {error.message}"
+                    notes.append(Note("kubelet-first", error.line, message))
+                    return first
+        raise
+
+
+def kubelet_in(found: Sequence[Node], text: str, notes: list[Note]) -> Wrapped | None:
+    """Of a file without a document of ours, the kubelet's configuration. Raises DocumentError."""
+    if any(kind_of(each) == OWN_KIND for each in found):
+        return None
+    lines = text.splitlines()
+    all_of = [(document, each) for document in found for each in _wrapped(document, lines)]
+    all_of += [(each, Wrapped("a document without a kind", each)) for each in found if _is_headless(each)]
+    # The kubelet reads the first of several.
+    several = [each for each in all_of if not each[1].place][:1] or all_of
+    if not several:
+        return None
+    if several[1:]:
+        places = ", ".join(each.place for _, each in several)
+        raise DocumentError(f"several kubelet configurations: {places}: name one in its own file", 0)
+    ((document, kubelet),) = several
+    if kubelet.place and (kind := kind_of(document)):
+        name = document.get("metadata").get("name").value
+        kubelet = Wrapped(f"{kubelet.place} of {kind}{f' {name}' if name else ''}", kubelet.node)
+    if kubelet.place:
+        notes.append(
+            Note("kubelet-found", kubelet.node.line, f"the kubelet's configuration is {kubelet.place}")
+        )
+    if rest := [kind_of(each) or describe(each) for each in found if each is not document]:
+        notes.append(
+            Note("kubelet-first", document.line, f"only this document counts, not {', '.join(rest)}")
+        )
+    return kubelet
+
+
+def read_kubelet(
+    kubelet: Wrapped, repeated: Sequence[DocumentError], name: str, notes: list[Note]
+) -> tuple[KubeletConfiguration, Node]:
+    """And its fields. ``name``: of the file. Raises DocumentError."""
+    fields, known = kubelet.node, fields_of(WavePeriod)
+    if kind_of(fields):
+        _, fields = document_of_kind(fields, {KUBELET_KIND: KUBELET_VERSION}, KUBELET_KIND)
+    fields = _as_the_kubelet(fields)
+    document = read(fields, KubeletConfiguration)
+    for each in repeated:
+        notes.append(Note("kubelet-lenient", each.line, f"{each.message}; the kubelet takes the last one"))
+    entries = fields.get(BY_PRIORITY_FIELD).value
+    for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+        for key in entry.fields.keys() - known.keys():
+            error = unknown(f"{BY_PRIORITY_FIELD}[{at}]", key, known, entry.get(key).line)
+            notes.append(Note("kubelet-lenient", error.line, f"{error.message} The kubelet passes over it"))
+    gates = fields.get("featureGates")
+    needing = [each for each in NEEDING_GATES if gates.get(each).value is not False]
+    if gates.get(GATE).value is False and gates.get("AllBeta").value is not False and needing:
+        message = f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on"
+        notes.append(Note("kubelet-gates", gates.get(GATE).line, message))
+    if document.static_pod_path:
+        # The kubelet resolves it against the file; of a file for other nodes against its own folder.
+        folder = KUBELET_ROOT if kubelet.place else os.path.dirname(os.path.abspath(name))
+        static = os.path.normpath(os.path.join(folder, document.static_pod_path))
+        document = msgspec.structs.replace(document, static_pod_path=static)
+    return document, fields
