@@ -1,4 +1,5 @@
-"""Serves the metrics to Prometheus: HTTP/1.1, only ``GET /metrics``, one answer for each connection.
+"""Serves the metrics to Prometheus: HTTP/1.1, only ``GET /metrics``, one answer for each connection, as
+OpenMetrics for a client that asks for it.
 
 A client costs the daemon a bounded time, and never a shutdown.
 """
@@ -14,7 +15,7 @@ import h11
 import trio
 
 from ebbtide.control import serve_clients
-from ebbtide.otel.metric_table import CONTENT_TYPE
+from ebbtide.otel.metric_table import CONTENT_TYPE, OPENMETRICS_TYPE, as_openmetrics
 
 PATH = b"/metrics"
 
@@ -57,14 +58,18 @@ async def _answer(text: Callable[[], str], stream: trio.SocketStream) -> None:
             return
         if isinstance(event, h11.Request):
             status, body = 404 if event.target.partition(b"?")[0] != PATH else 405, "GET /metrics\n"
+            kind = CONTENT_TYPE
             if status == 405 and event.method in (b"GET", b"HEAD"):
                 status, body = 200, text()
-            await stream.send_all(_reply(connection, status, body, event.method == b"HEAD"))
+                accepted = (value for name, value in event.headers if name == b"accept")
+                if any(OPENMETRICS_TYPE.partition(";")[0].encode() in value for value in accepted):
+                    kind, body = OPENMETRICS_TYPE, as_openmetrics(body)
+            await stream.send_all(_reply(connection, status, body, event.method == b"HEAD", kind))
 
 
-def _reply(connection: h11.Connection, status: int, body: str, head: bool) -> bytes:
+def _reply(connection: h11.Connection, status: int, body: str, head: bool, kind: str = CONTENT_TYPE) -> bytes:
     data = body.encode()
-    headers = [("content-type", CONTENT_TYPE), ("content-length", str(len(data))), ("connection", "close")]
+    headers = [("content-type", kind), ("content-length", str(len(data))), ("connection", "close")]
     parts = [connection.send(h11.Response(status_code=status, headers=headers))]
     if not head:
         parts.append(connection.send(h11.Data(data=data)))

@@ -13,6 +13,7 @@ a scrape or for node_exporter's textfile collector.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
@@ -642,6 +643,7 @@ CATALOG: tuple[Metric, ...] = (
 # --- text format 0.0.4 ----------------------------------------------------------------------------
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -675,6 +677,11 @@ def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, p
                     f"{name}{_labels_text(labels)} {exact_seconds(value) if metric.seconds else value}"
                 )
     return "".join(f"{line}\n" for line in lines)
+
+
+def as_openmetrics(text: str) -> str:
+    """The same text as OpenMetrics, where a counter's family has no ``_total``."""
+    return re.sub(r"(?m)^(# (?:HELP|TYPE) \S+)_total ", r"\1 ", text) + "# EOF\n"
 
 
 def _labels_text(labels: Labels) -> str:

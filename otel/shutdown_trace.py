@@ -1,8 +1,8 @@
 """The trace of a shutdown, made from its record: the root, the waves, the pods with the spans below them, the
 orders.
 
-The root ends with the durable order to release the lock, else with the shutdown's last event. A record that
-breaks off ends it only when another boot (or userspace) has begun: a dead daemon may come back.
+The root ends with the outcome of the first order to release the lock, else with the shutdown's last event. A
+record that breaks off ends it only when another boot (or userspace) has begun: a dead daemon may come back.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ class ShutdownTrace(EpisodeTrace):
         self.over = True
 
     def abandon(self) -> None:
-        self.close("truncated", self.fold.record.last_ns, gone=True)
+        outcome = "truncated" if self.fold.released_ns is None else "complete"
+        self.close(outcome, self.fold.record.last_ns, gone=True)
 
 
 # --- the shutdown ------------------------------------------------------------------------------
@@ -217,14 +218,9 @@ def shutdown_began(trace: ShutdownTrace, event: d.ShutdownBegan) -> None:
 
 
 def release_ordered(trace: ShutdownTrace, event: d.ReleaseLock) -> None:
-    """The first release ends the shutdown. Later work has spans of its own."""
-    # If the fallback was first, some pods end in this very step: count them before the root is finished,
-    # because a finished span never changes.
+    """The shutdown's work is over. Pods that end later were left."""
     if left := len(trace.open_pods()):
         trace.left_behind(left)
-    trace.root("complete", trace.at_ns)
-    fallback(trace)
-    # Its outcome may be lost with the machine: the root does not wait for it.
     trace.begin_order(event)
 
 
@@ -631,6 +627,10 @@ def order_ended(trace: ShutdownTrace, event: f.OrderEnded) -> None:
     if role == DELETE_ROLE:
         return
     span_id = trace.order_span(made, failed=late(made))
+    if isinstance(made.order, d.ReleaseLock):
+        # The first release ends the shutdown. Later work has spans of its own.
+        fallback(trace)
+        trace.root("complete", trace.at_ns)
     if event.result == "unknown" or (role == "inventory" and event.result != "done"):
         trace.lost[role] = span_id
 

@@ -42,6 +42,12 @@ async def test_one_path_is_answered() -> None:
             answer = await ask(port, request)
             assert answer.split(b" ")[1] == code, request
             assert answer.endswith(b"up 1\n") == (request == GOOD)
+        openmetrics = GOOD.replace(
+            b"\r\n\r\n", b"\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n"
+        )
+        answer = await ask(port, openmetrics)
+        assert b"content-type: application/openmetrics-text;" in answer.lower()
+        assert answer.endswith(b"up 1\n# EOF\n")
 
 
 async def test_a_failure_costs_its_answer_only() -> None:

@@ -7,6 +7,7 @@ import inspect
 
 import msgspec
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide.events import decisions as d
@@ -16,7 +17,7 @@ from ebbtide.events.facts import LogindRead
 from ebbtide.events.reader import History
 from ebbtide.events.values import Pod
 from ebbtide.otel import metric_table as of_meters
-from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, exposition, fold
+from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, as_openmetrics, exposition, fold
 from tests.journals import SHUTDOWN, began, steps
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
@@ -68,6 +69,19 @@ def test_prometheus_reads_the_text() -> None:
     labels = (("cause", "exited"), ("outcome", "graceful"), ("priority", "0"), ("wave", "0"))
     assert found["ebbtide_last_shutdown_pods", labels] == 2
     assert found["ebbtide_pod_stop_duration_seconds_count", (("outcome", "graceful"),)] == 4
+
+
+def test_it_is_valid_openmetrics() -> None:
+    """With every metric of a shutdown and its context; the same samples as Prometheus' text."""
+    meters = Meters()
+    fold(meters, records())
+    text = exposition(meters, AROUND._replace(export_pending=1, at_risk=2, shipping=SHIPPING))
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in openmetrics.text_string_to_metric_families(as_openmetrics(text))
+        for sample in family.samples
+    }
+    assert found == values(text)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40, 95])
