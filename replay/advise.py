@@ -13,10 +13,12 @@ and a margin, because SIGKILL comes at the end of a grace. Two rules limit the a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from textwrap import wrap
 from typing import Literal, NamedTuple
+
+from msgspec.structs import asdict, replace
 
 from ebbtide.actors.policy.grace_periods import DEFAULT_PRIORITY, group_index
 from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
@@ -56,7 +58,9 @@ class NoEvidence(Exception):
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 #: Why a wave keeps its period (`_KEPT_TEXTS`).
-KeptBecause = Literal["", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods"]
+KeptBecause = Literal[
+    "", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods", "would-lose"
+]
 
 
 class Workload(FrozenStruct):
@@ -86,10 +90,36 @@ class WaveAdvice(FrozenStruct):
     left_out: int
 
 
+class Trial(FrozenStruct):
+    """What-if of the advised periods, on the nights that they come from. ``not_asked``: nights that cannot be
+    decided again.
+    """
+
+    saved: int = 0
+    perhaps_saved: int = 0
+    lost: int = 0
+    perhaps_lost: int = 0
+    not_asked: int = 0
+
+    def __add__(self, other: Trial) -> Trial:
+        return Trial(**{name: of + getattr(other, name) for name, of in asdict(self).items()})
+
+
+#: Periods to the sum of their trials.
+TryOut = Callable[[tuple[Period, ...]], Trial]
+
+
 class Advice(FrozenStruct):
-    """``inhibit_delay_max_seconds``: what logind must grant: the periods and the reserve."""
+    """``inhibit_delay_max_seconds``: what logind must grant: the periods and the reserve. ``pods`` were to
+    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the new periods' sum
+    without the present one's. ``trial`` None: nothing changes, or the journals were not at hand.
+    """
 
     shutdowns: int
+    pods: int
+    today: int
+    more_seconds: int
+    trial: Trial | None
     nodes: int
     margin_percent: int
     reserve_seconds: int
@@ -104,12 +134,33 @@ class Advice(FrozenStruct):
         return tuple(Period(priority=wave.priority, seconds=wave.seconds) for wave in self.waves)
 
 
-def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
+def advise(
+    shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION, try_out: TryOut | None = None
+) -> Advice:
     """Keeps none of the shutdowns. Raises NoEvidence."""
     evidence = Evidence()
     for shutdown in shutdowns:
         evidence.add(shutdown)
-    return conclude(evidence, caution)
+    return conclude(evidence, caution) if try_out is None else tried_advice(evidence, caution, try_out)
+
+
+def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advice:
+    """The boldest advice with which no pod of these nights is lost. Raises NoEvidence."""
+    for bold in (BOLD, LONGER, AS_IT_IS):
+        advice = conclude(evidence, caution, bold)
+        if all(wave.seconds == wave.configured_seconds for wave in advice.waves):
+            break
+        trial = try_out(advice.periods)
+        if not trial.lost:
+            return replace(advice, trial=trial)
+    return advice
+
+
+#: Whether a wave may get another period, or only a longer one, or none.
+Boldness = Literal["bold", "longer", "as-it-is"]
+BOLD: Boldness = "bold"
+LONGER: Boldness = "longer"
+AS_IT_IS: Boldness = "as-it-is"
 
 
 # --- how each pod really stopped ---------------------------------------------------------------
@@ -273,6 +324,8 @@ class Survival(FrozenStruct):
     p95_ns: int | None
     max_ns: int | None
     ended_ns: int | None
+    #: (whole seconds, how many pods would have ended by themselves with so many), where it rises.
+    curve: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -286,13 +339,16 @@ def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Sur
     for by_itself, times in stops:
         (ended if by_itself else cut).update(times)
     count = left = ended.total() + cut.total()
-    share, reached = _WHOLE, dict[Fraction, int]()
+    share, reached, curve = _WHOLE, dict[Fraction, int](), dict[int, int]()
     for ns in sorted(ended.keys() | cut.keys()):
         # At equal times the ended ones come first: the cut ones were still there.
         share = share * (left - ended[ns]) // left
         for quantile in (MEDIAN, P95):
             if share <= (1 - quantile) * _WHOLE:
                 reached.setdefault(quantile, ns)
+        if ended[ns]:
+            # SIGKILL comes at the end of the period.
+            curve[ns // NS_PER_SECOND + 1] = count * (_WHOLE - share) // _WHOLE
         left -= ended[ns] + cut[ns]
     ended_ns = max(ended, default=None)
     complete = ended_ns is not None and max(cut, default=-1) < ended_ns
@@ -304,6 +360,7 @@ def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Sur
         p95_ns=reached.get(P95),
         max_ns=ended_ns if complete else None,
         ended_ns=ended_ns,
+        curve=tuple(curve.items()),
     )
 
 
@@ -323,7 +380,7 @@ class Evidence:
     """Adds up, from many journals in any order. Memory for workloads, nodes and distinct times of stops."""
 
     def __init__(self) -> None:
-        self.shutdowns = 0
+        self.shutdowns = self.pods = self.today = 0
         #: Two clusters may have nodes of one name.
         self.machines: dict[tuple[str, str], None] = {}
         self.newest: NewestShutdown | None = None
@@ -348,6 +405,8 @@ class Evidence:
         for pod, kind, ns in observed_stops(shutdown):
             stopped[pod.uid] = None
             self.stops.setdefault(kind, Counter())[ns] += 1
+        self.pods += sum(pod.outcome not in ("rejected", "spared") for pod in shutdown.pods)
+        self.today += shutdown.count("graceful")
         for pod in shutdown.pods:
             open_yet = shutdown.outcome == "running" and pod.outcome is None
             stops = pod.began_ns is not None and pod.began_ns != pod.ended_ns and pod.outcome != "spared"
@@ -356,6 +415,8 @@ class Evidence:
 
     def merge(self, other: Evidence) -> None:
         self.shutdowns += other.shutdowns
+        self.pods += other.pods
+        self.today += other.today
         self.machines |= other.machines
         if other.newest is not None:
             self._take_newest(other.newest)
@@ -377,7 +438,7 @@ def _times_of(kinds: Iterable[tuple[StopKind, Counter[int]]]) -> Survival:
     return survival(((kind.ended, seen) for kind, seen in pairs), killed)
 
 
-def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
+def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = BOLD) -> Advice:
     """The advice of all that was added. Raises NoEvidence."""
     newest = evidence.newest
     if newest is None or not evidence.stops:
@@ -393,12 +454,16 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
     for priority, count in evidence.left_out.items():
         missing[group_index(periods, priority)] += count
     waves = tuple(
-        _wave(period, [each for each in known if each[0].wave == at], missing[at], caution)
+        _wave(period, [each for each in known if each[0].wave == at], missing[at], caution, bold)
         for at, period in enumerate(periods)
     )
     reserve_seconds = -(-newest.configuration.reserve_ns // NS_PER_SECOND)
     return Advice(
         shutdowns=evidence.shutdowns,
+        pods=evidence.pods,
+        today=evidence.today,
+        more_seconds=sum(wave.seconds - wave.configured_seconds for wave in waves),
+        trial=None,
         nodes=len(evidence.machines),
         margin_percent=caution.margin_percent,
         reserve_seconds=reserve_seconds,
@@ -483,7 +548,11 @@ _PROBLEMS: dict[WorkloadVerdict, str] = {
 
 
 def _wave(
-    period: Period, workloads: Sequence[tuple[Workload, Kinds]], left_out: int, caution: Caution
+    period: Period,
+    workloads: Sequence[tuple[Workload, Kinds]],
+    left_out: int,
+    caution: Caution,
+    bold: Boldness,
 ) -> WaveAdvice:
     known = [(each.times.ended_ns, each.name) for each, _ in workloads if each.times.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
@@ -506,6 +575,8 @@ def _wave(
             kept = "few-pods"
         elif times.stops < caution.stops_min:
             kept = "few-stops"
+    if not kept and (bold == AS_IT_IS or (bold == LONGER and seconds < period.seconds)):
+        kept = "would-lose" if seconds != period.seconds else ""
     if kept:
         why = "as it is: " + _KEPT_TEXTS[kept].format(
             pods=plural(times.stops + left_out, "pod"),
@@ -513,6 +584,7 @@ def _wave(
             seen=times.stops,
             stops_min=caution.stops_min,
             share=f"{caution.share_min.numerator} of {caution.share_min.denominator}",
+            seconds=span_s(seconds),
         )
     else:
         # If others were killed, the longest time is unknown.
@@ -538,6 +610,7 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
     "never-ended": "no pod of it ever ended by itself",
     "too-short": "a pod of it was cut before its own grace was over",
     "few-stops": "{stops}, too few to shorten it ({stops_min} are needed)",
+    "would-lose": "with {seconds} here, or with the other waves' new periods, pods of these nights are lost",
     "few-pods": "known of {seen} of its {pods}, too few to shorten it ({share} are needed)",
 }
 

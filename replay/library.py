@@ -7,16 +7,17 @@ Both give the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, get_args
 
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord, with_verdict
 from ebbtide.events.segment import LOGICS
-from ebbtide.events.values import Pod, Settings
+from ebbtide.events.values import Period, Pod, Settings
 from ebbtide.replay import diff as diffing
 from ebbtide.replay import time_spent
-from ebbtide.replay.advise import CAUTION, Advice, Caution
+from ebbtide.replay.advise import CAUTION, Advice, Caution, Trial
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal_library import Journal, Outage, Shutdown, utc
 from ebbtide.replay.report.outage_page import outage_report
@@ -29,6 +30,7 @@ from ebbtide.replay.states import States
 from ebbtide.replay.states import states_at as states_of
 from ebbtide.replay.tables import TABLES
 from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
+from ebbtide.replay.trial import trial_of
 from ebbtide.replay.verify import Verification
 from ebbtide.replay.verify import verify as verify_history
 from ebbtide.replay.whatif.record import Changes
@@ -104,11 +106,24 @@ def what_if(
 
 
 def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:
-    """The smallest periods with which every pod would have ended by itself, from all of these together.
+    """The smallest periods with which every pod would have ended by itself, from all of these together. Where
+    all are a journal's, no pod of them is lost (`Advice.trial`).
 
     Raises replay.advise.NoEvidence.
     """
-    return advise_on(map(_account, shutdowns), caution)
+    given = list(shutdowns)
+    journals = [each for each in given if isinstance(each, Shutdown)]
+    if len(journals) < len(given):
+        return advise_on(map(_account, given), caution)
+
+    def try_out(periods: tuple[Period, ...]) -> Trial:
+        trials = (
+            trial_of((each.account,), partial(each.journal.history, logics=LOGICS), periods)
+            for each in journals
+        )
+        return sum(trials, Trial())
+
+    return advise_on(map(_account, given), caution, try_out)
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:

@@ -13,10 +13,10 @@ from ebbtide.events.base import episode_id
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.segment import LOGICS
-from ebbtide.events.values import Settings
+from ebbtide.events.values import Period, Settings
 from ebbtide.fleet.fleet_journals import OF_THE_READER, Opened, Ref, StoreFailed, open_journals
 from ebbtide.fleet.fleet_rows import UNREAD, error_text
-from ebbtide.replay.advise import Evidence, workload
+from ebbtide.replay.advise import Evidence, Trial, workload
 from ebbtide.replay.journal_library import Journal
 
 #: Of a shutdown that could not be decided again.
@@ -199,6 +199,21 @@ def evidence_of(refs: Iterable[Ref], *, by_node: bool = False) -> tuple[dict[str
         yield Used(left_out=tuple(left_out), **_verdict(journal))
 
     return evidence, ask_journals(Verb(Used, add_up), refs)
+
+
+class Tried(Answer, frozen=True, kw_only=True):
+    trial: Trial = Trial()
+
+
+def trial_by(refs: Iterable[Ref], *, periods: tuple[Period, ...], nodes: frozenset[str] | None) -> Trial:
+    """What-if of these periods on the shutdowns of ``nodes``, or of all."""
+    from ebbtide.replay.trial import trial_of
+
+    def try_out(journal: Journal) -> Iterator[Tried]:
+        own = (each for each in journal.shutdown_records() if nodes is None or each.node in nodes)
+        yield Tried(trial=trial_of(own, partial(journal.history, logics=LOGICS), periods))
+
+    return sum((each.trial for each in ask_journals(Verb(Tried, try_out), refs)), Trial())
 
 
 def _verdict(journal: Journal) -> dict[str, Any]:

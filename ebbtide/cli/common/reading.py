@@ -193,9 +193,10 @@ class JournalLocations(NamedTuple):
     locations: tuple[str, ...]
     bytes: int
 
-    def history(self) -> History:
+    def history(self, logics: Collection[str] | None = None) -> History:
         """Opens it, also in another process. Raises Refused, OSError."""
-        return History(sources_of([Path(location) for location in self.locations]), journal=self.journal)
+        sources = sources_of([Path(location) for location in self.locations])
+        return History(sources, journal=self.journal, logics=logics)
 
 
 def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:

@@ -26,7 +26,8 @@ from ebbtide.cli.fleet.fleet_common import (
 )
 from ebbtide.cli.replay.replay_advise import ADVICE_VERSION, margin_option, show_advice
 from ebbtide.events.record.format import document, json_values, visible
-from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude
+from ebbtide.events.values import Period
+from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, Trial, tried_advice
 
 EPILOG = (
     """\b
@@ -67,13 +68,16 @@ class FleetAdvice(NamedTuple):
 def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> FleetAdvice:
     """Names what it could not use. Raises Refused."""
     refs = planned_journals(url, "advise", engine)
-    from ebbtide.fleet.fleet_verbs import evidence_of
+    from ebbtide.fleet.fleet_verbs import evidence_of, trial_by
 
     evidence: dict[str | None, Evidence] = {}
+    nodes: dict[str | None, list[str]] = {}
     states, problems = Counter[str](), list[Problem]()
     for parts, used in answers(partial(evidence_of, by_node=pools is not None), refs, engine):
         for node, part in parts.items():
-            evidence.setdefault(pools.pool(node) if pools else None, Evidence()).merge(part)
+            pool = pools.pool(node) if pools else None
+            evidence.setdefault(pool, Evidence()).merge(part)
+            nodes.setdefault(pool, []).append(node)
         for each in used:
             states[each.state] += 1
             why = [each.error] if each.error else []
@@ -84,9 +88,12 @@ def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> 
                 problems.append(problem)
                 remark(f"ebbtide: {each.node or each.journal_id} ({each.location}): {problem.why}")
 
-    def conclusion(of: Evidence, prefix: str = "") -> Advice | None:
+    def conclusion(of: Evidence, own: frozenset[str] | None = None, prefix: str = "") -> Advice | None:
+        def try_out(periods: tuple[Period, ...]) -> Trial:
+            return sum(answers(partial(trial_by, periods=periods, nodes=own), refs, engine), Trial())
+
         try:
-            return conclude(of, Caution(margin_percent=margin))
+            return tried_advice(of, Caution(margin_percent=margin), try_out)
         except NoEvidence as error:
             remark(f"ebbtide: {prefix}no advice: {error}")
             return None
@@ -96,7 +103,7 @@ def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> 
     by_pool: dict[str | None, Advice | None] = {}
     everything = Evidence()
     for pool in sorted(evidence, key=lambda name: (name is None, name)):
-        by_pool[pool] = conclusion(evidence[pool], f"{_pool_text(pool)}: ")
+        by_pool[pool] = conclusion(evidence[pool], frozenset(nodes[pool]), f"{_pool_text(pool)}: ")
         # Evidence may be large: it is not needed any more.
         everything.merge(evidence.pop(pool))
     return FleetAdvice(conclusion(everything), by_pool, states, problems)
