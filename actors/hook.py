@@ -189,6 +189,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     again: int = 0
     #: When its time began, if later than the pod's.
     since_ns: int = 0
+    #: It was expected to start, and did not.
+    never_ran: bool = False
     #: Our SIGKILL ended an earlier container of this name.
     killed_before: bool = False
 
@@ -560,7 +562,11 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
-    unheard = [down for down in downs if down.delegated and down.stop_since_ns and down.exit_code is None]
+    unheard = [
+        down
+        for down in downs
+        if down.delegated and down.stop_since_ns and down.exit_code is None and not down.never_ran
+    ]
     # The kubelet removed the container before its exit code was read.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
@@ -591,6 +597,8 @@ def _graceful_text(downs: Sequence[ContainerState]) -> str:
     """The worst end: a non-zero exit before a zero one."""
     if not downs:
         return "had no containers"
+    if all(down.never_ran or not down.spec.running for down in downs):
+        return "none of its containers was running"
     worst = max(downs, key=lambda down: (down.exit_signal != "", down.exit_code or 0))
     if worst.stop_since_ns == 0 and all(down.stop_since_ns == 0 for down in downs):
         return f"had ended before its stop signal, {_end_text(worst)}"
@@ -868,6 +876,7 @@ def _container_exited(state: PodState, event: f.ContainerExited, now: int) -> Re
     def step(down: ContainerState) -> ContainerStep:
         if down.spec.name != event.container or down.phase == "exited":
             return down, []
+        down = replace(down, never_ran=event.never_ran)
         return note_exit(down, now, event.exit_code, event.signal, gone=event.gone)
 
     return _each_container(state, now, "", step)

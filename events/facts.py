@@ -571,7 +571,8 @@ class ContainerStarted(Fact):
 class ContainerExited(Fact):
     """Observed, whatever the cause. ``exit_code`` None: unknown, as for an adopted process.
 
-    ``gone``: the container had vanished before a look, so its end is unknown.
+    ``gone``: the container had vanished before a look, so its end is unknown. ``never_ran``: expected to
+    start, and not seen to run.
     """
 
     lane = OUTCOMES
@@ -582,14 +583,17 @@ class ContainerExited(Fact):
     exit_code: int | None = None
     signal: kinds.Signal = ""
     gone: bool = False
+    never_ran: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         unknown = "gone, end not seen" if self.gone else "exit code not known"
+        unknown = "did not run" if self.never_ran else unknown
         how = f"exit code {self.exit_code}" if self.exit_code is not None else unknown
         return f"{self.container}: {f'ended by {self.signal}' if self.signal else how}"
 
     def sentence(self, text: str, wave: int | None) -> str:
         how = "was gone, end not seen" if self.gone else "ended, its exit code is not known"
+        how = "did not run" if self.never_ran else how
         if self.signal:
             how = f"was ended by {self.signal}"
         elif self.exit_code is not None:

@@ -121,6 +121,7 @@ SHUTDOWN: tuple[Event, ...] = (
     f.ContainerExited(uid="u1", container="main", signal="SIGTERM"),
     f.ContainerExited(uid="u1", container="main"),
     f.ContainerExited(uid="u1", container="main", gone=True),
+    f.ContainerExited(uid="u1", container="main", never_ran=True),
     f.AutopsyTaken(uid="u1", container="main"),
     f.AutopsyTaken(uid="u1", container="main", processes=(PROCESS, PROCESS)),
     f.HurryRequested(pod="u1", asked_by=0),

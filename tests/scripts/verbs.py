@@ -146,9 +146,10 @@ def _drop_ins(command: Command) -> f.DropInsRead:
 
 
 def _exits(command: Command) -> Iterator[f.ContainerExited]:
-    """``exit web-0 db-0/proxy code=0``: each in turn. ``code= gone=yes``: unseen."""
+    """``exit web-0 db-0/proxy code=0``: each in turn. ``code= gone=yes``: unseen. ``ran=no``."""
     signal = command.options.get("signal", "")
-    code = command.options.get("code", "" if signal else "0")
+    never_ran = command.options.get("ran", "yes") == "no"
+    code = command.options.get("code", "" if signal or never_ran else "0")
     gone = command.options.get("gone", "no") == "yes"
     for word in command.words:
         uid, _, container = word.partition("/")
@@ -158,6 +159,7 @@ def _exits(command: Command) -> Iterator[f.ContainerExited]:
             exit_code=int(code) if code else None,
             signal=signal,
             gone=gone,
+            never_ran=never_ran,
         )
 
 

@@ -386,7 +386,10 @@ class ComingPods:
             # The kubelet removes an object, and writes a final phase, after the last end.
             elif known is None or name in known.ended or known.phase in FINAL_PHASES:
                 code = self._lookup.exit_code(uid, name) if self._lookup is not None else None
-                ends.append(found_gone(uid, name, code))
+                # Not here, and without a known end: no component has seen it run.
+                ends.append(
+                    ContainerExited(uid=uid, container=name, exit_code=code, never_ran=code is None)
+                )
             else:
                 continue
             del self._waiting[uid, name]

@@ -22,7 +22,13 @@ import trio
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, pods_of
-from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import (
+    FINAL_PHASES,
+    UNKNOWN_REASON,
+    KnownPod,
+    PodCache,
+    PodStore,
+)
 from ebbtide.actors.edges.kubernetes.node_writes import JournalLink, NodeEffects, NodeWriter, no_link
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -481,7 +487,6 @@ async def _write_status(
     raise StatusRefused("it changes as fast as it is read")
 
 
-UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"
 UNKNOWN_EXIT_CODE = 137
 UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}

@@ -71,7 +71,7 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     #: In the manifest's order, as are the containers.
     sidecars: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
-    #: Exit codes of terminated containers.
+    #: Known exit codes of terminated containers.
     ended: dict[str, int] = {}
     #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
@@ -385,6 +385,10 @@ class _Phase(msgspec.Struct, rename="camel", gc=False):
     reason: str | None = None
 
 
+#: The kubelet writes it with exit code 137 for a container that never ran, or was lost: no SIGKILL.
+UNKNOWN_REASON = "ContainerStatusUnknown"
+
+
 class _State(msgspec.Struct, gc=False):
     waiting: _Phase | None = None
     running: _Phase | None = None
@@ -445,7 +449,7 @@ def project_pod(pod: PodObject) -> KnownPod:
         ended={
             each.name: each.state.terminated.exit_code
             for each in status.container_statuses or ()
-            if each.state and each.state.terminated
+            if each.state and each.state.terminated and each.state.terminated.reason != UNKNOWN_REASON
         },
         # A status names its runtime before the id: ``containerd://…``. The id names processes of this
         # machine, so any other text is left out.

@@ -446,6 +446,21 @@ def test_what_runs() -> None:
     assert found.running == {"i": "f0" * 32, "a": "beef" * 16}
 
 
+def test_an_unknown_end_has_no_exit_code() -> None:
+    """The kubelet writes 137 for a container that never ran."""
+    end = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
+    ends = {"never": end, "killed": {"exitCode": 137, "reason": "Error"}}
+    found = seen(
+        metadata={"name": "a", "uid": "u"},
+        status={
+            "containerStatuses": [
+                {"name": name, "state": {"terminated": each}} for name, each in ends.items()
+            ]
+        },
+    )
+    assert found.ended == {"killed": 137}
+
+
 def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
     """A FIFO, a merge bomb and binary data are skipped; the other manifests are read."""
     os.mkfifo(tmp_path / "a.yaml")
