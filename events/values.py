@@ -89,7 +89,7 @@ class Pod(Value):
     priority_assigned: bool = False
     #: Of a DaemonSet: deleted before the node is tainted, it is made again here.
     daemon: bool = False
-    #: Tolerates every taint, so a DaemonSet makes it again here even then.
+    #: Tolerates the Node's taint, by name or with all others, so a DaemonSet makes it again here even then.
     tolerates_all: bool = False
     #: Has volumes that the kubelet must unmount before another node may use them.
     volumes: bool = False

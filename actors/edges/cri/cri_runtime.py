@@ -387,9 +387,7 @@ class ComingPods:
             elif known is None or name in known.ended or known.phase in FINAL_PHASES:
                 code = self._lookup.exit_code(uid, name) if self._lookup is not None else None
                 # Not here, and without a known end: no component has seen it run.
-                ends.append(
-                    ContainerExited(uid=uid, container=name, exit_code=code, never_ran=code is None)
-                )
+                ends.append(ContainerExited(uid=uid, container=name, exit_code=code, never_ran=code is None))
             else:
                 continue
             del self._waiting[uid, name]

@@ -342,6 +342,8 @@ class PodCache:
 LOCAL_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
 )
+#: On a Node that goes down, with NoSchedule and without a value.
+TAINT_KEY = "ebbtide.dev/shutting-down"
 TOLERATED_EFFECTS = ("", "NoSchedule")
 
 # Names and nesting of core/v1. Manifests may say null.
@@ -435,10 +437,7 @@ def project_pod(pod: PodObject) -> KnownPod:
         grace_seconds=spec.termination_grace_period_seconds,
         static=annotations is not None and annotations.mirror is not None,
         daemon=owner.kind == "DaemonSet",
-        tolerates_all=any(
-            each.operator == "Exists" and not each.key and (each.effect or "") in TOLERATED_EFFECTS
-            for each in spec.tolerations or ()
-        ),
+        tolerates_all=any(map(_tolerates_ours, spec.tolerations or ())),
         volumes=any(
             kind != "name" and kind not in LOCAL_VOLUMES for volume in spec.volumes or () for kind in volume
         ),
@@ -461,6 +460,16 @@ def project_pod(pod: PodObject) -> KnownPod:
             and each.state.running
         },
         deleting=metadata.deletion_timestamp is not None,
+    )
+
+
+def _tolerates_ours(toleration: Toleration) -> bool:
+    """The Node's taint: by its name, or with all others."""
+    key, exists = toleration.key or "", toleration.operator == "Exists"
+    if key not in ("", TAINT_KEY) or (toleration.effect or "") not in TOLERATED_EFFECTS:
+        return False
+    return exists or (
+        key == TAINT_KEY and toleration.operator in (None, "", "Equal") and not toleration.value
     )
 
 

@@ -22,6 +22,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
+from ebbtide.actors.edges.kubernetes.known_pods import TAINT_KEY
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -34,7 +35,6 @@ MODIFIED_TEXT = b"the object has been modified"
 EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
 LAST_BOOT_ANNOTATION = "ebbtide.dev/last-boot"
-TAINT_KEY = "ebbtide.dev/shutting-down"
 TAINT: api.JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 

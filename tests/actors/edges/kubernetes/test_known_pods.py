@@ -20,6 +20,7 @@ from hypothesis import given
 from ebbtide.actors.edges.kubernetes import known_pods
 from ebbtide.actors.edges.kubernetes.known_pods import (
     LAST_ENDS_MAX,
+    TAINT_KEY,
     KnownPod,
     PodCache,
     PodObject,
@@ -386,10 +387,14 @@ def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon
         ({"operator": "Exists", "effect": "NoExecute"}, False),
         ({"operator": "Exists", "key": "node.kubernetes.io/unschedulable"}, False),
         ({"operator": "Equal", "key": "a", "value": "b"}, False),
+        ({"operator": "Exists", "key": TAINT_KEY}, True),
+        ({"key": TAINT_KEY, "effect": "NoSchedule"}, True),
+        ({"operator": "Equal", "key": TAINT_KEY, "value": "b"}, False),
+        ({"operator": "Exists", "key": TAINT_KEY, "effect": "NoExecute"}, False),
     ],
 )
 def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
-    """Whether a pod tolerates any NoSchedule taint."""
+    """Whether a pod tolerates the Node's taint, so that its DaemonSet makes it again there."""
     assert of_spec(tolerations=[toleration]).tolerates_all is all_of_them
 
 
