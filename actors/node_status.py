@@ -42,6 +42,8 @@ POD_REASON = "Terminated"
 POD_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 REJECT_REASON = "NodeShutdown"
 REJECT_MESSAGE = "Pod was rejected as the node is shutting down."
+#: In the status, not in the Event.
+REJECTED_PREFIX = "Pod was rejected: "
 
 #: On the workload of a pod that did not end by itself.
 KILLED_REASON = "PodKilledAtNodeShutdown"
@@ -122,6 +124,7 @@ def phase_of(state: NodeStatusState) -> str:
 
 _LAST = (d.AwaitStatuses, d.DeliverStatuses, d.StatusesSettled)
 _ENDED = (d.PostEvent, d.DeliverStatuses)
+_REJECTED = (d.PodRejected, d.DeliverStatuses)
 
 
 # fmt: off
@@ -135,7 +138,8 @@ def _transitions() -> Transitions:
         # Its pods.
         Row(EVERY, d.ShutdownBegan, _began, "shutting-down"),
         Row(EVERY, d.PodPlanned, _pod_planned),
-        Row("shutting-down flushing", f.PodAppeared, _pod_rejected, decides=(d.PodRejected,)),
+        Row("shutting-down", f.PodAppeared, _pod_rejected, decides=_REJECTED),
+        Row("flushing", f.PodAppeared, _then_flush(_pod_rejected), "= shutting-down", (*_REJECTED, *_LAST)),
         Row("up flushing-after-cancel", f.PodAppeared, _pod_admitted, decides=(d.StartPod,)),
         Row(EVERY, d.WaveStarted, _wave_started),
         Row(EVERY, d.HandedOver, _handed_over, decides=(d.CancelOrder,)),
@@ -230,14 +234,27 @@ def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
 
 
 def _pod_admitted(state: NodeStatusState, event: f.PodAppeared, now: int) -> Result:
+    # On a node the kubelet admits it.
+    if state.node:
+        return state, ()
     state, key = next_key(state, "start", event.pod.uid)
     return state, [d.StartPod(key=key, uid=event.pod.uid)]
 
 
 def _pod_rejected(state: NodeStatusState, event: f.PodAppeared, now: int) -> Result:
-    """Rejects every pod, also static and critical ones, as the kubelet does."""
+    """Rejects every pod, also static and critical ones, as the kubelet does. On a node only for a stopped
+    kubelet; the status also before a reboot, so that another node gets the pod.
+    """
     pod = event.pod
-    return state, [d.PodRejected(uid=pod.uid, label=pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE)]
+    if state.node and not (state.kubelet_stopped or state.kubelet_stopping):
+        return state, ()
+    said: list[Event] = [
+        d.PodRejected(uid=pod.uid, label=pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE)
+    ]
+    if not state.node or (pod.daemon and (pod.tolerates_all or not state.taints)):
+        return state, said
+    status = (pod.uid, "Failed", REJECT_REASON, f"{REJECTED_PREFIX}{REJECT_MESSAGE}")
+    return _deliver_now(replace(state, pending=(*state.pending, status)), said)
 
 
 def _wave_started(state: NodeStatusState, event: d.WaveStarted, now: int) -> Result:

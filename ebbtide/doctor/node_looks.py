@@ -33,6 +33,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 )
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.kubernetes.known_pods import (
+    TAINT_KEY,
     KnownPod,
     PodCache,
     PodObject,
@@ -40,7 +41,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     project_pod,
     read_manifests,
 )
-from ebbtide.actors.edges.kubernetes.node_writes import TAINT, TAINT_KEY
+from ebbtide.actors.edges.kubernetes.node_writes import TAINT
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import (
     Bus,

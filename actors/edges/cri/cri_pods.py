@@ -175,9 +175,11 @@ class PodTable:
         # Also after a cancel, which still waits for pods that are being stopped.
         self.followed[entry.id] = entry
 
-    def give_started(self) -> list[PodEntry]:
-        """Pods of the inventory with containers that were started since. From now on orders mean these."""
-        uids = {uid for uid, _ in self.given}
+    def give_started(self, listed: Collection[str] = ()) -> list[PodEntry]:
+        """Pods of the inventory with containers that were started since; ``listed`` had none. From now on
+        orders mean these.
+        """
+        uids = {*listed, *(uid for uid, _ in self.given)}
         found = [
             entry
             for entry in self.entries()

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -61,7 +61,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
     pre_stop_of,
     sidecars_of,
 )
-from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.linux.processes import ExitStatus, TreeRoot, examine_tree, reap_soon
@@ -76,7 +76,14 @@ from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContex
 from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Fact, Order
-from ebbtide.events.facts import FROM_TABLE, AutopsyTaken, ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.facts import (
+    FROM_TABLE,
+    AutopsyTaken,
+    ContainerExited,
+    InventoryTaken,
+    PodAppeared,
+    PodJoined,
+)
 from ebbtide.events.units import bound_text, size_text
 from ebbtide.events.values import Pod
 
@@ -237,8 +244,10 @@ class Inventory:
         starts: Callable[[], bool],
     ) -> None:
         self._late_until_ns = 0
-        #: The UIDs of this shutdown's pods.
+        #: The UIDs of this shutdown's pods, and of the pods that were bound to this node at its signal (None:
+        #: not known).
         self._listed: dict[str, None] = {}
+        self._bound: set[str] | None = None
         self._coming = ComingPods(table, lookup)
         self._table = table
         self._file = file
@@ -276,6 +285,7 @@ class Inventory:
         looked = not order.refresh or await self._reach.while_it_answers(self._look)
         if not order.refresh:
             self._listed, self._late_until_ns = {}, 0
+            self._bound = self._bound_now()
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         await self._report(order, "cri" if looked else FROM_TABLE, outlet)
         self._anew = False
@@ -289,9 +299,12 @@ class Inventory:
         if self._anew:
             self._coming.forget()
         views = [self._view(pod) for pod in pods]
-        if order.refresh:
-            # At the first inventory it is not decided yet whether the kubelet goes on.
-            views += self._about_to_start({pod.uid for pod in pods})
+        but = {pod.uid for pod in pods}
+        if self._starts():
+            views += self._coming.find(but)
+        elif order.refresh and source != FROM_TABLE:
+            before += self._rejected(but)
+            views += self._coming.left({*but, *self._listed})
         self._listed |= dict.fromkeys(pod.uid for pod in views)
         untold = ""
         if self._lookup is not None and any(pod.priority is None for pod in views):
@@ -310,14 +323,23 @@ class Inventory:
                 return
             await trio.sleep(FIRST_WORD_POLL_SECONDS)
 
-    def _about_to_start(self, but: Collection[str]) -> list[Pod]:
-        return self._coming.find(but) if self._starts() else []
+    def _bound_now(self) -> set[str] | None:
+        known = self._lookup is not None and self._lookup.version
+        return {each.uid for each in self._lookup.pods()} if self._lookup is not None and known else None
+
+    def _rejected(self, but: Collection[str]) -> list[Fact]:
+        """Pods that were bound to this node after the signal. Its kubelet is stopped, so it rejects none."""
+        if self._bound is None:
+            return []
+        pods = self._coming.left({*but, *self._listed, *self._bound})
+        self._listed |= dict.fromkeys(pod.uid for pod in pods)
+        return [PodAppeared(pod=pod) for pod in pods]
 
     def _view(self, pod: PodEntry) -> Pod:
         return pod_view(pod, known_pod_of(pod, self._lookup))
 
     def _started_since(self) -> list[PodJoined]:
-        found = self._table.give_started() if self.takes_late else []
+        found = self._table.give_started(self._listed) if self.takes_late else []
         return [PodJoined(pod=self._view(pod)) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
@@ -328,7 +350,11 @@ class Inventory:
             found = [pod for pod in self._table.active() if pod.uid not in self._listed]
             # An order may follow the report at once.
             self._table.give(found)
-            joined = [*map(self._view, found), *self._about_to_start(self._listed)]
+            joined = [*map(self._view, found)]
+            if self._starts():
+                joined += self._coming.find({*self._listed, *(pod.uid for pod in joined)})
+            else:
+                facts += self._rejected([pod.uid for pod in joined])
         self._listed |= dict.fromkeys(pod.uid for pod in joined)
         facts += [*(PodJoined(pod=pod) for pod in joined), *self._started_since()]
         if facts:
@@ -358,29 +384,41 @@ class ComingPods:
         self._waiting = {}
 
     def find(self, but: Collection[str]) -> list[Pod]:
-        """Pods without a running container, except those with these UIDs. Empty before the API server's first
-        list. A static pod's object is only its mirror.
+        """Pods without a running container, except those with these UIDs. A static pod's object is only its
+        mirror.
         """
-        if self._lookup is None or not self._lookup.version:
-            return []
-        others = {"", *but, *self._table.own, *(pod.uid for pod in self._table.active())}
         views = []
-        for each in self._lookup.pods():
+        for each in self._without_process(but):
             names = [name for name in each.sidecars + each.containers if name not in each.ended]
-            over = each.running or each.static or each.deleting or each.phase in FINAL_PHASES
-            if names and not over and each.uid not in others:
+            if names and not (each.running or each.static or each.deleting):
                 views.append(coming_view(each, names))
                 self._waiting |= dict.fromkeys((each.uid, name) for name in names)
         return views
 
-    def settle(self) -> list[ContainerExited]:
-        """The ends of waiting containers: from the runtime if they started, else from the API server."""
-        ends = []
+    def left(self, but: Collection[str]) -> list[Pod]:
+        """Such pods when the kubelet is stopped: no component starts them, or writes how they ended."""
+        return [coming_view(each, ()) for each in self._without_process(but)]
+
+    def _without_process(self, but: Collection[str]) -> Iterator[KnownPod]:
+        """Nothing before the API server's first list."""
+        if self._lookup is None or not self._lookup.version:
+            return
+        others = {"", *but, *self._table.own, *(pod.uid for pod in self._table.active())}
+        for each in self._lookup.pods():
+            if each.phase not in FINAL_PHASES and each.uid not in others:
+                yield each
+
+    def settle(self) -> list[Fact]:
+        """The ends of waiting containers: from the runtime if they started, else from the API server. A stop
+        may have found a container that started since gone.
+        """
+        ends = list[Fact]()
         for uid, name in list(self._waiting):
             entry = self._table.find(uid, name)
             known = self._lookup.find(uid) if self._lookup is not None else None
             if entry is not None and entry.running:
-                self._table.give_one(entry)
+                self._table.give([entry.pod])
+                ends.append(PodJoined(pod=pod_view(entry.pod, known_pod_of(entry.pod, self._lookup))))
             elif entry is not None:
                 ends.append(entry.exited())
             # The kubelet removes an object, and writes a final phase, after the last end.

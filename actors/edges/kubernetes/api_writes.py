@@ -489,6 +489,7 @@ async def _write_status(
 
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"
 UNKNOWN_EXIT_CODE = 137
+REJECT_REASON = "NodeShutdown"
 UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 
@@ -511,7 +512,8 @@ def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.
                 api.make_condition(before, kind, "False", unready, "", **tracked)
                 for kind in UNREADY_CONDITIONS
             ),
-            api.disruption_target(before, **tracked),
+            # A rejected pod was not disrupted.
+            *([] if reason == REJECT_REASON else [api.disruption_target(before, **tracked)]),
         ],
     }
     for name, statuses in (

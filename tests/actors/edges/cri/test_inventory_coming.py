@@ -20,7 +20,7 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import TakeInventory
-from ebbtide.events.facts import InventoryTaken, PodJoined
+from ebbtide.events.facts import ContainerExited, InventoryTaken, PodAppeared, PodJoined
 from tests.actors.edges.cri.conftest import Told, known, take
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -63,8 +63,10 @@ def test_the_end_of_a_pod_that_was_about_to_start() -> None:
     lookup.known = lookup.known[1:]
     entry = looked(table, "uid-runs", "main", "r")
     looked(table, "uid-brief", "main", "b").finish(ExitStatus(exit_code=3))
-    ends = [(end.uid, end.exit_code, end.gone) for end in coming.settle()]
+    found = coming.settle()
+    ends = [(end.uid, end.exit_code, end.never_ran) for end in found if isinstance(end, ContainerExited)]
     assert ends == [("uid-never", None, True), ("uid-brief", 3, False)]
+    assert [each.pod.uid for each in found if isinstance(each, PodJoined)] == ["uid-runs"]
     assert table.followed[entry.id] is entry
     assert coming.settle() == []
 
@@ -167,6 +169,36 @@ async def test_the_first_word_has_its_time(
     await inventory.take(TakeInventory(key="first", priorities_by_ns=by_ns), outbox)
     assert trio.current_time() - began == pytest.approx(waits_seconds, abs=FIRST_WORD_POLL_SECONDS)
     assert outbox.of(InventoryTaken)[-1].untold == "not listed yet"
+
+
+async def test_a_stopped_kubelet_leaves_pods(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """Pods without a running container, whatever the API server shows of them, end with the others. Pods that
+    were bound after the signal are to be rejected, once. A container that starts all the same joins.
+    """
+    table, outbox = PodTable(), Outbox()
+    looked(table, "uid-web", "main", "first")
+    names = ("crashing", "going", "stale", "file", "over", "done")
+    lookup = Told(
+        known("crashing"),
+        known("going", deleting=True),
+        known("stale", running={"main": "r"}),
+        known("file", static=True),
+        known("over", ended={"main": 0}),
+        known("done", phase="Failed"),
+    )
+    inventory = inventory_of(table, lookup, tmp_path)
+    await inventory.take(take("signal"), outbox)
+    lookup.known.append(known("new", phase="Pending"))
+    await inventory.take(take("stopped", refresh=True, late=True), outbox)
+    pods = {pod.uid: pod for pod in outbox.of(InventoryTaken)[-1].pods}
+    assert list(pods) == ["uid-web", *(f"uid-{name}" for name in names[:-1])]
+    assert not any(each.running for uid, pod in pods.items() if uid != "uid-web" for each in pod.containers)
+    lookup.known.append(known("newer", phase="Pending"))
+    looked(table, "uid-crashing", "main", "second")
+    for _ in range(2):
+        await inventory.report_late(outbox)
+    assert [fact.pod.uid for fact in outbox.of(PodAppeared)] == ["uid-new", "uid-newer"]
+    assert [uid for uid, _ in told_of(outbox)] == ["uid-crashing"]
 
 
 @pytest.mark.parametrize("starts", [True, False])
