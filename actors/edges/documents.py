@@ -59,7 +59,7 @@ _FLOAT = re.compile(
     r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 
-_STR = "tag:yaml.org,2002:str"
+_BINARY = "tag:yaml.org,2002:binary"
 _TYPES_BY_TAG: dict[str, type | tuple[type, ...]] = {
     "tag:yaml.org,2002:int": int,
     "tag:yaml.org,2002:float": (int, float),
@@ -96,13 +96,14 @@ def quote(text: str) -> str:
 def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar:
     """The value of a scalar; ``plain``: written without quotes and without a tag.
 
-    Raises DocumentError on an unused tag, and where text and tag disagree.
+    Raises DocumentError where text and tag disagree, and for !!binary.
     """
-    if tag == _STR or tag == "!" or (tag is None and not plain):
+    if tag == _BINARY:
+        raise Unsupported("!!binary is not read here: write the text", line)
+    # Kubernetes' tools take a value with any other tag as text.
+    if tag not in (None, *_TYPES_BY_TAG) or (tag is None and not plain):
         return text
     value = _plain_scalar(text, line)
-    if tag is not None and tag not in _TYPES_BY_TAG:
-        raise Unsupported(f"the tag {quote(tag)} is not used here: leave it out", line)
     if tag is not None and not isinstance(value, _TYPES_BY_TAG[tag]):
         raise DocumentError(f"a value does not fit its tag {quote(tag)}: leave the tag out", line)
     return value
@@ -141,8 +142,6 @@ _LINE_ENDS = "\n\r\x85\u2028\u2029"
 
 #: libyaml where PyYAML has it: 20 times as fast, with the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_COLLECTION_TAGS = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Tree: TypeAlias = "dict[str, Node] | list[Node] | str | int | float | bool | None"
 
@@ -326,8 +325,6 @@ class _YamlBuilder:
 
     def _begin(self, event: Any, mapping: bool) -> None:
         line = event.start_mark.line + 1
-        if event.tag not in _COLLECTION_TAGS:
-            raise Unsupported(f"the tag {quote(event.tag)} is not used here: leave it out", line)
         if len(self._stack) >= DEPTH_MAX:
             raise Unsupported(f"nested more than {DEPTH_MAX} deep", line)
         # None until its end: until then an alias to it is inside.

@@ -49,8 +49,8 @@ The kubelet's document may be inside another one: in a ConfigMap's text (kubeadm
 Talos), beside kubeadm's other documents, or without its head. `config check` and `config show` name the
 place. It is read as the kubelet reads it: of several documents the first, of a field that is there twice the
 last, an empty gate as off. `config check` says where the kubelet is lenient, and an error says where the
-kubelet takes what Ebbtide does not (other tags and sizes, negative seconds). A kubelet's `--config-dir` and
-flags are not read.
+kubelet takes what Ebbtide does not (more entries and digits, negative seconds). A kubelet's `--config-dir`
+and flags are not read.
 
 Durations are Go's: `30s`, `1m30s`, `500ms`, `1.5h`. A field without a value counts as absent. `ebbtide config
 show` prints the effective values and their sources. `ebbtide config check` names all mistakes of a file, and

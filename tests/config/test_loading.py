@@ -228,6 +228,7 @@ def codes(found: Loaded) -> list[str]:
     ("shutdownGracePeriod: 30s\n---\nkind: ClusterConfiguration", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\n---\nfoo", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\n---\n{ not yaml", {0: 30}, "kubelet-first"),
+    ("shutdownGracePeriod: !x 30s", {0: 30}, ""),
     ("shutdownGracePeriod: 30s\n...\nx: y", {0: 30}, "kubelet-first"),
     ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutdownBasedOnPodPriority: n}", {0: 30}, ""),
 ])  # fmt: skip
@@ -262,7 +263,7 @@ def test_gates_as_the_kubelet_reads_them(gates: str, off: list[str], noted: bool
     ("shutdownGracePeriodByPodPriority: [{shutdownGracePeriodSeconds: -1}]",
      "shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds is -1: it must be a whole number from 0 "
      "to 9223372036; the kubelet takes others"),
-    ("shutdownGracePeriod: !x 30s", "the tag '!x' is not used here: leave it out; the kubelet takes it"),
+    ("shutdownGracePeriod: !!binary MzBz", "!!binary is not read here: write the text; the kubelet takes it"),
     (f"shutdownGracePeriodByPodPriority: [{'{},' * 300}]",
      "shutdownGracePeriodByPodPriority has 300 entries: at most 256 can be used; the kubelet takes it"),
 ])  # fmt: skip

@@ -241,6 +241,7 @@ def loaded(objects: list[Any], folder: Path) -> tuple[list[Manifest], dict[str, 
     (priority_class("gold", 2**31), "value is 2147483648: it must be a whole number"),
     (priority_class("gold", None), "the document needs value"),
     (priority_class("Gold", 1), "metadata.name is 'Gold': it must be"),
+    ({**priority_class("gold", "x"), "apiVersion": "scheduling.k8s.io/v1beta1"}, "value is 'x': it must be"),
     ({**priority_class("gold", 1), "apiVersion": "v1"},
      "apiVersion is 'v1': it must be scheduling.k8s.io/v1"),
 ])  # fmt: skip
