@@ -139,7 +139,7 @@ class ShutdownTrace(EpisodeTrace):
             return
         shutdown = self.fold.finish()
         by, wave = shutdown.by, shutdown.last_wave
-        fates: list[str | None] = [pod.outcome for pod in shutdown.pods]
+        fates: list[str] = [pod.fate for pod in shutdown.pods]
         attributes: Values = (
             (at.EPISODE, shutdown.id),
             *self.began,

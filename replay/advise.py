@@ -364,6 +364,29 @@ def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Sur
     )
 
 
+#: So many steps of a curve fit a line; -o json has all.
+STEPS_MAX = 8
+
+
+def curve_text(times: Survival) -> str:
+    """``1 s 3, 2 s 9, 13 s 14 of 14``."""
+    steps = times.curve
+    if not steps:
+        return f"none of {times.stops}" if times.stops else "no stop"
+    if len(steps) > STEPS_MAX:
+        # Evenly, with the last one.
+        steps = tuple(steps[(at + 1) * len(steps) // STEPS_MAX - 1] for at in range(STEPS_MAX))
+    return ", ".join(f"{span_s(seconds)} {pods}" for seconds, pods in steps) + f" of {times.stops}"
+
+
+def wave_curves(shutdown: ShutdownRecord) -> dict[int, Survival]:
+    """By wave, its stops of this shutdown alone."""
+    stops: dict[int, list[tuple[StopKind, Counter[int]]]] = {}
+    for pod, kind, ns in observed_stops(shutdown):
+        stops.setdefault(pod.wave, []).append((kind, Counter([ns])))
+    return {wave: _times_of(stops[wave]) for wave in sorted(stops) if wave >= 0}
+
+
 # --- evidence that adds up ---------------------------------------------------------------------
 
 

@@ -213,7 +213,8 @@ class PodRecord(RecordPart):
 
     @property
     def label(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        """Its UID, if the record of its begin is lost."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class WaveRecord(RecordPart):

@@ -25,6 +25,7 @@ from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 from ebbtide.events.units import span, span_s
+from ebbtide.replay.advise import curve_text, wave_curves
 from ebbtide.replay.report.markup import (
     FATE_SIGNS,
     NS_PER_US,
@@ -283,7 +284,10 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         )
         rows.append(cells)
     headings = ("Wave", "Priority", "Pods", "Period", "Began", "Took", "Unused", "Outcome", "Late")
-    return section("waves", "Waves", table("Waves in their order", headings, rows))
+    items = [tag("li", f"wave {wave}: {curve_text(times)}") for wave, times in wave_curves(shutdown).items()]
+    lede = tag("p", "Stops that end by themselves, by the seconds of their wave:")
+    curves = (lede, tag("ul", *items)) if items else ()
+    return section("waves", "Waves", table("Waves in their order", headings, rows), *curves)
 
 
 #: Parts of the whole width of a bar.

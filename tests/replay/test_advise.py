@@ -16,7 +16,7 @@ from msgspec.structs import astuple, replace
 
 from ebbtide import replay
 from ebbtide.cli.config import check_configuration
-from ebbtide.cli.replay.replay_advise import buys_text, curve_text
+from ebbtide.cli.replay.replay_advise import buys_text
 from ebbtide.config import load
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.values import Period, ProcessReport, Settings
@@ -30,6 +30,7 @@ from ebbtide.replay.advise import (
     Workload,
     WorkloadVerdict,
     conclude,
+    curve_text,
     observed_stops,
     survival,
 )

@@ -31,7 +31,16 @@ from ebbtide.events.record.format import document, visible
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period
-from ebbtide.replay.advise import MARGIN_PERCENT, Advice, Caution, NoEvidence, Survival, Trial, advise
+from ebbtide.replay.advise import (
+    MARGIN_PERCENT,
+    Advice,
+    Caution,
+    NoEvidence,
+    Survival,
+    Trial,
+    advise,
+    curve_text,
+)
 from ebbtide.replay.journal_library import NoSuchShutdown, pick
 
 EPILOG = """\b
@@ -194,21 +203,6 @@ def buys_text(advice: Advice) -> str:
     cost = f"{span_s(abs(advice.more_seconds))} {'more' if advice.more_seconds >= 0 else 'less'}"
     nights = f"; not decided again: {plural(trial.not_asked, 'shutdown')}" if trial.not_asked else ""
     return f"{today}; with this advice {would} would, for {cost} of the machine's time at most{nights}"
-
-
-#: So many steps of a curve fit a line; -o json has all.
-STEPS_MAX = 8
-
-
-def curve_text(times: Survival) -> str:
-    """``1 s 3, 2 s 9, 13 s 14 of 14``."""
-    steps = times.curve
-    if not steps:
-        return f"none of {times.stops}" if times.stops else "no stop"
-    if len(steps) > STEPS_MAX:
-        # Evenly, with the last one.
-        steps = tuple(steps[(at + 1) * len(steps) // STEPS_MAX - 1] for at in range(STEPS_MAX))
-    return ", ".join(f"{span_s(seconds)} {pods}" for seconds, pods in steps) + f" of {times.stops}"
 
 
 def _times_cells(times: Survival, *beside_stops: str) -> tuple[str, ...]:

@@ -15,15 +15,20 @@ import pyarrow.parquet
 import pytest
 
 from ebbtide.daemon_status import DaemonStatus
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
 from ebbtide.events.record.causes import FATE_TEXTS
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
 from ebbtide.events.units import span
+from ebbtide.otel import attributes as at
 from ebbtide.otel.metric_table import LAST_PODS, PODS, Meters, fold
+from ebbtide.otel.span import ROOT_ROLE
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import Simulated, SimulationRequest, simulate
 from tests.commands import Run
 from tests.conftest import Sample
 from tests.journals import write_files
+from tests.otel.records import attributes, project
 from tests.replay.sim.nodes import MODES
 
 ALL_MODES: tuple[NodeMode, ...] = (*MODES, "")
@@ -92,6 +97,17 @@ class Night:
             assert name == {"complete": "released", "cancelled": "closed"}[outcome]
         return Account(outcome, sign, ends[0][1] if ends else None, pods)
 
+    def traced(self) -> dict[str, Account]:
+        """By trace; a root ends with the outcome of the release."""
+        batches = list(History([DirectorySource(self.journal)]).batches())
+        found = {}
+        for each in project(batches, batches[0].header.journal_id):
+            if each.name == ROOT_ROLE:
+                told = attributes(each)
+                pods = {fate: told[name] for fate, name in at.POD_COUNTS.items()}
+                found[each.trace_id.hex()] = Account(told[at.OUTCOME], "", None, counted(pods))
+        return found
+
     def exported(self) -> dict[str, Account]:
         self._run("export", "parquet", "--journal", self.journal, "-o", self._tables, "--jobs", "1")
         shutdowns, pods = (
@@ -117,8 +133,14 @@ def of_samples(metrics: list[dict[str, Any]], name: str, label: str) -> dict[str
 
 def check(run: Run, folder: Path, mode: NodeMode, seed: int) -> None:
     night = Night(run, folder, simulate(SimulationRequest(synthetic=8, mode=mode), seed))
-    listed = {row["id"]: of_row(row) for row in night.json("journal", "ls")["episodes"]}
+    rows = night.json("journal", "ls")["episodes"]
+    listed = {row["id"]: of_row(row) for row in rows}
     assert night.exported() == listed
+    traced = night.traced()
+    for row in rows:
+        told = traced.pop(row["traceId"], None)  # one that goes on has no root yet
+        assert told is None or told == of_row(row)._replace(sign="", ms=None)
+    assert not traced
     for shutdown, account in listed.items():
         assert night.blamed(shutdown) == account
         assert night.reported(shutdown, account.outcome) == account
