@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from textwrap import wrap
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from msgspec.structs import asdict, replace
 
@@ -146,7 +146,7 @@ def advise(
 
 def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advice:
     """The boldest advice with which no pod of these nights is lost. Raises NoEvidence."""
-    for bold in (BOLD, LONGER, AS_IT_IS):
+    for bold in get_args(Boldness):
         advice = conclude(evidence, caution, bold)
         if all(wave.seconds == wave.configured_seconds for wave in advice.waves):
             break
@@ -158,9 +158,6 @@ def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advic
 
 #: Whether a wave may get another period, or only a longer one, or none.
 Boldness = Literal["bold", "longer", "as-it-is"]
-BOLD: Boldness = "bold"
-LONGER: Boldness = "longer"
-AS_IT_IS: Boldness = "as-it-is"
 
 
 # --- how each pod really stopped ---------------------------------------------------------------
@@ -203,7 +200,7 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
     """In the order of its pods."""
     first = next((wave.index for wave in shutdown.waves if wave.began_ns is not None), -1)
     for pod in shutdown.pods:
-        if pod.began_ns is None or not _was_asked(pod, shutdown):
+        if pod.began_ns is None or pod.outcome in ("spared", "rejected") or not _was_asked(pod, shutdown):
             continue
         cuts = [at_ns for at_ns in _cuts(pod, shutdown) if at_ns < _end_ns(pod, shutdown)]
         ended = pod.outcome == "graceful" and not cuts
@@ -260,22 +257,18 @@ def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
 
 def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
     """False: it was not asked to stop, or it is not known when."""
-    if pod.again or pod.outcome in ("spared", "rejected"):
-        return False
-    signalled = [each for each in pod.containers if each.signalled_ns is not None]
-    if pod.outcome != "graceful" and any(each.stop_refused for each in pod.containers):
-        return False
-    unanswered = any(each.taken_ns is None for each in signalled)
-    if unanswered and (pod.means or pod.outcome != "graceful"):
-        return False
-    if any(each.code == "runtime-lost" and each.at_ns < (pod.began_ns or 0) for each in shutdown.notices):
+    began_ns, ended = pod.began_ns or 0, pod.outcome == "graceful"
+    refused = not ended and any(each.stop_refused for each in pod.containers)
+    unanswered = any(each.signalled_ns is not None and each.taken_ns is None for each in pod.containers)
+    dead = any(each.code == "runtime-lost" and each.at_ns < began_ns for each in shutdown.notices)
+    if pod.again or refused or dead or (unanswered and (pod.means or not ended)):
         return False
     if pod.means == "observe" and shutdown.lock_lost_ns == 0:
         # The kubelet began before the daemon.
         return False
-    if pod.means == "api" and (shutdown.by.handed_over_ns or 0) > 0:
+    if pod.means == "api" and shutdown.by.handed_over_ns:
         # A kubelet that is hung hands over pods that it never asked.
-        return pod.ended_ns is not None and pod.ended_ns < (shutdown.by.handed_over_ns or 0)
+        return pod.ended_ns is not None and pod.ended_ns < shutdown.by.handed_over_ns
     return pod.means not in ("api", "observe") or pod.outcome in ("graceful", "killed")
 
 
@@ -393,9 +386,7 @@ def wave_curves(shutdown: ShutdownRecord) -> dict[int, Survival]:
 class NewestShutdown(NamedTuple):
     """By its begin, then by its owner, so that any order gives the same."""
 
-    started_wall_ns: int
-    journal_id: str
-    first_seq: int
+    order: tuple[int, str, int]
     configuration: ConfigurationRecord
 
 
@@ -419,11 +410,8 @@ class Evidence:
         self.shutdowns += 1
         self.machines[shutdown.node, shutdown.machine_id] = None
         if shutdown.configuration.periods:
-            self._take_newest(
-                NewestShutdown(
-                    shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq, shutdown.configuration
-                )
-            )
+            order = (shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq)
+            self._take_newest(NewestShutdown(order, shutdown.configuration))
         stopped: dict[str, None] = {}
         for pod, kind, ns in observed_stops(shutdown):
             stopped[pod.uid] = None
@@ -448,7 +436,7 @@ class Evidence:
         self.left_out.update(other.left_out)
 
     def _take_newest(self, found: NewestShutdown) -> None:
-        if self.newest is None or self.newest[:3] <= found[:3]:
+        if self.newest is None or self.newest.order <= found.order:
             self.newest = found
 
 
@@ -461,7 +449,7 @@ def _times_of(kinds: Iterable[tuple[StopKind, Counter[int]]]) -> Survival:
     return survival(((kind.ended, seen) for kind, seen in pairs), killed)
 
 
-def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = BOLD) -> Advice:
+def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = "bold") -> Advice:
     """The advice of all that was added. Raises NoEvidence."""
     newest = evidence.newest
     if newest is None or not evidence.stops:
@@ -598,8 +586,9 @@ def _wave(
             kept = "few-pods"
         elif times.stops < caution.stops_min:
             kept = "few-stops"
-    if not kept and (bold == AS_IT_IS or (bold == LONGER and seconds < period.seconds)):
-        kept = "would-lose" if seconds != period.seconds else ""
+    changes = seconds < period.seconds if bold == "longer" else seconds != period.seconds
+    if not kept and bold != "bold" and changes:
+        kept = "would-lose"
     if kept:
         why = "as it is: " + _KEPT_TEXTS[kept].format(
             pods=plural(times.stops + left_out, "pod"),

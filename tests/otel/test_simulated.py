@@ -93,6 +93,8 @@ def _laws_of_spans(seed: int) -> None:
     for trace_id, root in roots.items():
         told = attributes(root)
         assert told[at.OUTCOME] == over[trace_id].outcome, (seed, root)
+        ends = [each.end_ns for each in named(spans, "release") if each.trace_id == root.trace_id]
+        assert all(end_ns <= root.end_ns for end_ns in ends[:1]), (seed, root)
         cut = told[at.OUTCOME] in ("truncated", "never-begun")
         assert (told.get(at.ERROR_TYPE) == "cut-short") == cut, (seed, root)
 
