@@ -96,6 +96,11 @@ NEEDED: dict[str, Asked] = {
     "get-pod": ("GET", OURS, None),
     "delete-pod": ("DELETE", OURS, DELETE),
     "pod-status": ("PATCH", f"{OURS}/status?{DRY}", DISRUPTED),
+    "pod-rejected": (
+        "PATCH",
+        f"{OURS}/status?{DRY}",
+        {"status": {"phase": "Failed", "reason": "NodeShutdown"}},
+    ),
     "get-node": ("GET", NODE, None),
     "cordon": ("PATCH", NODE_DRY, {"spec": {"unschedulable": True}}),
     "note": ("PATCH", NODE_DRY, NOTED),
