@@ -65,26 +65,36 @@ class Wrapped(NamedTuple):
     node: Node
 
 
-def _wrapped(node: Node, lines: Sequence[str], path: str = "") -> Iterator[Wrapped]:
+def _wrapped(
+    node: Node, lines: Sequence[str], repeated: list[DocumentError], path: str = ""
+) -> Iterator[Wrapped]:
     """The kubelets' configurations in a document. Raises DocumentError."""
     if isinstance(node.value, str):
         if not _IN_TEXT.search(node.value):
             return
         # A block's text begins below its key; any other text may have any lines.
         is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
-        for document in parse_yaml(node.value, OBJECT_NODES_MAX, []):
-            if kind_of(document) == KUBELET_KIND:
-                yield Wrapped(path, _moved(document, node.line, 1 if is_block else 0))
+        step, again = 1 if is_block else 0, list[DocumentError]()
+        try:
+            documents = parse_yaml(node.value, OBJECT_NODES_MAX, again)
+        except DocumentError as error:
+            raise DocumentError(f"{path}: {error.message}", node.line + step * error.line) from error
+        repeated += [DocumentError(each.message, node.line + step * each.line) for each in again]
+        yield from (
+            Wrapped(path, _moved(each, node.line, step))
+            for each in documents
+            if kind_of(each) == KUBELET_KIND
+        )
     elif isinstance(node.value, list):
         for at, each in enumerate(node.value):
-            yield from _wrapped(each, lines, f"{path}[{at}]")
+            yield from _wrapped(each, lines, repeated, f"{path}[{at}]")
     elif kind_of(node) == KUBELET_KIND:
         yield Wrapped(path, node)
     else:
         for name, each in node.fields.items():
             place = f"{path}.{name}" if path else name
             if name not in WRAPPERS or not isinstance(each.value, dict):
-                yield from _wrapped(each, lines, place)
+                yield from _wrapped(each, lines, repeated, place)
                 continue
             inside = next((key for key in INNER if isinstance(each.get(key).value, dict)), "")
             yield Wrapped(f"{place}.{inside}", each.get(inside)) if inside else Wrapped(place, each)
@@ -153,12 +163,14 @@ def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) ->
         raise
 
 
-def kubelet_in(found: Sequence[Node], text: str, notes: list[Note]) -> Wrapped | None:
+def kubelet_in(
+    found: Sequence[Node], text: str, repeated: list[DocumentError], notes: list[Note]
+) -> Wrapped | None:
     """Of a file without a document of ours, the kubelet's configuration. Raises DocumentError."""
     if any(kind_of(each) == OWN_KIND for each in found):
         return None
     lines = text.splitlines()
-    all_of = [(document, each) for document in found for each in _wrapped(document, lines)]
+    all_of = [(document, each) for document in found for each in _wrapped(document, lines, repeated)]
     all_of += [(each, Wrapped("a document without a kind", each)) for each in found if _is_headless(each)]
     # The kubelet reads the first of several.
     several = [each for each in all_of if not each[1].place][:1] or all_of

@@ -182,7 +182,7 @@ class _Merged:
         with located(name, KUBELET_KIND.encode() in raw):
             text = decode_text(raw, CONFIG_BYTES_MAX)
             found = documents_of(text, repeated, notes)
-            if kubelet := kubelet_in(found, text, notes):
+            if kubelet := kubelet_in(found, text, repeated, notes):
                 self._add(*read_kubelet(kubelet, repeated, name, notes), name, kubelet.place)
                 lines = (one_line(f"{name}:{each.line}: {each.message}") for each in notes[:MISTAKES_MAX])
                 self._notes += zip((each.code for each in notes), lines, strict=False)

@@ -308,6 +308,15 @@ def test_a_kubelets_configuration_inside_another_document_is_found_and_named(tex
     assert [message.endswith(inside) for _, message in found.notes] == [True]
 
 
+def test_a_mistake_inside_a_text_has_the_files_line() -> None:
+    text = f"kind: ConfigMap\ndata:\n  kubelet: |\n    {INDENTED}\n"
+    assert error(text + "    featureGates: {A: [}\n").startswith("0.yaml:7: data.kubelet: not YAML: ")
+    assert error(text + "    featureGates: 5\n") == "0.yaml:7: featureGates is 5: it must be a mapping"
+    (found, lenient) = loaded(f"{text}    {PERIOD}\n").notes
+    assert (found[0], lenient[0]) == ("kubelet-found", "kubelet-lenient")
+    assert lenient[1].startswith("0.yaml:7: 'shutdownGracePeriod' stands twice")
+
+
 def test_of_several_inside_one_document_none_is_guessed() -> None:
     text = f"kind: ClusterConfig\nnodeGroups: [{{kubelet: {{{PERIOD}}}}}, {{kubelet: {{}}}}]"
     assert error(text) == (
