@@ -818,8 +818,9 @@ class Gathered:
         if unplaced := sum(each.unplaced for each in self._pods):
             passed["Pod without a node"] = unplaced
         if passed:
-            kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(passed.items()))
-            yield "passed-over", one_line(f"objects that run no pod on this node: {kinds}")
+            kinds = first_names([f"{number} {kind}" for kind, number in sorted(passed.items())])
+            number = sum(passed.values())
+            yield "passed-over", one_line(f"objects without a pod on this node: {number} ({kinds})")
 
 
 def _named(kind: str, node: Node) -> str:

@@ -22,6 +22,7 @@ from ebbtide.actors.edges.documents import (
     Unsupported,
     parse_yaml,
 )
+from ebbtide.actors.policy.planning import first_names
 from ebbtide.config.fields import describe, document_of_kind, fields_of, read, unknown
 from ebbtide.config.schema import (
     BY_PRIORITY_FIELD,
@@ -144,23 +145,25 @@ def _as_the_kubelet(fields: Node) -> Node:
     return Node(values, fields.line)
 
 
+#: Empty documents before the first. Each costs a reading of the text up to it.
+EMPTY_MAX = 8
+
+
 def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
     """All, or only the kubelet's where others behind it are no YAML. Raises DocumentError."""
     try:
         return parse_yaml(text, OBJECT_NODES_MAX, repeated)
     except DocumentError as error:
-        lines = text.splitlines(keepends=True)
-        for end in range(1, min(error.line, len(lines))):
-            if lines[end][:3] not in ("---", "..."):
-                continue
+        lines, first = text.splitlines(keepends=True), list[Node]()
+        ends = [at for at, line in enumerate(lines[: error.line]) if at and line[:3] in ("---", "...")]
+        for end in ends[:EMPTY_MAX]:
             repeated.clear()
             with suppress(DocumentError):
-                first = parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
-                if first and kind_of(first[0]) == KUBELET_KIND:
-                    message = f"not read, nor by a kubelet: {error.message}"
-                    notes.append(Note("kubelet-first", error.line, message))
-                    return first
-        raise
+                first = first or parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
+        if not first or kind_of(first[0]) != KUBELET_KIND:
+            raise
+        notes.append(Note("kubelet-first", error.line, f"not read, nor by a kubelet: {error.message}"))
+        return first
 
 
 def kubelet_in(
@@ -177,7 +180,7 @@ def kubelet_in(
     if not several:
         return None
     if several[1:]:
-        places = ", ".join(each.place for _, each in several)
+        places = first_names([each.place for _, each in several])
         raise DocumentError(f"several kubelet configurations: {places}: name one in its own file", 0)
     ((document, kubelet),) = several
     if kubelet.place and (kind := kind_of(document)):
@@ -189,7 +192,7 @@ def kubelet_in(
         )
     if rest := [kind_of(each) or describe(each) for each in found if each is not document]:
         notes.append(
-            Note("kubelet-first", document.line, f"only this document counts, not {', '.join(rest)}")
+            Note("kubelet-first", document.line, f"only this document counts, not {first_names(rest)}")
         )
     return kubelet
 

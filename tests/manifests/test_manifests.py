@@ -514,7 +514,7 @@ def test_a_rendered_chart_is_read(tmp_path: Path) -> None:
     file.write_text(text)
     notes: list[PlanWarning] = []
     assert labels(load_manifests([file], notes=notes)) == ["default/web-0", "shop/web-0", "shop/web-1"]
-    assert notes == [("passed-over", "objects that run no pod on this node: 1 Job, 1 Namespace, 1 Secret")]
+    assert notes == [("passed-over", "objects without a pod on this node: 3 (1 Job, 1 Namespace, 1 Secret)")]
 
 
 def test_a_bad_pod_is_a_note_with_its_name_and_the_others_stay(tmp_path: Path) -> None:
@@ -569,7 +569,7 @@ def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> No
     assert (cni.daemon, cni.tolerates_all, cni.owner) == (True, True, "DaemonSet/cni")
     assert (web.volumes, [each.running for each in web.containers]) == (True, [True, False, True])
     assert pulls.name == "pulls"
-    assert notes == {"passed-over": ["objects that run no pod on this node: 1 Pod without a node"]}
+    assert notes == {"passed-over": ["objects without a pod on this node: 1 (1 Pod without a node)"]}
 
 
 def test_a_false_mirror_takes_no_place_and_a_twin_leaves_its_first(tmp_path: Path) -> None:
