@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -40,5 +41,11 @@ def _mend_streams() -> None:
 
 
 def _end(code: int) -> NoReturn:
+    if "deltalake" in sys.modules:
+        # Its threads and pyarrow's unload in any order, and at times abort a command that has succeeded.
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
     gc.freeze()  # the end of the process frees everything, without a search for what is in cycles
     sys.exit(code)

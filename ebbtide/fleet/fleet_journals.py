@@ -4,12 +4,15 @@ find full ids, and objects whose content contradicts their name.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from hashlib import sha256
-from os.path import abspath, isdir
+from os.path import abspath, dirname, isdir, join, realpath
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -135,12 +138,13 @@ class Ref(NamedTuple):
     """The objects that may be one journal, by their names alone.
 
     In a folder two journals may share the first eight digits of their ids: `open_journals` separates these by
-    their headers.
+    their headers. Without ``files`` it is a folder that cannot be listed, and ``error`` says why.
     """
 
     url: str
     folder: str
     files: tuple[File, ...]
+    error: str = ""
 
     @property
     def bytes(self) -> int:
@@ -148,7 +152,7 @@ class Ref(NamedTuple):
 
     @property
     def id_begin(self) -> str:
-        return self.files[0].id_begin
+        return self.files[0].id_begin if self.files else ""
 
     def key(self, file: File) -> Key | None:
         """None for a plain folder."""
@@ -182,9 +186,49 @@ def journals(url: str) -> list[Ref]:
     try:
         return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
+        # One bad folder ends the client's listing. A row names it, and the others are read.
+        if url.startswith("file://"):
+            return plan_folders(url)
         raise StoreFailed(
             f"{place_name(url)} cannot be listed{cure_text(url)}: {in_a_line(error)}"
         ) from error
+
+
+def plan_folders(url: str) -> list[Ref]:
+    """As `plan`, folder by folder: each that cannot be read, and each symbolic link to a folder around it, is
+    a `Ref` with an ``error``.
+    """
+    root = place_name(url)
+    found: list[dict[str, Any]] = []
+    broken: list[Ref] = []
+
+    def refuse(path: str, error: str) -> None:
+        broken.append(Ref(url, os.path.relpath(path, root), (), error))
+
+    def unreadable(error: OSError) -> None:
+        refuse(str(error.filename), f"it cannot be read: {error.strerror}")
+
+    for folder, names, files in os.walk(root, onerror=unreadable, followlinks=True):
+        around = [realpath(folder)]
+        above = folder
+        while above != root:
+            above = dirname(above)
+            around.append(realpath(above))
+        for name in [each for each in names if realpath(join(folder, each)) in around]:
+            names.remove(name)
+            refuse(join(folder, name), "it is a symbolic link to a folder around it")
+        for name in files:
+            # A link to no file is none.
+            with suppress(FileNotFoundError):
+                told = os.stat(join(folder, name))
+                at = datetime.fromtimestamp(told.st_mtime, UTC)
+                path = os.path.relpath(join(folder, name), root)
+                found.append({"path": path, "size": told.st_size, "last_modified": at})
+    return sorted((*plan(url, found), *broken), key=_order)
+
+
+def _order(ref: Ref) -> str:
+    return ref.files[0].path if ref.files else ref.folder
 
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
@@ -210,7 +254,7 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
         for files in [alike] if "" in by_journal else by_journal.values():
             files.sort(key=lambda file: file.path)
             refs.append(Ref(url, folder_of(files[0].path), tuple(files)))
-    return sorted(refs, key=lambda ref: ref.files[0].path)
+    return sorted(refs, key=_order)
 
 
 class HasBytes(Protocol):
@@ -344,6 +388,8 @@ class _RedactedJournal(Journal):
 
 def open_journals(ref: Ref) -> list[Opened]:
     """Nearly always one; with an ``error`` if the store fails."""
+    if ref.error:
+        return [Opened("", "", "", location_of(ref), (), (), error=ref.error)]
     try:
         return list(_open(ref))
     except OF_THE_READER:

@@ -305,6 +305,8 @@ def parts(options: Options, nodes: Collection[str] | None = None, since_ns: int 
     """The journals of each task, by names alone: of ``nodes``, and written since ``since_ns``."""
 
     def may_hold_rows(ref: Ref) -> bool:
+        if ref.error:
+            return True
         named = {key.node if (key := ref.key(file)) else "" for file in ref.files}
         # A plain folder may be any node's, copied at any time.
         if "" in named:

@@ -106,6 +106,8 @@ class Lake:
                 continue
             data = pa.Table.from_batches(kept[name])
             if name == JOURNALS.name:
+                # A folder that cannot be listed is no journal: its row would stay after its repair.
+                data = data.filter(pc.greater(data["segments"], 0))
                 self._forget(data["journal_id"].to_pylist())
                 keys, changes = ["journal_id"], True
             else:

@@ -21,7 +21,8 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
-from threading import Thread
+from socket import create_connection
+from threading import Thread, Timer
 from typing import Any, TypeVar
 from zipimport import zipimporter
 
@@ -124,6 +125,11 @@ def _begin_worker() -> None:
 #: The oldest one for Spark 4.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
+#: A master accepts a connection, and answers a registration, within a second. Spark itself tries three times
+#: in a minute, and may then hang.
+CONNECT_SECONDS_MAX, ANSWER_SECONDS_MAX = 5, 15
+#: Of a standalone cluster; several masters are separated by commas.
+STANDALONE = "spark://"
 #: One waits for each bin under way: two for each of 512 cores. With more cores the driver is the limit.
 THREADS_MAX = 1024
 
@@ -164,12 +170,46 @@ def context() -> Any:
             f"Spark needs Java {JAVA_MIN} or later beside its package, and {missing}:"
             " install it, or name it by JAVA_HOME"
         )
+    silent: list[str] = []
     try:
-        found = SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
-    except (Py4JError, PySparkException) as error:
-        raise WorkerLost(f"Spark does not start: {_cause(error)}") from error
+        SparkContext._ensure_initialized()
+        settings = SparkConf().setIfMissing("spark.app.name", "ebbtide fleet")
+        master = settings.get("spark.master", "")
+        timer = Timer(ANSWER_SECONDS_MAX, _give_up, (SparkContext._gateway, silent))
+        if master.startswith(STANDALONE):
+            _reach(master)
+            timer.start()
+        found = SparkContext.getOrCreate(settings)
+        timer.cancel()
+    except (Py4JError, PySparkException, OSError) as error:
+        why = _cause(error)
+        if silent:
+            why = f"{master} has not answered in {ANSWER_SECONDS_MAX} s: is it a master?"
+        raise WorkerLost(f"Spark does not start: {why}") from error
     atexit.register(found.stop)
     return found
+
+
+def _reach(master: str) -> None:
+    """Raises OSError if no master accepts a connection."""
+    why = ""
+    for each in master.removeprefix(STANDALONE).split(","):
+        host, _, port = each.rpartition(":")
+        try:
+            create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX).close()
+        except (OSError, ValueError) as error:
+            why = str(error)
+        else:
+            return
+    raise OSError(f"{master} cannot be reached: {why}")
+
+
+def _give_up(gateway: Any, silent: list[str]) -> None:
+    """End Spark's own JVM, which ends the call that waits for it. The one of spark-submit ends by itself."""
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        silent.append("")
+        process.kill()
 
 
 def over_spark(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import sys
@@ -13,7 +14,18 @@ import pytest
 from obstore.store import MemoryStore
 
 from ebbtide.events.base import Stamp
-from ebbtide.fleet.fleet_journals import BadUrl, StoreFailed, bins, journals, plan, store, store_url
+from ebbtide.fleet import fleet_journals
+from ebbtide.fleet.fleet_journals import (
+    BadUrl,
+    StoreFailed,
+    bins,
+    cure_text,
+    journals,
+    plan,
+    store,
+    store_url,
+)
+from ebbtide.fleet.fleet_rows import Options, parts
 from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
 from tests.fleet.conftest import ALIKE
 from tests.fleet.nodes import (
@@ -279,9 +291,42 @@ def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pyte
         raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
 
     monkeypatch.setattr(obstore, "list", failing)
+    monkeypatch.setattr(fleet_journals, "store", lambda url: None)
     with pytest.raises(StoreFailed) as failed:
-        journals(str(tmp_path))
-    assert str(failed.value) == f"{tmp_path} cannot be listed: 403 Forbidden"
+        journals("s3://bucket/v1")
+    assert str(failed.value) == f"s3://bucket/v1 cannot be listed{cure_text('s3://')}: 403 Forbidden"
+
+
+def test_a_folder_that_cannot_be_listed_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of links, and a folder without the right to read. The others are read, by the same names."""
+    for seed, name in enumerate(("a", "z")):
+        a_node(tmp_path / name, seed)
+    whole = journals(str(tmp_path))
+    for path, to in (("a/loop", ".."), ("m/nowhere", "gone"), ("a/also", "../z")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).symlink_to(to)
+    (tmp_path / "shut").mkdir()
+    listed = os.scandir
+
+    def refusing(path: str) -> Any:
+        if path == str(tmp_path / "shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    refs = journals(str(tmp_path))
+    assert [(ref.folder, ref.error) for ref in refs if ref.error] == [
+        ("a/loop", "it is a symbolic link to a folder around it"),
+        ("shut", "it cannot be read: Permission denied"),
+    ]
+    assert {file.path for ref in whole for file in ref.files} <= {
+        file.path for ref in refs for file in ref.files
+    }
+    found = ask_journals(VERIFY, refs)
+    assert [each.state for each in found] == ["intact", "unread", "intact", "unread"]
+    assert found[1].location == str(tmp_path / "a/loop")
+    assert [row["state"] for row in every_row(refs)["journals"]] == ["intact", "unread", "intact", "unread"]
+    assert len(parts(Options(str(tmp_path)), {"another"}, 1 << 62)) == 1
 
 
 def test_bins_are_parts_in_order(tmp_path: Path) -> None:

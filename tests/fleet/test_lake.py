@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -262,6 +264,16 @@ def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     # A damaged journal may have been repaired.
     assert (json.loads(second.out)["read"], set(json.loads(second.out)["new"].values())) == (2, {0})
     assert second.code == CORRUPT
+
+
+def test_the_ends_of_its_packages_do_not_abort_the_command() -> None:
+    """The libraries unload while others' threads run: a command that has succeeded ends before that."""
+    program = (
+        "import atexit, os, sys; sys.modules['deltalake'] = sys; atexit.register(os.abort);"
+        " from ebbtide.cli import main; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout[:8]) == (0, b"ebbtide ")
 
 
 def test_a_lake_that_cannot_be_written(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:

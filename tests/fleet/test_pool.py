@@ -6,16 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from multiprocessing import active_children
 from pathlib import Path
 from threading import Event
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
+from ebbtide.fleet import pool
 from ebbtide.fleet.fleet_journals import File, Ref, bins
 from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, context, java_missing, over_bins
 from tests.waiting import until_sync
@@ -115,6 +117,37 @@ def test_what_spark_needs_is_named(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(WorkerLost, match=said):
+        context.__wrapped__()
+
+
+def test_a_master_that_does_not_answer_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer ends Spark's own JVM; the JVM of spark-submit ends by itself."""
+
+    class Failed(Exception):
+        pass
+
+    class AtOnce:
+        def __init__(self, seconds: float, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+            self.start = lambda: function(*arguments)
+
+    spark = MagicMock()
+    spark.SparkConf.return_value.setIfMissing.return_value.get.return_value = "spark://off:7077,gone:7077"
+    spark.SparkContext.getOrCreate.side_effect = Failed("Answer from Java side is empty")
+    monkeypatch.setitem(sys.modules, "pyspark", spark)
+    for name, error in (("py4j.protocol", "Py4JError"), ("pyspark.errors", "PySparkException")):
+        monkeypatch.setitem(sys.modules, name, MagicMock(**{error: Failed}))
+    monkeypatch.setattr(pool, "java_missing", str)
+    monkeypatch.setattr(pool, "Timer", AtOnce)
+    refused = OSError("refused")
+    connect = MagicMock(side_effect=(refused, refused, refused, *[MagicMock()] * 2))
+    monkeypatch.setattr(pool, "create_connection", connect)
+    with pytest.raises(WorkerLost, match="spark://off:7077,gone:7077 cannot be reached: refused"):
+        context.__wrapped__()
+    with pytest.raises(WorkerLost, match="gone:7077 has not answered in 15 s"):
+        context.__wrapped__()
+    spark.SparkContext._gateway.proc.kill.assert_called_once_with()
+    spark.SparkContext._gateway = None
+    with pytest.raises(WorkerLost, match="Answer from Java side"):
         context.__wrapped__()
 
 

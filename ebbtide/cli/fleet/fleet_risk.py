@@ -7,7 +7,6 @@ and the worst nights are bounded.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 #: The bounded number, by a gate's name.
 GATES = {"lost": "lost", "perhaps-lost": "perhaps_lost", "not-asked": "not_asked_count"}
-#: Workloads and nodes say more than a longer list.
-NIGHTS_MAX = 100
 
 
 class Changes(Struct, kw_only=True, rename="camel"):
@@ -133,7 +130,6 @@ class FleetWhatIf(Changes, kw_only=True, rename="camel", tag_field="kind", tag="
     pools: list[PoolRisk] | None = None
     workloads: list[WorkloadRisk] = field(default_factory=list)
     nodes: list[NodeRisk] = field(default_factory=list)
-    nights_count: int = 0
     nights: list[Night] = field(default_factory=list)
     not_asked_count: int = 0
     not_asked: list[Problem] = field(default_factory=list)
@@ -186,7 +182,6 @@ class _Sum:
         changes = [pod.change for pod in answer.changed]
         lost, perhaps_lost = changes.count("lost"), changes.count("perhaps-lost")
         if lost or perhaps_lost:
-            found.nights_count += 1
             night = Night(
                 node=answer.node,
                 shutdown=answer.shutdown,
@@ -197,12 +192,13 @@ class _Sum:
                 location=answer.location,
                 pods=[PodChange(pod.pod, pod.change) for pod in answer.changed],
             )
-            found.nights = heapq.nsmallest(NIGHTS_MAX, [*found.nights, night], key=lambda each: each.order)
+            found.nights.append(night)
 
     def finish(self) -> None:
         self.found.pools = None if self._pools is None else _worst_first(self._of_pools)
         self.found.workloads = _worst_first(self._of_workloads)
         self.found.nodes = _worst_first(self._of_nodes)
+        self.found.nights.sort(key=lambda each: each.order)
 
 
 def _worst_first(found: dict[Any, RiskT]) -> list[RiskT]:
@@ -264,7 +260,7 @@ def risk_page(found: FleetWhatIf) -> str:
         _section("pools", "Node pools", found.pools or [], no_pools if found.pools is None else same),
         _section("workloads", "Workloads", found.workloads, same),
         _section("nodes", "Nodes", found.nodes, same),
-        _section("nights", "Worst nights", found.nights, no_night, found.nights_count),
+        _section("nights", "Worst nights", found.nights, no_night),
         _section("not-asked", "Not asked", found.not_asked, all_asked),
     )
     footer = tag(
@@ -330,10 +326,8 @@ def _header(found: FleetWhatIf) -> Markup:
     )
 
 
-def _section(name: str, title: str, rows: Sequence[Any], none: str, count: int = 0) -> Markup:
-    """``count``: of the rows that the fleet had, if more than ``rows``."""
-    count = max(count, len(rows))
-    heading = Markup(f"{escaped(title)} {tag('small', grouped(count))}")
+def _section(name: str, title: str, rows: Sequence[Any], none: str) -> Markup:
+    heading = Markup(f"{escaped(title)} {tag('small', grouped(len(rows)))}")
     if not rows:
         return section(name, heading, tag("p", none, class_="none"))
     shown = rows[:LINES_MAX]
@@ -343,7 +337,7 @@ def _section(name: str, title: str, rows: Sequence[Any], none: str, count: int =
         names.append("Pods")
         cells = [[*row, night.pods_text] for row, night in zip(cells, shown, strict=True)]
     made = table(f"{title}, the worst first", tuple(names), [tuple(row) for row in cells])
-    left = count - len(shown)
+    left = len(rows) - len(shown)
     more = tag("p", f"The worst {grouped(len(shown))} and {grouped(left)} more.", class_="help")
     paper = tag("p", f"Printed are the first {PRINTED_MAX}.", class_="paper")
     return section(name, heading, made, *[more] * bool(left), *[paper] * (len(shown) > PRINTED_MAX))

@@ -93,7 +93,11 @@ def pod_text(pod: PodScene) -> str:
 
 def attachment_text(attachment: AttachmentScene) -> str:
     deleting = attachment.deleting
-    state = "attached" if deleting is None else f"being detached for {short_span(deleting)}"
+    state = "attached" if attachment.attached else "not attached yet"
+    if deleting is not None:
+        state = f"being detached for {short_span(deleting)}"
+    elif not attachment.attached:
+        return f"{state}: {attachment.error}" if attachment.error else state
     used = {True: "; the kubelet said that it is mounted", False: "; the kubelet has unmounted it", None: ""}
     return f"{state}{used[attachment.in_use]}"
 
@@ -135,7 +139,7 @@ def lines(found: Explanation) -> Iterator[RenderableType]:
             (each.volume, each.node, each.driver, attachment_text(each), each.timer)
             for each in found.attachments[:ROWS_MAX]
         ]
-        yield NarrowTable(("VOLUME", "ATTACHED TO", "DRIVER", "IS", "SIX-MINUTE TIMER"), rows_of)
+        yield NarrowTable(("VOLUME", "NODE", "DRIVER", "IS", "SIX-MINUTE TIMER"), rows_of)
         if found.attachments[ROWS_MAX:]:
             yield f"and {plural(len(found.attachments) - ROWS_MAX, 'volume')} more: see them all with -o json"
         if any(row[-1] for row in rows_of):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 TIMER_SECONDS = 360.0
 #: Two rounds of the pod collector (20 s).
 COLLECTOR_SECONDS = 40.0
+CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
@@ -31,7 +33,8 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     """``ready``: ``Ready``, ``NotReady``, ``Unknown``, or its other condition. ``heard``: the age of its last
     lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
     it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
-    does not count. ``alive``: the person who declared that this boot runs.
+    does not count. ``alive``: the person who declared that this boot runs. ``cloud_off``: the cloud has set
+    its shutdown taint.
     """
 
     name: str
@@ -44,6 +47,7 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     declared_seconds: int = 0
     not_declared: str = ""
     alive: str = ""
+    cloud_off: bool = False
     volumes_in_use: tuple[str, ...] = ()
 
     @property
@@ -71,9 +75,10 @@ class PodScene(Struct, frozen=True, rename="camel"):
 
 
 class AttachmentScene(Struct, frozen=True, rename="camel"):
-    """``deleting``: seconds since its detach was asked for; None: it was not. ``error``: the driver's own
-    text. ``in_use``: the kubelet's last report. ``claim``: ``namespace/name`` of its volume's claim.
-    ``timer``: `timer_text`.
+    """``attached``: its driver has attached it. ``deleting``: seconds since its detach was asked for; None:
+    it was not. ``error``: the driver's own text on the detach or the attach. ``in_use``: the kubelet's last
+    report. ``claim``: ``namespace/name`` of its volume's claim. ``node_there``: its Node exists. ``timer``:
+    `timer_text`.
     """
 
     name: str
@@ -81,6 +86,8 @@ class AttachmentScene(Struct, frozen=True, rename="camel"):
     volume: str
     driver: str
     claim: str = ""
+    attached: bool = True
+    node_there: bool = True
     deleting: float | None = None
     finalizers: tuple[str, ...] = ()
     error: str = ""
@@ -133,12 +140,39 @@ CURES: dict[str, str] = {
     "attacher-silent": "look at the controller pod of {driver}: does it run, was it on {node}",
     "attachment-finalizers": "look at the controller that set them",
     "attached-elsewhere": "ebbtide outage explain {node}",
+    "attach-refused": "look at the attacher's log of {driver}; it tries again by itself",
+    "attaching": "look at the attacher's log of {driver} if it takes minutes",
     "detach-late": "wait some seconds; after that look at kube-controller-manager",
 }
 
 
 def _cause(code: str, text: str, **names: str) -> Cause:
     return Cause(code, text, (CURES[code].format_map(names),))
+
+
+#: The node's part of a volume's place.
+GONE = "{}, a Node that does not exist any more"
+
+
+def _gone(attachment: AttachmentScene, code: str, text: str) -> Cause:
+    """Without the Node, no kubelet confirms an unmount, and no taint helps."""
+    sure = f"make sure that the machine {attachment.node} is gone: its console, its cloud"
+    name, driver = attachment.name, attachment.driver
+    if code == "attached-to-gone":
+        do = (
+            "wait until six minutes after its last pod there was deleted: then the attach-detach controller's"
+            " timer detaches it, unless disable-force-detach-on-timeout is set",
+            f"later than that: {sure}; then ask for the detach: kubectl delete volumeattachment {name}",
+        )
+    else:
+        finalizers = '{"metadata":{"finalizers":null}}'
+        do = (
+            f"look at the attacher's log of {driver}: only the driver can end this detach, and it must accept"
+            " that the machine is gone; it tries again by itself",
+            f"or {sure}, and that the volume is free there; then give the attachment up:"
+            f" kubectl patch volumeattachment {name} --type=merge -p '{finalizers}'",
+        )
+    return Cause(code, text, do)
 
 
 def _names(labels: list[str]) -> str:
@@ -163,6 +197,9 @@ def node_down(scene: Scene) -> Iterator[Cause]:
         " that the pods have ended, so Kubernetes keeps them and their volumes"
     )
     do = []
+    see = f"see what the controller waits for: ebbtide outage status {node.name}"
+    if node.cloud_off and not node.alive:
+        text += f"; the cloud's taint {CLOUD_SHUTDOWN} is a proof already that the machine is off"
     if reports:
         do.append(
             f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
@@ -172,16 +209,18 @@ def node_down(scene: Scene) -> Iterator[Cause]:
         text += f"; {node.alive} has declared that it is alive, so no proof counts while that is in force"
         withdraw = f"ebbtide outage declare {node.name} --alive --withdraw"
         do.append(f"ask {node.alive}, or check it yourself; if it is not alive, withdraw that: {withdraw}")
-    elif node.declared:
-        do.append(f"see what the controller waits for: ebbtide outage status {node.name}")
+    elif node.cloud_off or node.declared:
+        do += [see] if scene.leader != "" else []
     else:
         do.append("make sure that the machine is off: its console, its management controller, its cloud")
         do.append(f"then declare it: ebbtide outage declare {node.name} --off")
     if scene.leader == "":
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
+        proved = node.cloud_off and not node.alive
         do.append(
             "no outage controller leads here: start it (deploy/kubernetes/outage), or set the taint by hand"
-            f" once the machine is off: kubectl taint node {node.name} {taint}; remove it when it is back"
+            f"{'' if proved else ' once the machine is off'}: kubectl taint node {node.name} {taint};"
+            " remove it when it is back"
         )
     do.append("or bring the node back: then its kubelet ends them")
     yield Cause("node-down", text, tuple(do))
@@ -233,15 +272,32 @@ def volumes(scene: Scene) -> Iterator[Cause]:
     node = scene.node
     for each in scene.attachments:
         names = {"driver": each.driver, "node": each.node}
+        # A Ready pod on another node waits for no volume: several nodes may share one.
+        wanted = [
+            pod
+            for pod in scene.asked
+            if each.claim in pod.claims
+            and (pod.node == each.node or not pod.ready or pod.deleted is not None)
+        ]
+        place = each.node if each.node_there else GONE.format(each.node)
+        is_here = each.node_there and any(pod.node == each.node for pod in wanted)
         if each.deleting is not None:
             code = detach_hang(each.finalizers, refused=bool(each.error), seconds=int(each.deleting))
             finalizers, error = ", ".join(each.finalizers), f": {each.error}"
             why = TEXTS[code].format(finalizers=finalizers, error=error, **names)
-            since = f"being detached from {each.node} for {short_span(each.deleting)}"
-            yield _cause(code, f"{each.volume}, {since}: {why}", **names)
-        elif wanted := [pod for pod in scene.asked if each.claim in pod.claims and pod.node != each.node]:
-            text = f"{wanted[0].label} waits for {each.volume}, which is still attached to {each.node}"
-            yield _cause("attached-elsewhere", text, **names)
+            text = f"{each.volume}, being detached for {short_span(each.deleting)} from {place}: {why}"
+            yield _cause(code, text, **names) if each.node_there else _gone(each, code, text)
+        elif not each.attached and (is_here or not wanted):
+            error = f": {each.error}" if each.error else ""
+            text = f"{each.volume} is not attached to {place} yet{error}"
+            yield _cause("attach-refused" if error else "attaching", text, **names)
+        elif not is_here and (wanted or not each.node_there):
+            waits = f"{wanted[0].label} waits for {each.volume}, which is" if wanted else f"{each.volume} is"
+            text = f"{waits} {'still' if each.attached else 'being'} attached to {place}"
+            if each.node_there:
+                yield _cause("attached-elsewhere", text, **names)
+            else:
+                yield _gone(each, "attached-to-gone", text)
         elif node is not None and node.is_down and node.taint != "none" and not scene.users(each):
             yield _cause(
                 "detach-late", f"no pod on {each.node} uses {each.volume}, and its detach has not begun"
@@ -301,9 +357,11 @@ def causes(scene: Scene) -> list[Cause]:
 def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
     """The state of a volume's six-minute timer; empty: the timer does not apply."""
     node = scene.node
-    if node is None or not node.is_down or node.name != attachment.node or node.taint != "none":
+    if attachment.deleting is not None or not attachment.attached:
         return ""
-    if attachment.deleting is not None:
+    if not attachment.node_there:
+        return "detaches it six minutes after its last pod there was deleted; no object says when"
+    if node is None or not node.is_down or node.name != attachment.node or node.taint != "none":
         return ""
     users = scene.users(attachment)
     staying = [pod.label for pod in users if pod.deleted is None]
@@ -353,7 +411,7 @@ def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
 
 
 def attachment_scene(
-    attachment: JsonObject, volume: JsonObject | None, node: NodeScene | None
+    attachment: JsonObject, volume: JsonObject | None, node: NodeScene | None, *, node_there: bool
 ) -> AttachmentScene:
     """``volume``: its PersistentVolume. ``node``: the one asked about. Raises ValueError."""
     import msgspec
@@ -368,7 +426,8 @@ def attachment_scene(
     view = WorkView().project_attachment(msgspec.convert(attachment, AttachmentObject))
     found = project_volume(msgspec.convert(volume, VolumeObject)) if volume is not None else None
     deleted = attachment["metadata"].get("deletionTimestamp")
-    said = (attachment.get("status") or {}).get("detachError") or {}
+    status = attachment.get("status") or {}
+    said = status.get("attachError" if deleted is None else "detachError") or {}
     unique_name = found.unique_name if found is not None else ""
     is_mine = node is not None and node.name == view.node
     return AttachmentScene(
@@ -377,6 +436,8 @@ def attachment_scene(
         volume=view.volume or view.name,
         driver=view.driver,
         claim=found.claim if found is not None else "",
+        attached=status.get("attached") is True,
+        node_there=node_there,
         deleting=None if deleted is None else age_seconds(deleted),
         finalizers=tuple(attachment["metadata"].get("finalizers") or ()),
         error=str(said.get("message") or ""),
@@ -420,6 +481,7 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         declared_seconds=said.seconds if said is not None else 0,
         not_declared=objection,
         alive=alive_by(view),
+        cloud_off=view.cloud_off,
         volumes_in_use=view.volumes_in_use,
     )
 
@@ -428,8 +490,11 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     """Of a Node by its name, or of ``namespace/pod``. Raises Refused."""
     from urllib.parse import quote
 
-    from ebbtide.actors.edges.kubernetes.api_calls import pod_path
+    from ebbtide.actors.edges.kubernetes.api_calls import node_path, pod_path
     from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH
+
+    async def is_there(name: str) -> bool:
+        return await cluster.one(node_path(name), dict[str, Any]) is not None
 
     look = Look(cluster)
     pod_namespace, is_pod, pod_name = subject.partition("/")
@@ -442,13 +507,14 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
         node_name = (asked.get("spec") or {}).get("nodeName") or ""
     node = await node_scene(cluster, node_name) if node_name else None
     pods = await look.some(PODS_PATH, fieldSelector=f"spec.nodeName={node_name}") if node_name else []
-    if node is not None and not node.there and not is_pod and not pods:
-        raise Refused(f"there is no Node {subject}, and no pod on it: a pod is named NAMESPACE/POD")
     if asked is not None:
         pods = [each for each in pods if each["metadata"]["uid"] != asked["metadata"]["uid"]]
     scenes = [pod_scene(each, asked=not is_pod) for each in pods]
     scenes += [pod_scene(asked, asked=True)] if asked is not None else []
     attachments = await look.some(ATTACHMENTS_PATH)
+    left = any(each["spec"].get("nodeName") == node_name for each in attachments)
+    if node is not None and not node.there and not is_pod and not pods and not left:
+        raise Refused(f"there is no Node {subject}, and no pod or volume on it: a pod is named NAMESPACE/POD")
     # The PersistentVolumes of the asked pods' claims, by name.
     volumes: dict[str, JsonObject | None] = {}
     for claim in dict.fromkeys(claim for pod in scenes if pod.asked and is_pod for claim in pod.claims):
@@ -458,11 +524,16 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
         if bound and (volume := bound["spec"].get("volumeName")):
             volumes[volume] = await look.one(f"{VOLUMES_PATH}/{quote(volume)}")
     found = []
+    there = {node_name: node is not None and node.there}
     for each in attachments:
         name = (each["spec"].get("source") or {}).get("persistentVolumeName") or ""
         if name in volumes or (not is_pod and each["spec"].get("nodeName") == node_name):
             if name and name not in volumes:
                 volumes[name] = await look.one(f"{VOLUMES_PATH}/{quote(name)}")
-            found.append(attachment_scene(each, volumes.get(name), node))
+            where = each["spec"].get("nodeName") or ""
+            if where not in there:
+                # A Node that may not be read counts as there.
+                there[where] = await look.may(partial(is_there, where)) is not False
+            found.append(attachment_scene(each, volumes.get(name), node, node_there=there[where]))
     leader = await leader_of(cluster, namespace)
     return Scene(subject, node, tuple(scenes), tuple(found), leader, tuple(look.unseen))

@@ -1,0 +1,199 @@
+"""`outage explain` on objects as an API server has them: scenes of real users, made small."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.outage.outage_common import Cluster
+from ebbtide.cli.outage.outage_explain import attachment_text, explanation
+from ebbtide.cli.outage.reasons import gather
+
+Object = dict[str, Any]
+PLACES = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/d/pods",
+    "PersistentVolumeClaim": "/api/v1/namespaces/d/persistentvolumeclaims",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+}
+SHUTDOWN = {"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}
+
+
+class Objects:
+    """`ApiCaller` over plain objects."""
+
+    def __init__(self, objects: list[Object]) -> None:
+        self._objects = {f"{PLACES[each['kind']]}/{each['metadata']['name']}": each for each in objects}
+
+    async def call(self, method: str, path: str, **more: object) -> Answer:
+        url = urlsplit(path)
+        if url.path in self._objects:
+            return Answer(200, json.dumps(self._objects[url.path]).encode())
+        found = [each for place, each in self._objects.items() if place.startswith(f"{url.path}/")]
+        if url.path == "/api/v1/pods":
+            (selector,) = parse_qs(url.query)["fieldSelector"]
+            pods = [each for each in self._objects.values() if each["kind"] == "Pod"]
+            found = [each for each in pods if each["spec"]["nodeName"] == selector.partition("=")[2]]
+        elif url.path not in PLACES.values():
+            return Answer(404, b"{}")
+        return Answer(200, json.dumps({"metadata": {}, "items": found}).encode())
+
+
+def ago(seconds: int) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+
+
+def node(name: str, ready: str = "True", *taints: Object) -> Object:
+    status = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": "b"}}
+    meta = {"name": name, "uid": f"u-{name}"}
+    return {"kind": "Node", "metadata": meta, "spec": {"taints": list(taints)}, "status": status}
+
+
+def pod(on: str, *, ready: bool = False) -> Object:
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "db-0", "namespace": "d", "uid": f"p-{on}"},
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "c", "image": "x"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+        "status": {
+            "phase": "Running" if ready else "Pending",
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "c", "state": {} if ready else waiting}],
+        },
+    }
+
+
+def attachment(on: str, *, deleted: bool = False, **status: object) -> Object:
+    finalizers = ["external-attacher/csi-example"]
+    meta: Object = {"name": f"csi-{on}", "uid": f"a-{on}", "finalizers": finalizers}
+    meta |= {"deletionTimestamp": ago(120)} if deleted else {}
+    spec = {"attacher": "csi.example", "nodeName": on, "source": {"persistentVolumeName": "pv"}}
+    return {"kind": "VolumeAttachment", "metadata": meta, "spec": spec, "status": status}
+
+
+CLAIM: Object = {
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "d"},
+    "spec": {"volumeName": "pv"},
+}
+VOLUME: Object = {
+    "kind": "PersistentVolume",
+    "metadata": {"name": "pv", "uid": "v"},
+    "spec": {
+        "csi": {"driver": "csi.example", "volumeHandle": "h"},
+        "claimRef": {"namespace": "d", "name": "data"},
+    },
+    "status": {"phase": "Bound"},
+}
+BOUND = [CLAIM, VOLUME, pod("new"), node("new")]
+NOT_READY: Object = {"message": "the volume is not ready for workloads"}
+NO_MACHINE: Object = {"message": "InstanceNotFound"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "objects", "codes", "said", "unsaid"),
+    [
+        pytest.param(
+            "d/db-0",
+            [*BOUND, attachment("new", attached=False, attachError=NOT_READY)],
+            ["attach-refused", "not-ready"],
+            ["pv is not attached to new yet: the volume is not ready for workloads", "the attacher's log"],
+            ["attached;"],
+            id="attach-error",
+        ),
+        pytest.param(
+            "d/db-0",
+            [*BOUND, attachment("new", attached=False)],
+            ["attaching", "not-ready"],
+            ["pv is not attached to new yet"],
+            [],
+            id="attaching",
+        ),
+        pytest.param(
+            "d/db-0",
+            [*BOUND, attachment("old", attached=True)],
+            ["attached-to-gone", "not-ready"],
+            ["old, a Node that does not exist any more", "six minutes", "delete volumeattachment csi-old"],
+            ["explain old"],
+            id="the node of the attachment is gone",
+        ),
+        pytest.param(
+            "old",
+            [*BOUND, attachment("old", attached=True)],
+            ["node-gone", "attached-to-gone"],
+            ["pv is still attached to old, a Node that does not exist any more"],
+            [],
+            id="asked about the gone node",
+        ),
+        pytest.param(
+            "d/db-0",
+            [*BOUND, attachment("old", deleted=True, attached=True, detachError=NO_MACHINE)],
+            ["driver-refuses", "not-ready"],
+            [
+                "does not exist any more: its driver refuses: InstanceNotFound",
+                "patch volumeattachment csi-old",
+            ],
+            ["explain old"],
+            id="its driver does not find the machine",
+        ),
+        pytest.param(
+            "d/db-0",
+            [*BOUND, node("old"), attachment("old", attached=True)],
+            ["attached-elsewhere", "not-ready"],
+            ["ebbtide outage explain old"],
+            ["does not exist"],
+            id="the other node is there",
+        ),
+        pytest.param(
+            "d/db-0",
+            [
+                CLAIM,
+                VOLUME,
+                pod("new", ready=True),
+                node("new"),
+                node("old"),
+                attachment("old", attached=True),
+            ],
+            ["nothing-hangs"],
+            [],
+            ["waits"],
+            id="two nodes share a volume",
+        ),
+        pytest.param(
+            "off",
+            [node("off", "Unknown", SHUTDOWN), pod("off")],
+            ["node-down", "not-deleted"],
+            ["shutdown is a proof already", "or set the taint by hand: kubectl taint node off"],
+            ["declare off", "make sure"],
+            id="the cloud's taint",
+        ),
+    ],
+)
+def test_scene(
+    subject: str, objects: list[Object], codes: list[str], said: list[str], unsaid: list[str]
+) -> None:
+    caller: Any = Objects(objects)
+    found = explanation(trio.run(gather, Cluster(caller), subject, "ebbtide"))
+    assert [each.code for each in found.causes] == codes
+    text = "\n".join(line for each in found.causes for line in (each.text, *each.do))
+    text += "\n".join(map(attachment_text, found.attachments))
+    assert [each for each in said if each not in text] == []
+    assert [each for each in unsaid if each in text] == []
+
+
+def test_a_name_without_any_object_is_refused() -> None:
+    caller: Any = Objects(BOUND)
+    with pytest.raises(Refused, match="there is no Node old, and no pod or volume on it"):
+        trio.run(gather, Cluster(caller), "old", "ebbtide")
