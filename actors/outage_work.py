@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.hang import TEXTS, pod_hang
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
@@ -191,7 +191,8 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
-    #: By the Node as last read, a detach would be forced; it was.
+    #: By the Node as last read, a detach would be forced; it was. Not from the taint's order on: the detach
+    #: may be on record before the taint.
     unsafe: bool = False
     forced: bool = False
     #: The same of the Node as an earlier leader read it, until this leader has listed the attachments.
@@ -204,6 +205,8 @@ def _attachment_transitions() -> Transitions:
         get_args(AttachmentPhase), attrgetter("phase"),
         Row("fresh", o.AttachmentLeft, _left, "attached detaching", decides=(o.DetachForced, o.DetachWaits)),
         ignored("attached detaching over", o.AttachmentLeft),
+        Row("attached detaching", o.SetTaint, takes(unsafe=False)),
+        ignored("fresh over", o.SetTaint),
         Row("attached detaching", o.LeaderStarted, _watched_anew),
         ignored("fresh over", o.LeaderStarted),
         Row("attached detaching", o.NodeRead, _node_seen),
@@ -317,7 +320,7 @@ def _attachment_listed(state: DetachState, event: o.WorkListed, now: int) -> Res
 
 
 def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> Result:
-    return _say_of(state, replace(state, tainted=True))
+    return _say_of(state, replace(state, tainted=True, unsafe=False))
 
 
 def _kept(state: DetachState, event: o.NodeReturned, now: int) -> Result:

@@ -10,7 +10,7 @@ from typing import Literal
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
 #: Why a span is an error: a pod was killed, a hook failed, a deadline was missed; of an outage, a proof was
-#: wrong, the API server did not take a write, or a volume was detached by the six-minute timer.
+#: wrong, the API server did not take a write, or a volume was detached without the taint.
 Error = Literal[
     "killed",
     "survived-sigkill",
