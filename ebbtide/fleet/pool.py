@@ -26,6 +26,7 @@ from threading import Thread, Timer
 from typing import Any, TypeVar
 from zipimport import zipimporter
 
+from ebbtide.events.units import span_s
 from ebbtide.fleet.fleet_journals import HasBytesT, bins
 
 Answer = TypeVar("Answer")
@@ -184,7 +185,7 @@ def context() -> Any:
     except (Py4JError, PySparkException, OSError) as error:
         why = _cause(error)
         if silent:
-            why = f"{master} has not answered in {ANSWER_SECONDS_MAX} s: is it a master?"
+            why = f"{master} has not answered in {span_s(ANSWER_SECONDS_MAX)}: is it a master?"
         raise WorkerLost(f"Spark does not start: {why}") from error
     atexit.register(found.stop)
     return found
