@@ -286,13 +286,15 @@ def volumes(scene: Scene) -> Iterator[Cause]:
             finalizers, error = ", ".join(each.finalizers), f": {each.error}"
             why = TEXTS[code].format(finalizers=finalizers, error=error, **names)
             text = f"{each.volume}, being detached for {short_span(each.deleting)} from {place}: {why}"
-            yield _cause(code, text, **names) if each.node_there else _gone(each, code, text)
+            fresh = code == "detaching"
+            yield _cause(code, text, **names) if each.node_there or fresh else _gone(each, code, text)
         elif not each.attached and (is_here or not wanted):
             error = f": {each.error}" if each.error else ""
             text = f"{each.volume} is not attached to {place} yet{error}"
             yield _cause("attach-refused" if error else "attaching", text, **names)
         elif not is_here and (wanted or not each.node_there):
-            waits = f"{wanted[0].label} waits for {each.volume}, which is" if wanted else f"{each.volume} is"
+            label = next((pod.label for pod in wanted if pod.node != each.node), "")
+            waits = f"{label} waits for {each.volume}, which is" if label else f"{each.volume} is"
             text = f"{waits} {'still' if each.attached else 'being'} attached to {place}"
             if each.node_there:
                 yield _cause("attached-elsewhere", text, **names)

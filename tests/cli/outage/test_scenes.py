@@ -150,6 +150,14 @@ NO_MACHINE: Object = {"message": "InstanceNotFound"}
         ),
         pytest.param(
             "d/db-0",
+            [CLAIM, VOLUME, pod("old"), attachment("old", attached=True)],
+            ["node-gone", "attached-to-gone", "not-ready"],
+            ["pv is still attached to old, a Node that does not exist any more"],
+            ["waits for"],
+            id="a pod of the gone node",
+        ),
+        pytest.param(
+            "d/db-0",
             [*BOUND, node("old"), attachment("old", attached=True)],
             ["attached-elsewhere", "not-ready"],
             ["ebbtide outage explain old"],
