@@ -24,7 +24,7 @@ from ebbtide.events.record.fold import (
     ShutdownFold,
 )
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, NodeRecord, PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, PodRecord, ShutdownRecord
 from ebbtide.events.units import json_seconds
 from ebbtide.events.writer import Writer
 from ebbtide.otel.metric_table import ShippingState
@@ -62,8 +62,8 @@ class DaemonStatus(NodeState):
 
     phase: str = "idle"
     last_outcome: str = ""
-    #: The running or the last shutdown.
-    shutdown: ShutdownFold | None = None
+    #: The running or the last shutdown; number 0: there was none.
+    shutdown: ShutdownFold = msgspec.field(default_factory=lambda: ShutdownFold(0, Stamp(0, 0)))
 
     @property
     def starting(self) -> bool:
@@ -83,38 +83,37 @@ class DaemonStatus(NodeState):
     # --- the shutdown, from its record ---
 
     @property
-    def record(self) -> ShutdownRecord | None:
-        return None if self.shutdown is None else self.shutdown.record
+    def record(self) -> ShutdownRecord:
+        return self.shutdown.record
 
     @property
     def last_episode(self) -> int:
-        return 0 if self.shutdown is None else self.shutdown.number
+        return self.shutdown.number
 
     @property
     def kind(self) -> str:
-        return "" if self.record is None else self.record.kind
+        return self.record.kind
 
     @property
     def began_wall_ns(self) -> int:
-        return 0 if self.record is None else self.record.started_wall_ns
+        return self.record.started_wall_ns
 
     @property
     def began_ns(self) -> int:
-        return 0 if self.record is None else self.record.started_mono_ns
+        return self.record.started_mono_ns
 
     @property
     def deadline_ns(self) -> int:
-        return 0 if self.record is None else self.began_ns + self.record.deadline_ns
+        return self.began_ns + self.record.deadline_ns
 
     @property
     def released_ns(self) -> int:
-        released_ns = None if self.shutdown is None else self.shutdown.released_ns
-        return 0 if released_ns is None else self.began_ns + released_ns
+        return self._moment(self.shutdown.released_ns)
 
     @property
     def lock(self) -> ShutdownLock:
         """The lock in the running shutdown; empty: none runs."""
-        if self.record is None or self.phase == "idle":
+        if self.phase == "idle":
             return ""
         if self.released_ns:
             return "released"
@@ -124,7 +123,6 @@ class DaemonStatus(NodeState):
 
     @property
     def waves(self) -> dict[int, WaveStatus]:
-        found = () if self.shutdown is None else self.shutdown.waves
         return {
             wave.index: WaveStatus(
                 wave=wave.index,
@@ -136,14 +134,12 @@ class DaemonStatus(NodeState):
                 ended_ns=self._moment(wave.ended_ns),
                 phase="running" if wave.outcome == "open" else wave.outcome,
             )
-            for wave in found
+            for wave in self.shutdown.waves
         }
 
     @property
     def pods(self) -> dict[str, PodStatus]:
         """In the order of the plan, then the others."""
-        if self.shutdown is None:
-            return {}
         found = {}
         for uid in dict.fromkeys((*self.shutdown.planned, *self.shutdown.pods)):
             pod = self.shutdown.pods[uid]
@@ -169,8 +165,7 @@ class DaemonStatus(NodeState):
     @property
     def labels(self) -> dict[str, str]:
         """The names of its pods, by UID."""
-        found = {} if self.shutdown is None else self.shutdown.pods
-        return {uid: pod.label for uid, pod in found.items() if pod.namespace}
+        return {uid: pod.label for uid, pod in self.shutdown.pods.items() if pod.namespace}
 
     def fold(self, records: Sequence[Record]) -> None:
         """Take in a step's records. `FOLDED_TAGS` has every type that counts."""
@@ -183,7 +178,7 @@ class DaemonStatus(NodeState):
                 self.shutdown = ShutdownFold(record.episode, Stamp(record.mono_ns, record.wall_ns))
             fold = self.shutdown
             # A start in the middle is a record of no shutdown.
-            if fold is not None and (self.phase != "idle" or record.episode == fold.number):
+            if fold.number and (self.phase != "idle" or record.episode == fold.number):
                 fold.point = RecordPoint(record.seq, record.mono_ns - fold.started.mono_ns, True)
                 fold.see(event)
             match event:
@@ -298,7 +293,7 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
     """Null: unknown since the daemon began. ``means`` and later keys: of the running shutdown, or of the
     last.
     """
-    by = NodeRecord() if status.record is None else status.record.by
+    by = status.record.by
     certificate, labels = by.certificate, status.labels
     return {
         "kubelet": status.kubelet,

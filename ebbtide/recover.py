@@ -271,7 +271,7 @@ def complete_from_actors(status: DaemonStatus, system: System) -> None:
     slot = system.slots[(EPISODE.name, "")]
     state = cast(EpisodeState, slot.state)
     fold = status.shutdown
-    if fold is None or fold.number != system.episode:
+    if fold.number != system.episode:
         fold = status.shutdown = ShutdownFold(system.episode, Stamp(0, 0))
         fold.record.kind, fold.record.deadline_ns = state.kind, state.deadline_ns
     # A failed actor has stopped: the records' phase is newer.

@@ -90,7 +90,7 @@ class WaveAdvice(FrozenStruct):
     left_out: int
 
 
-class Trial(FrozenStruct):
+class Trial(FrozenStruct, omit_defaults=False):
     """What-if of the advised periods, on the nights that they come from. ``not_asked``: nights that cannot be
     decided again.
     """
