@@ -35,6 +35,7 @@ from ebbtide.events import bounds, facts
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.disk import SEGMENT_BYTES_MAX, DirectoryStorage, Limits, Storage, trim
+from ebbtide.events.reader import History
 from ebbtide.events.record.format import document
 from ebbtide.events.segment import JOURNAL_ID_BYTES
 from ebbtide.events.units import span_s
@@ -46,8 +47,15 @@ from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
 from ebbtide.otel.cursor import settled_seq
-from ebbtide.otel.metric_table import KUBELET_PREFIX, METERS_FILE_NAME, Meters, fold_before
-from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
+from ebbtide.otel.metric_table import (
+    KUBELET_PREFIX,
+    METERS_FILE_NAME,
+    CauseCount,
+    Meters,
+    fold_before,
+    last_causes,
+)
+from ebbtide.recover import EARLIER_BYTES_MAX, Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from ebbtide.side_process import environment_of_children
 from ebbtide.tracing import (
@@ -543,8 +551,15 @@ async def _assemble(
     async def rebuild(before_seq: int) -> Meters:
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
+    def last_shutdown() -> list[CauseCount]:
+        name = writer.journal_id.hex()
+        return last_causes(History(sources, journal=name, bytes_max=EARLIER_BYTES_MAX))
+
+    async def causes() -> list[CauseCount]:
+        return await storages[0].call(last_shutdown)
+
     state = shipping.last_state if shipping is not None else None
-    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported, state)
+    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, causes, exported, state)
     metering = MetricsRecorder(
         recovered.meters,
         writer,

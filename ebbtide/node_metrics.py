@@ -19,7 +19,7 @@ from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.values import Pod, workload_name
 from ebbtide.events.writer import Writer
-from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, exposition, fold
+from ebbtide.otel.metric_table import CauseCount, Meters, ReadContext, ShippingState, exposition, fold
 
 #: Unsaved records are folded again at the next start; this many take a hundredth of a second.
 KEEP_EVERY = 2000
@@ -37,6 +37,8 @@ class MetricsBackend(NamedTuple):
     rebuild: Callable[[int], Awaitable[Meters]]
     wall_ns: Callable[[], int]
     pods: Callable[[], Sequence[Pod]] | None = None
+    #: Of the last shutdown, from its record; raises OSError.
+    causes: Callable[[], Awaitable[list[CauseCount]]] | None = None
     #: All spans up to this record have arrived; None without export.
     exported: Callable[[], int] | None = None
     #: None without shipping.
@@ -61,12 +63,15 @@ class MetricsRecorder:
         self._waiting: list[Record] | None = None if meters is not None else []
         self._protected, self._due = trio.Event(), trio.Event()
         self._kept_seq = self.meters.seq
+        #: A shutdown has ended since the causes were read.
+        self._unread = True
 
     def fold(self, records: Sequence[Record]) -> None:
         if self._waiting is not None:
             self._waiting += records
         fold(self.meters, records)
         kinds = [type(record.event) for record in records]
+        self._unread |= FINISHED in kinds
         if PROTECTED in kinds:
             self._protected.set()
         if FINISHED in kinds or self.meters.seq - self._kept_seq >= KEEP_EVERY:
@@ -81,6 +86,7 @@ class MetricsRecorder:
             await self._protected.wait()
             await self.complete(tell)
             while True:
+                await self.read_causes(tell)
                 await self.save()
                 await self._due.wait()
 
@@ -107,6 +113,16 @@ class MetricsRecorder:
         waiting, self._waiting = self._waiting, None
         fold(meters, waiting)
         self.meters = meters
+
+    async def read_causes(self, tell: Tell) -> None:
+        """After a shutdown: its record has the causes. Not of a running one, whose daemon has other work."""
+        if self._backend.causes is None or not self._unread or self.meters.episode:
+            return
+        self._unread = False
+        try:
+            self.meters.causes = await self._backend.causes()
+        except OSError as error:
+            tell(4, f"the metrics have no causes: the journal cannot be read ({error.strerror or error})")
 
     async def save(self) -> None:
         """Save the sums, if they are complete."""

@@ -64,9 +64,12 @@ class History:
         *,
         journal: str = "",
         from_checkpoint: bool = False,
+        bytes_max: int = 0,
         logics: Collection[str] | None = None,
     ) -> None:
-        """Raises OSError where a location cannot be listed."""
+        """``bytes_max``: only so much of its end, in whole segments. Raises OSError where a location cannot
+        be listed.
+        """
         self.path: JournalPath = without_short_copies(find_path(sources, journal))
         self._sources = tuple(sources)
         self._segments, self._gap = (self.path.older or self.path.segments), self.path.gap
@@ -76,6 +79,8 @@ class History:
                 if self.path.segments[at].begins_with_checkpoint():
                     self._segments, self._gap = self.path.segments[at:], ""
                     break
+        while bytes_max and len(self._segments) > 1 and sum(each.size for each in self._segments) > bytes_max:
+            self._segments, self._gap = self._segments[1:], ""
         self._logics = logics
         self._findings: list[Finding] = []
         self._open_step: list[RawRecord] = []

@@ -28,7 +28,10 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.reader import History
+from ebbtide.events.record.causes import cause_tree, root_cause
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.fold import NODE_EVENTS, NodeState
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import BootEnding, Pod, ShutdownKind, workload_name
 
 #: A hook takes milliseconds, a database's stop half an hour.
@@ -98,6 +101,28 @@ class OpenPod(msgspec.Struct, kw_only=True, omit_defaults=True):
     counted: str = ""
 
 
+class CauseCount(msgspec.Struct, frozen=True):
+    """A root cause of the last shutdown, and how many pods it explains."""
+
+    code: str
+    level: str
+    severity: str
+    pods: int
+
+
+def last_causes(history: History) -> list[CauseCount]:
+    """Of the last shutdown, the first line's first; empty: it went well. Reads the whole history."""
+    last: ShutdownRecord | None = None
+    with suppress(BadPayload, UnknownType):
+        # One at a time: a journal may have hundreds.
+        for record in shutdown_records(history):
+            last = record
+    if last is None or root_cause(last) is None:
+        return []
+    roots = (root for root in cause_tree(last) if root.level != "remark")
+    return [CauseCount(each.code, each.level, each.severity, len(each.pods)) for each in roots]
+
+
 class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``seq``: the last record in it."""
 
@@ -111,6 +136,8 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     stop_times: dict[str, Histogram] = {}
     hook_times: dict[str, Histogram] = {}
     last: LastShutdown = msgspec.field(default_factory=LastShutdown)
+    #: Of the last shutdown; empty while it runs. Its record has them, not these sums.
+    causes: list[CauseCount] = []
     last_graceful_wall_ns: int = 0
     needs: dict[str, WorkloadNeed] = {}
     #: Of the open shutdown: priorities by wave, pods by UID.
@@ -184,6 +211,7 @@ def _count(to: Meters, record: Record) -> None:
             )
             to.episode, to.priorities, to.open_pods = record.episode, {}, {}
             to.counts.pop(LAST_PODS, None)
+            to.causes = []
         case d.PlanMade() as event:
             to.priorities |= {index: wave.priority for index, wave in enumerate(event.waves)}
         case d.PodPlanned() as event:
@@ -243,7 +271,7 @@ def _end_pod(to: Meters, event: d.PodEnded) -> None:
     pod.outcome, pod.means, pod.elapsed_ns = event.outcome, event.means, event.elapsed_ns
     # For a kill the first that holds: its hook used the grace up, its wave gave it less than it asks for, or
     # its own grace was too short. Each has another cure.
-    cause = CAUSES.get(event.outcome, "unknown")
+    cause = "gone" if event.gone else CAUSES.get(event.outcome, "unknown")
     if event.outcome == "killed" and pod.workload:
         cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
     _count_last(to, pod, f"{event.wave},{to.priorities.get(event.wave, '')},{event.outcome},{cause}")
@@ -453,6 +481,12 @@ def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
         yield Sample((("kind", meters.last.kind), ("outcome", outcome)), 1)
 
 
+def read_causes(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    for place, each in enumerate(meters.causes, start=1):
+        named = {"cause": each.code, "level": each.level, "severity": each.severity, "line": str(place)}
+        yield Sample(tuple(named.items()), each.pods)
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 #: The prefix of the kubelet's own metrics.
@@ -553,7 +587,8 @@ _COUNTED: tuple[tuple[str, Mapping[str, Sequence[str]], str], ...] = (
     (
         LAST_PODS,
         {"wave": (), "priority": (), "outcome": (), "cause": ()},
-        "Pods of the last shutdown by wave, outcome and cause (of a kill: hook, period, or its own grace).",
+        "Pods of the last shutdown by wave, outcome and cause (of a kill: hook, period, or its own grace;"
+        " gone: it has ended, and how is not known).",
     ),
     (
         "ebbtide_shutdowns_total",
@@ -606,6 +641,11 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_last_shutdown",
         "1, labelled with the kind and the outcome of the running or the last shutdown.",
         read_last_shutdown,
+    ),
+    Metric(
+        "ebbtide_last_shutdown_causes",
+        "Pods that each root cause of the last bad shutdown explains; line 1 is the first line of blame.",
+        read_causes,
     ),
     Metric(
         "ebbtide_pod_stop_duration_seconds",

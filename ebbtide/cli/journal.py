@@ -97,11 +97,13 @@ def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence
         yield from (SEVERITY_SIGNS[each.severity] if each.severity else "" for _ in judged)
         yield f"{each.outcome}, begin not on record" if each.headless else each.outcome
         yield outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none")
+        yield each.cause or "-"
         yield each.trace_id
 
     if episodes:
-        headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "TRACE")
-        show(NarrowTable(headings, map(tuple, map(cells, episodes)), right=("TOOK",), spare=("TRACE",)))
+        headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "CAUSE", "TRACE")
+        rows = map(tuple, map(cells, episodes))
+        show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
     else:
         state = history.verdict.state
         # An unreadable journal may have had episodes.

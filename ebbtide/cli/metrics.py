@@ -35,6 +35,7 @@ from ebbtide.otel.metric_table import (
     exact_seconds,
     exposition,
     fold,
+    last_causes,
 )
 
 EPILOG = """\b
@@ -109,6 +110,7 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContex
             )
             if each.first_seq == meters.episode and over:
                 count_pods(meters)
+    meters.causes = last_causes(open_journal(journals))
     return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
 
 

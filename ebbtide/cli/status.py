@@ -138,7 +138,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     kind = "outage" if last["kind"] == "outage" else "shutdown"
     shown = f"{last['id']}, {last['kind']}, {time_text(last['started'])}: {sign}{last['outcome']}"
     yield f"last {kind}", shown
-    yield "", outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
+    yield "", last["headline"] or outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
     yield "", f"trace {last['traceId']}"
     if damage in ("corrupt", "incompatible"):
         yield "", f"or a later one that cannot be read: the journal is {damage}"

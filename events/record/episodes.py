@@ -16,6 +16,7 @@ from ebbtide.events.base import FrozenStruct
 from ebbtide.events.codec import BadPayload, RawRecord
 from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
+from ebbtide.events.record.causes import headline, root_cause
 from ebbtide.events.record.fold import Beforehand, BootRecord, EpisodeFold, ShutdownFold, grouped_by_episode
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
 from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of
@@ -48,6 +49,9 @@ class Episode(FrozenStruct, omit_defaults=False):
     ended_wall_ns: int | None
     outcome: EpisodeEnd
     severity: Severity | None = None
+    #: The first line of ``blame`` and of the page, and its root's code; empty: it went well.
+    headline: str = ""
+    cause: str = ""
     pods: Mapping[str, int]
     pods_running: int = 0
     headless: bool = False
@@ -117,10 +121,12 @@ def episodes(
     for fold, record in _folded(history, boot_id, before):
         assert isinstance(fold, ShutdownFold)
         assert isinstance(record, ShutdownRecord)
-        summary = record.summary
+        summary, root = record.summary, root_cause(record)
         yield replace(
             _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)}),
             severity=record.severity,
+            headline=headline(record),
+            cause="" if root is None else root.code,
             pods_running=len(fold.without_fate()) if record.outcome == "running" else 0,
             headless=record.headless,
         )

@@ -15,6 +15,7 @@ from ebbtide.events.reader import History
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.otel.metric_table import (
     METERS_FILE_NAME,
+    CauseCount,
     Meters,
     ReadContext,
     ShippingState,
@@ -110,11 +111,31 @@ def test_a_journal_alone_is_counted(run: Run) -> None:
     code, out, _ = run("metrics", "--journal", str(SHUTDOWN))
     assert code == 0
     assert 'ebbtide_shutdowns_total{kind="reboot",outcome="complete"} 1' in out.splitlines()
+    assert '_causes{cause="signal-ignored",level="pod",severity="mixed",line="1"} 1' in out
     assert "ebbtide_armed" in exposition(Meters(), ReadContext(now_wall_ns=0))
     assert "\nebbtide_armed" not in out
     assert "\nebbtide_journal_lost" not in out
     code, out, _ = run("metrics", "--journal", str(SHUTDOWN), "-o", "json")
     assert json.loads(out)["kind"] == "Metrics"
+
+
+async def test_the_causes_are_read_once_a_shutdown() -> None:
+    """Not while one runs, and not after each record."""
+    side, meters, looks = Side([]), Meters(episode=7), []
+
+    async def causes() -> list[CauseCount]:
+        looks.append(meters.seq)
+        return [CauseCount("runtime", "part", "bad", 9)]
+
+    ways = MetricsBackend(side.keep, side.rebuild, lambda: 0, causes=causes)
+    metering = MetricsRecorder(meters, Journal(10**6, 10**6), ways, MetricsOptions())
+    await metering.read_causes(lambda level, line: None)
+    assert looks == []
+    metering.fold(records())  # to the shutdown's close
+    for _ in range(2):
+        await metering.read_causes(lambda level, line: None)
+    assert looks == [records()[-1].seq]
+    assert 'cause="runtime"' in metering.text()
 
 
 async def test_only_what_is_durable_is_kept() -> None:

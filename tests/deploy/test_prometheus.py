@@ -7,17 +7,36 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.metric_table import CATALOG, Meters, ReadContext, ShippingState, exposition, fold
+from ebbtide.events.values import Period, Settings
+from ebbtide.otel.metric_table import (
+    CATALOG,
+    Meters,
+    ReadContext,
+    ShippingState,
+    exposition,
+    fold,
+    last_causes,
+)
 from ebbtide.outage.controller_metrics import CATALOG as OUTAGE_CATALOG
 from ebbtide.outage.controller_metrics import OutageMetrics
+from ebbtide.replay.sim.scenario import (
+    Behaviour,
+    BehaviourRule,
+    Draws,
+    DurationQuantiles,
+    Faults,
+    synthetic_pods,
+)
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.journals import SHUTDOWN
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +101,8 @@ def test_every_alert_has_a_runbook() -> None:
     tests = (ROOT / "deploy" / "prometheus" / "ebbtide.rules.test.yaml").read_text()
     for alert in ALERTS:
         name = alert["alert"]
-        assert alert["annotations"]["runbook"] == f"docs/runbooks.md#{name.lower()}"
+        link = f"https://ebbtide.dev/docs/runbooks.html#{name.lower()}"
+        assert alert["annotations"]["runbook_url"] == link
         assert f"## {name}\n" in RUNBOOKS
         assert f"alertname: {name}\n" in tests
 
@@ -114,7 +134,14 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
     meters = Meters()
     fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     now_wall_ns = 1_700_000_100 * NS_PER_SECOND
-    around = ReadContext(now_wall_ns, 1, 2, False, False, 3, NS_PER_SECOND, ShippingState(pending=1))
+    around = ReadContext(
+        now_wall_ns,
+        at_risk=1,
+        journal_unsynced=2,
+        export_pending=3,
+        export_behind_ns=NS_PER_SECOND,
+        shipping=ShippingState(pending=1),
+    )
     assert promtool("check", "metrics", feed=exposition(meters, around, prefix)) == ""
     assert promtool("check", "metrics", feed=OutageMetrics().text()) == ""
 
@@ -123,3 +150,88 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
 def test_each_alert_fires_when_it_should_and_only_then() -> None:
     assert "SUCCESS" in promtool("check", "rules", "ebbtide.rules.yaml")
     assert "SUCCESS" in promtool("test", "rules", "ebbtide.rules.test.yaml")
+
+
+# --- the worst simulated nights ----------------------------------------------------------------
+
+
+class Night(NamedTuple):
+    """``cause``: of the first line; empty: a good night."""
+
+    faults: dict[str, Any]
+    cause: str
+    alerts: tuple[str, ...]
+
+
+KILLED = ("EbbtideManyPodsKilled", "EbbtidePodsKilled", "EbbtideShutdownBad")
+#: In mode observe, with 59 pods.
+NIGHTS = {
+    "calm": Night({"kubelet_lock": True}, "", ()),
+    "the kubelet ends no pod": Night(
+        {"kubelet_lock": False}, "kubelet-not-armed", ("EbbtidePodsUnknown", "EbbtideShutdownBad")
+    ),
+    "the runtime refuses everything": Night(
+        {"mode": "cri", "runtime_refuses": "everything"},
+        "runtime",
+        ("EbbtidePodsFailed", "EbbtideShutdownBad"),
+    ),
+    "the runtime refuses stop signals": Night({"mode": "cri", "runtime_refuses": "stops"}, "runtime", KILLED),
+    "too small a grant": Night({"mode": "cri", "grant_ns": 2 * NS_PER_SECOND}, "grant-too-small", KILLED),
+    "a power cut": Night(
+        {"kubelet_lock": True, "power_cut_after_ns": NS_PER_SECOND},
+        "cut-short",
+        ("EbbtidePodsUnknown", "EbbtideShutdownBad", "EbbtideShutdownCutShort"),
+    ),
+}
+
+
+def night_metrics(name: str) -> str:
+    faults = Faults(**({"mode": "observe"} | NIGHTS[name].faults))
+    rules = (BehaviourRule(stop=DurationQuantiles((3 * NS_PER_SECOND, 9 * NS_PER_SECOND))),)
+    settings = Settings(by_pod_priority=(Period(priority=0, seconds=30),))
+    pods = tuple(replace(pod, grace_seconds=30, priority=0) for pod in synthetic_pods(59, Draws(4)))
+    pods = tuple(
+        replace(pod, containers=tuple(replace(each, hook=None) for each in pod.containers)) for pod in pods
+    )
+    wanted = SimulationRequest(
+        settings=settings, pods=pods, behaviour=Behaviour(rules, faults), mode=faults.mode
+    )
+    run, meters = simulate(wanted, 4), Meters()
+    fold(meters, run.journal.records)
+    meters.causes = last_causes(History([run.journal.source()]))
+    return exposition(meters, ReadContext(0, live=False))
+
+
+@pytest.mark.parametrize("name", NIGHTS)
+def test_a_bad_night_has_its_cause_as_a_label(name: str) -> None:
+    found = re.findall(r'_causes\{cause="([^"]+)".*line="1"\}', night_metrics(name))
+    assert found == ([NIGHTS[name].cause] if NIGHTS[name].cause else [])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", NIGHTS)
+def test_a_bad_night_raises_its_alerts(name: str, tmp_path: Path) -> None:
+    """And no other."""
+    series = []
+    for line in night_metrics(name).splitlines():
+        if not line.startswith("#") and "_bucket" not in line:
+            sample, _, value = line.rpartition(" ")
+            metric, _, labels = sample.partition("{")
+            series.append(
+                {"series": f'{metric}{{instance="a"{"," if labels else "}"}{labels}', "values": f"{value}x30"}
+            )
+    asked = {
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "eval_time": "20m",
+        "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in NIGHTS[name].alerts],
+    }
+    path = tmp_path / "night.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "rule_files": [str(DEPLOY / "ebbtide.rules.yaml")],
+                "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [asked]}],
+            }
+        )
+    )
+    assert "SUCCESS" in promtool("test", "rules", str(path))

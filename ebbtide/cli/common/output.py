@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
+    from ebbtide.events.record.causes import RootCause
     from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord
 
 T = TypeVar("T")
@@ -244,6 +245,15 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
     severity = shutdown.severity
     line = f"{SEVERITY_SIGNS[severity]} {headline(shutdown)}"
     return Text(visible(line), style=SEVERITY_STYLES[severity])
+
+
+def verdict_lines(shutdown: ShutdownRecord, root: RootCause | None) -> RenderableType:
+    """The headline and what to do about this root."""
+    from rich.console import Group
+    from rich.text import Text
+
+    do = [] if root is None else [Text(visible(f"{' ' * GAP}do: {root.do}"), style="bold")]
+    return Group(headline_text(shutdown), *do)
 
 
 #: Remarks beside the causes; the roots themselves are never folded away.

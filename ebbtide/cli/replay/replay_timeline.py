@@ -36,14 +36,15 @@ from ebbtide.cli.replay.timeline_print import LinePrinter, StoryPrinter, line_js
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage_events import OutageClosed
-from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
-from ebbtide.replay.timeline import Line, LineFilter, Timeline
+from ebbtide.events.record.episodes import GOING_ON, Episode, episodes, shutdown_records
+from ebbtide.events.record.format import visible
+from ebbtide.replay.timeline import Line, LineFilter, Timeline, is_pod
 
 EPILOG = """\b
 Examples:
   ebbtide replay timeline
   ebbtide replay timeline -2 --pod shop/web-0           # the story of one pod, in sentences
-  ebbtide replay timeline -2 --pod shop/web-0 --all     # every record about it
+  ebbtide replay timeline -2 --pod shop/web-0 --all     # every record about it, and its root cause
   ebbtide replay timeline --wave 1 --since +10s --until +20s
   ebbtide replay timeline -f
   ebbtide replay timeline -2 | cut -c14- | diff - other.txt
@@ -123,7 +124,26 @@ def timeline(
         elif wave is not None and waves and wave > max(waves):
             why = f": the waves with pods are {min(waves)} to {max(waves)}"
         remark(f"ebbtide: no line fits{filters}{why}")
+    if pod and every and output != "json":
+        _show_root(journals, transitions.episode, pod)
     return conclude(history.verdict)
+
+
+def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
+    """The verdict on a shutdown, or the root of one pod's fate; none for an outage."""
+    from ebbtide.cli.common.output import show, verdict_lines
+    from ebbtide.events.record.causes import cause_tree, root_cause
+
+    found = shutdown_records(open_journal(journals), boot_id=boot_id())
+    record = next((each for each in found if each.first_seq == number), None)
+    if record is None:
+        return
+    if not pod:
+        show(verdict_lines(record, root_cause(record)))
+    uids = [each.uid for each in record.pods if is_pod(pod, each.uid, each.label)]
+    for root in cause_tree(record):
+        if any(uid in root.pods for uid in uids):
+            show(f"root cause [{root.code}]: {visible(root.text)}\n  do: {visible(root.do)}")
 
 
 #: A part of the key (`events.base.order_key`) of a release's outcome.
@@ -169,6 +189,8 @@ def _follow(
                 return
 
     _write_lines(lines(), show)
+    if show is not line_json:
+        _show_root(journals, transitions.episode)
     return DONE
 
 

@@ -68,6 +68,15 @@ def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
     assert all(each.endswith(".") and each[14].isupper() for each in sentences)
 
 
+def test_the_records_of_a_pod_end_with_its_root_cause(replay: Run) -> None:
+    out = replay("timeline", "--pod", "stuck-0", "--all").out
+    assert out.splitlines()[-2:] == [
+        "root cause [signal-ignored]: shop/stuck-0: the first process ignores the stop signal",
+        "  do: handle SIGTERM in the first process, or name another stopSignal",
+    ]
+    assert "root cause" not in replay("timeline", "--pod", "web-1", "--all").out
+
+
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda width: monkeypatch.setattr("ebbtide.cli.replay.timeline_print.screen_width", lambda: width)
