@@ -84,6 +84,12 @@ HEARD_SECONDS_MAX = 15
 SETTLED_SEGMENT_SECONDS_MIN = 60
 
 
+#: Of `Heartbeat`: 110 bytes each, so a shutdown of an hour without another record takes 400 KB.
+HEARTBEAT_SECONDS = 1
+#: Before the release, or while the pods of a cancelled shutdown end.
+BEATING_PHASES = ("running", "cancelling")
+
+
 class Daemon:
     """``report``: log lines with fields. ``tell``: log lines about no record."""
 
@@ -172,6 +178,7 @@ class Daemon:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._log.run)
             nursery.start_soon(self._keep_small)
+            nursery.start_soon(self._beat)
             if self.machine_lock is not None:
                 nursery.start_soon(serve_waiting, self.machine_lock)
             if self._metering is not None:
@@ -230,16 +237,26 @@ class Daemon:
             await self._host.notify_in_time(WATCHDOG=1)
             await trio.sleep(every_seconds)
 
+    async def _beat(self) -> None:
+        """While a shutdown runs, bounds the time of a power cut: a second without a record gets one."""
+        while True:
+            while self.status.phase not in BEATING_PHASES:
+                await self._stepped.wait()
+            before = self.writer.last_seq
+            await trio.sleep(HEARTBEAT_SECONDS)
+            if self.writer.last_seq == before and self.status.phase in BEATING_PHASES:
+                await self._inbox.put(facts.Heartbeat())
+
     async def _keep_small(self) -> None:
         """Removes old segments when a new one begins. A moved journal tries its first location."""
         while True:
             self._grown = trio.Event()
             for name in await self._trim(self.sequencer.system.episode or None):
                 self._tell(6, f"journal: removed the old segment {name}")
-            with trio.move_on_after(AWAY_SECONDS if self.writer.away else math.inf):
+            with trio.move_on_after(AWAY_SECONDS if self.writer.away else math.inf) as pause:
                 await self._grown.wait()
             # Not in a shutdown: a move would delay its records.
-            if self.writer.away and not self.sequencer.system.episode:
+            if pause.cancelled_caught and self.writer.away and not self.sequencer.system.episode:
                 self._begin_segment()
 
     def _begin_segment(self) -> None:

@@ -782,7 +782,7 @@ class KillContainer(Order):
 
 
 _ENDS: dict[PodOutcome, str] = {
-    "graceful": "it ended in its grace",
+    "graceful": "it ended by itself",
     "killed": "it was killed",
     "failed": "it could not be ended",
     "spared": "it was spared",

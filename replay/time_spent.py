@@ -319,7 +319,9 @@ def _after_the_waves(shutdown: shutdown_record.ShutdownRecord, at_ns: int) -> It
             yield Segment(what, at_ns, until_ns, text)
             at_ns = max(at_ns, until_ns)
     if shutdown.ended_ns is None:
-        yield Segment("unended", at_ns, shutdown.last_ns, "the record ends")
+        yield Segment(
+            "unended", at_ns, shutdown.last_ns, "the record ends; the machine went down then or later"
+        )
 
 
 def _held(

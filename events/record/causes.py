@@ -703,5 +703,6 @@ def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
         "running": f"is under way, {since}",
         "never-begun": "never began for the pods",
     }
-    where = f"in {reached}" if begun else f"before its first wave, {since}"
-    return texts.get(shutdown.outcome, f"was cut short {where}")
+    # The last record bounds the time of the cut; while waves run it is at most a second older (`Heartbeat`).
+    where = f"in wave {shutdown.last_wave}" if begun else "before its first wave"
+    return texts.get(shutdown.outcome, f"was cut short {where}, at least {since}")

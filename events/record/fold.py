@@ -497,7 +497,8 @@ class ShutdownFold(EpisodeFold):
             # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
             code, why = "record-damaged" if damaged else code, END_REASON_TEXTS.get(record.boot_end_why, "")
-            found.append(self._notice(end, code, wave=record.last_wave, why=f" ({why})" if why else ""))
+            why, last = f" ({why})" if why else "", span(record.last_ns)
+            found.append(self._notice(end, code, wave=record.last_wave, why=why, last=last))
         if (holder := record.longest_holder) is not None:
             took = span(holder.held_until_ns - (record.ended_ns or 0))
             took = f"at least {took}" if holder.until_ns is None else took

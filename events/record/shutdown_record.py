@@ -51,7 +51,7 @@ KILLED_SHARE_BAD = Fraction(1, 4)
 class Summary(NamedTuple):
     """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
     ended, or are the next shutdown's. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
-    record of its begin is lost.
+    record of its begin is lost. ``hook_cut``: a pod ended by itself without the end of its preStop hook.
     """
 
     outcome: EpisodeOutcome
@@ -59,6 +59,7 @@ class Summary(NamedTuple):
     gone: int = 0
     lock_lost: bool = False
     headless: bool = False
+    hook_cut: bool = False
 
     def count(self, fate: str) -> int:
         return self.pods.get(fate, 0)
@@ -76,7 +77,7 @@ def severity_of(it: Summary) -> Severity:
     cut_short = it.outcome in ("truncated", "never-begun")
     if cut_short or it.lock_lost or it.count("failed") or lost or it.is_killing:
         return "bad"
-    return "mixed" if it.count("killed") or it.gone or it.headless else "good"
+    return "mixed" if it.count("killed") or it.gone or it.headless or it.hook_cut else "good"
 
 
 class RecordMeta(FrozenMeta):
@@ -415,7 +416,8 @@ class ShutdownRecord(EpisodePart):
         """What its severity follows from."""
         pods: Counter[str] = Counter(pod.fate for pod in self.pods)
         gone = sum(map(self.is_accounted_for, self.pods))
-        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
+        cut = any(hook.result == "timed-out" for pod in self.pods for hook in pod.hooks)
+        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless, cut)
 
     @property
     def longest_holder(self) -> HolderRecord | None:
@@ -622,8 +624,9 @@ NOTICE_TEXTS: dict[str, str] = {
     "cancelled": "the shutdown was withdrawn ({reason})",
     # --- the daemon
     "restarted": "the daemon was started again, none had run for at most {away} ({action})",
-    "cut-short": "the machine went down before the release, at wave {wave}{why}",
-    "never-begun": "the machine went down before any wave began{why}",
+    "cut-short": "the machine went down before the release, at wave {wave}, at least {last} "
+    "after the signal{why}",
+    "never-begun": "the machine went down before any wave began, at least {last} after the signal{why}",
     "actor-failed": "{actor} failed ({error}): the fallback took its part",
     "fallback": "the fallback took over {count} ({reason})",
     "effect-panicked": "the order {key} ended in an unexpected error: {error}",

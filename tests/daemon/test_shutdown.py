@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from tests.daemon.rig import LOCK_NAME, Rig
 
 pytestmark = pytest.mark.root
@@ -45,6 +46,20 @@ async def test_waves_end_before_the_machine_goes(rig: Rig) -> None:
     assert LOCK_NAME not in rig.store.store
     said = [next(iter(message)) for message in rig.store.said]
     assert said.index("FDSTOREREMOVE") < said.index("BARRIER")
+
+
+async def test_a_power_cut_has_a_bound(rig: Rig) -> None:
+    """While a wave waits, a second without another record gets one; before and after there is none."""
+    rig.configure({0: 60})
+    rig.pod("web", "after=2.5")
+    await rig.start()
+    await rig.up("web")
+    await rig.bed.power_off()
+    await rig.recorded(d.ReleaseLock)
+    written = [type(record.event) for record in rig.records()]
+    first, last = written.index(d.ShutdownBegan), written.index(d.ReleaseLock)
+    assert f.Heartbeat in written[first:last]
+    assert f.Heartbeat not in written[:first] + written[last:]
 
 
 async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:

@@ -276,6 +276,7 @@ JUDGED: list[tuple[Summary, Severity]] = [
     (Summary("never-begun", {}), "bad"),
     (Summary("complete", {"graceful": 4}, lock_lost=True), "bad"),
     (Summary("complete", {}, headless=True), "mixed"),
+    (Summary("complete", {"graceful": 4}, hook_cut=True), "mixed"),
 ]
 
 
