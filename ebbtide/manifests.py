@@ -22,6 +22,8 @@ from msgspec import Meta
 
 from ebbtide.actors.edges.documents import (
     NODES_MAX,
+    OBJECT_NODES_MAX,
+    REPEATED_MAX,
     DocumentError,
     Node,
     decode_text,
@@ -555,6 +557,8 @@ def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> 
 
 #: A thousand pods from ``kubectl -o json``.
 FILE_BYTES_MAX = 16 * 2**20
+#: A JSON list is read object by object: 110 pods of the largest size that an API server takes, 1.5 MiB.
+LIST_BYTES_MAX = 256 * 2**20
 #: For a running daemon: 250 pods from ``kubectl -o yaml``, in a file. Twice as many would delay a shutdown.
 LOCAL_BYTES_MAX = 2 * 2**20
 LOCAL_NODES_MAX = 100_000
@@ -604,9 +608,9 @@ def load_manifests(
             if named:
                 # A named pipe may be meant, as in --pods <(kubectl get pods -o yaml).
                 with nullcontext(sys.stdin.buffer) if from_stdin else open(file, "rb") as opened:
-                    raw = opened.read(FILE_BYTES_MAX + 1)
+                    raw = opened.read(LIST_BYTES_MAX + 1)
             else:
-                raw = read_file(file, FILE_BYTES_MAX)
+                raw = read_file(file, LIST_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
         gathered.add(name, raw)
@@ -703,6 +707,9 @@ class Gathered:
 
     def add(self, name: str, raw: bytes, bytes_max: int = FILE_BYTES_MAX, nodes_max: int = NODES_MAX) -> None:
         """Raises ManifestError for a text that cannot be read at all."""
+        if not self._options.expander and (found := _json_list(raw)):
+            self._add_items(name, found)
+            return
         # Helm and the API server take a field twice.
         repeated = None if self._options.expander else list[DocumentError]()
         try:
@@ -712,6 +719,27 @@ class Gathered:
         self._repeated += [_located_message(name, 0, error) for error in repeated or ()]
         for number, document in enumerate(documents, start=1):
             self._read(name, number, document)
+        self._check_number()
+
+    def _add_items(self, name: str, found: _JsonList, *, outer: bool = True) -> None:
+        """One that is too large is left out: a user of one namespace cannot make the others unreadable."""
+        repeated = list[DocumentError]()
+        for item in found.items or ():
+            # A list in a list costs a second reading: of deeper ones, the reader's own bounds hold.
+            if outer and (inner := _json_list(bytes(item))):
+                self._add_items(name, inner, outer=False)
+                continue
+            try:
+                nodes = parse_text(decode_text(bytes(item), FILE_BYTES_MAX), OBJECT_NODES_MAX, repeated)
+            except DocumentError as error:
+                self.wrong.append(_located_message(name, 1, DocumentError(_name_in(item) + error.message, 0)))
+                continue
+            for node in nodes or [Node(None)]:
+                self._read(name, 1, node, found.kind.removesuffix("List"))
+        self._repeated += [_located_message(name, 1, error) for error in repeated[:REPEATED_MAX]]
+        self._check_number()
+
+    def _check_number(self) -> None:
         # After each text: many small ones together also need a bound.
         if len(self._pods) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
@@ -821,6 +849,41 @@ class Gathered:
             kinds = first_names([f"{number} {kind}" for kind, number in sorted(passed.items())])
             number = sum(passed.values())
             yield "passed-over", one_line(f"objects without a pod on this node: {number} ({kinds})")
+
+
+class _JsonList(msgspec.Struct):
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+def _json_list(raw: bytes) -> _JsonList | None:
+    """None for any other text."""
+    try:
+        found = (
+            msgspec.json.decode(raw, type=_JsonList)
+            if raw[:1] == b"{" and len(raw) <= LIST_BYTES_MAX
+            else None
+        )
+    except (ValueError, RecursionError):
+        return None
+    return found if found and found.kind.endswith("List") else None
+
+
+class _JsonName(msgspec.Struct):
+    name: str = ""
+
+
+class _JsonObject(msgspec.Struct):
+    metadata: _JsonName
+
+
+def _name_in(item: msgspec.Raw) -> str:
+    """For messages, of an object that is too large to be read."""
+    try:
+        name = msgspec.json.decode(item, type=_JsonObject).metadata.name
+    except (ValueError, RecursionError):
+        return ""
+    return f"{quote(name)}: "
 
 
 def _named(kind: str, node: Node) -> str:

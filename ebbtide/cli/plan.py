@@ -27,7 +27,7 @@ from ebbtide.options import RunOptions
 EPILOG = """\b
 Examples:
   ebbtide plan --config config.yaml --pods pods/
-  kubectl get pods -A -o yaml --field-selector spec.nodeName=NODE | ebbtide plan --pods -
+  kubectl get pods -A -o json --field-selector spec.nodeName=NODE | ebbtide plan --pods -
   helm template . | ebbtide plan --pods -
   sudo ebbtide plan --mode auto                           # on a Kubernetes node
   ebbtide plan --pods pods.yaml --grant 15s -o json

@@ -535,6 +535,17 @@ def test_a_bad_pod_is_a_note_with_its_name_and_the_others_stay(tmp_path: Path) -
     ]
 
 
+def test_one_huge_pod_of_a_json_list_is_a_note(tmp_path: Path) -> None:
+    """A dozen of the largest pods that an API server takes, more than one text may have."""
+    file, env = tmp_path / "pods.json", [{"name": f"E{number}"} for number in range(40_000)]
+    huge = [pod([{"name": "c", "env": env}], metadata={"name": f"huge-{number}"}) for number in range(12)]
+    file.write_text(json.dumps({"kind": "PodList", "items": [*huge, pod() | {"kind": None}]}))
+    notes: list[PlanWarning] = []
+    assert labels(load_manifests([file], notes=notes)) == ["default/web-0"]
+    assert len(notes) == len(huge)
+    assert notes[0][1].startswith(f"{file}, document 1: 'huge-0': more than 50000 values")
+
+
 def test_a_text_without_one_good_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ManifestError, match=r"f\.yaml:1: the document is 5: it must be a mapping; and 1 more like"
