@@ -223,8 +223,10 @@ def object_of_file(path: Path, bytes_max: int) -> Any:
 
 
 def object_of_text(text: str) -> Any:
-    """Raises DocumentError."""
-    documents = parse_text(text, OBJECT_NODES_MAX)
+    """For files of the kubelet and kubectl, which take the last of a field that is there twice. Raises
+    DocumentError.
+    """
+    documents = parse_text(text, OBJECT_NODES_MAX, [])
     return plain_value(documents[0]) if documents else None
 
 

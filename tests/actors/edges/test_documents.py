@@ -190,6 +190,9 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a: 1" + b"\n" * 100)
     assert read_file(tmp_path / "file", 10) == b"a: 1" + b"\n" * 7
     assert object_of_file(tmp_path / "file", 1000) == {"a": 1}
+    # As the kubelet reads a static pod, and kubectl a kubeconfig.
+    (tmp_path / "twice").write_text("a: 1\na: 2\n")
+    assert object_of_file(tmp_path / "twice", 1000) == {"a": 2}
     with pytest.raises(DocumentError, match="larger than 10 bytes"):
         object_of_file(tmp_path / "file", 10)
 
