@@ -198,15 +198,15 @@ NOT_BEGUN = "it was not begun"
 
 def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
     """In the order of its pods."""
-    first = next((wave.index for wave in shutdown.waves if wave.began_ns is not None), -1)
+    first_ns = next((wave.began_ns for wave in shutdown.waves if wave.began_ns is not None), 0)
     for pod in shutdown.pods:
         if pod.began_ns is None or pod.outcome in ("spared", "rejected") or not _was_asked(pod, shutdown):
             continue
         cuts = [at_ns for at_ns in _cuts(pod, shutdown) if at_ns < _end_ns(pod, shutdown)]
         ended = pod.outcome == "graceful" and not cuts
-        # The kubelet begins its first wave at the signal, before the list of pods is here.
-        early = ended and pod.means == "observe" and pod.wave == first
-        ns = min(cuts, default=_end_ns(pod, shutdown)) - (0 if early else pod.began_ns)
+        # The kubelet begins its first wave at the signal, before the list of pods is here, and so the others.
+        early_ns = first_ns if ended and pod.means == "observe" else 0
+        ns = min(cuts, default=_end_ns(pod, shutdown)) - pod.began_ns + early_ns
         by_kubelet, grace_ns = pod.means in ("api", "observe"), pod.grace_ns or 0
         if not ended:
             ns -= _delay_ns(pod)

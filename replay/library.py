@@ -14,10 +14,10 @@ from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord, with_verdict
 from ebbtide.events.segment import LOGICS
-from ebbtide.events.values import Period, Pod, Settings
+from ebbtide.events.values import Pod, Settings
 from ebbtide.replay import diff as diffing
 from ebbtide.replay import time_spent
-from ebbtide.replay.advise import CAUTION, Advice, Caution, Trial
+from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal_library import Journal, Outage, Shutdown, utc
 from ebbtide.replay.report.outage_page import outage_report
@@ -112,18 +112,13 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
     Raises replay.advise.NoEvidence.
     """
     given = list(shutdowns)
-    journals = [each for each in given if isinstance(each, Shutdown)]
-    if len(journals) < len(given):
-        return advise_on(map(_account, given), caution)
-
-    def try_out(periods: tuple[Period, ...]) -> Trial:
-        trials = (
-            trial_of((each.account,), partial(each.journal.history, logics=LOGICS), periods)
-            for each in journals
-        )
-        return sum(trials, Trial())
-
-    return advise_on(map(_account, given), caution, try_out)
+    nights = [
+        (each.account, partial(each.journal.history, logics=LOGICS))
+        for each in given
+        if isinstance(each, Shutdown)
+    ]
+    whole = len(nights) == len(given)
+    return advise_on(map(_account, given), caution, partial(trial_of, nights) if whole else None)
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:

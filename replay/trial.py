@@ -21,13 +21,14 @@ from ebbtide.replay.whatif.record import (
 )
 from ebbtide.replay.whatif.whatif_run import run_again
 
+#: A shutdown, and how its journal is opened.
+Night = tuple[ShutdownRecord, Callable[[], History]]
 
-def trial_of(
-    shutdowns: Iterable[ShutdownRecord], history: Callable[[], History], periods: tuple[Period, ...]
-) -> Trial:
-    """``shutdowns`` of one journal. Those without a begin on record are no evidence, and are not tried."""
+
+def trial_of(nights: Iterable[Night], periods: tuple[Period, ...]) -> Trial:
+    """Shutdowns without a begin on record are no evidence, and are not tried."""
     changes, not_asked = Counter[str](), 0
-    for shutdown in shutdowns:
+    for shutdown, history in nights:
         if shutdown.headless:
             continue
         try:

@@ -210,8 +210,9 @@ def trial_by(refs: Iterable[Ref], *, periods: tuple[Period, ...], nodes: frozens
     from ebbtide.replay.trial import trial_of
 
     def try_out(journal: Journal) -> Iterator[Tried]:
-        own = (each for each in journal.shutdown_records() if nodes is None or each.node in nodes)
-        yield Tried(trial=trial_of(own, partial(journal.history, logics=LOGICS), periods))
+        history, shutdowns = partial(journal.history, logics=LOGICS), journal.shutdown_records()
+        own = ((each, history) for each in shutdowns if nodes is None or each.node in nodes)
+        yield Tried(trial=trial_of(own, periods))
 
     return sum((each.trial for each in ask_journals(Verb(Tried, try_out), refs)), Trial())
 

@@ -129,11 +129,13 @@ def _try_out(pool: JournalPool, only: str, periods: tuple[Period, ...]) -> Trial
     # Late: what-if loads all actors, and most advice changes nothing.
     from ebbtide.replay.trial import trial_of
 
-    trial = Trial()
-    for each in pool.locations():
-        shutdowns = (told for told in shutdown_records(each.history()) if only in ("", told.id))
-        trial += trial_of(shutdowns, partial(each.history, LOGICS), periods)
-    return trial
+    nights = (
+        (told, partial(each.history, LOGICS))
+        for each in pool.locations()
+        for told in shutdown_records(each.history())
+        if only in ("", told.id)
+    )
+    return trial_of(nights, periods)
 
 
 _TIMES = ("KILLED", "CUT", "P50", "P95", "MAX")
