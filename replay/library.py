@@ -34,6 +34,7 @@ from ebbtide.replay.trial import trial_of
 from ebbtide.replay.verify import Verification
 from ebbtide.replay.verify import verify as verify_history
 from ebbtide.replay.whatif.record import Changes
+from ebbtide.replay.whatif.verdicts import Curves
 from ebbtide.replay.whatif.whatif_run import Comparison
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
@@ -102,7 +103,7 @@ def what_if(
     """
     changes = Changes(settings=settings, pods=tuple(pods), grant_ns=grant_ns)
     history = shutdown.journal.history(logics=LOGICS)
-    return decide(history, shutdown.account.first_seq, changes)
+    return decide(history, shutdown.account.first_seq, changes, Curves([shutdown.account]))
 
 
 def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:

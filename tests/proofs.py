@@ -84,6 +84,12 @@ PROOFS = {
         12,
         CORE + "|otel/|tests/(world|outage_world|replay)/|" + EDGES,
     ),
+    "what-if": Proof(
+        "what-if's verdicts, intervals and chances against nights simulated with the change",
+        f"{PYTHON} -m tests.replay.whatif.truth",
+        5,
+        CORE + "|tests/replay/whatif/",
+    ),
     "seeds": Proof(
         "fresh seeds of worlds and of simulated nodes",
         f"{PYTHON} -m tests.world --fresh --seconds 300"

@@ -117,12 +117,13 @@ VERIFY = Verb(Verified, _verify)
 
 
 class PodDecided(NamedTuple):
-    """``change``: saved, lost, perhaps-saved, perhaps-lost."""
+    """``change``: saved, lost, perhaps-saved, perhaps-lost. ``chance_percent``: that it happens."""
 
     workload: str
     pod: str
     priority: int | None
     change: str
+    chance_percent: int
 
 
 class Decided(Answer, frozen=True, kw_only=True):
@@ -141,9 +142,12 @@ def what_if_verb(settings: Settings) -> Verb[Decided]:
 
 def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
     from ebbtide.replay.whatif.record import Changes, Diverged, WrongChange
+    from ebbtide.replay.whatif.verdicts import Curves
     from ebbtide.replay.whatif.whatif_run import what_if
 
-    for shutdown in journal.shutdowns():
+    shutdowns = list(journal.shutdowns())
+    curves = Curves(each.account for each in shutdowns)
+    for shutdown in shutdowns:
         account = shutdown.account
         row = Decided(node=account.node, shutdown=shutdown.id, started_wall_ns=account.started_wall_ns)
         if account.headless:
@@ -151,7 +155,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
             continue
         try:
             history = journal.history(logics=LOGICS)
-            found = what_if(history, account.first_seq, Changes(settings=settings))
+            found = what_if(history, account.first_seq, Changes(settings=settings), curves)
         except (*OF_THE_READER, StoreFailed):
             raise
         except Diverged as problem:
@@ -169,6 +173,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
                 f"{side.pod.namespace}/{side.pod.name}",
                 side.pod.priority,
                 side.change,
+                100 if side.chance_percent is None else side.chance_percent,
             )
             for side in found.pods
             if side.change != "same"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.actors.config_reconciler import NAME as CONFIG
 from ebbtide.actors.logind import NAME as LOGIND
@@ -35,6 +36,16 @@ from ebbtide.replay.whatif.record import (
     read_recorded_shutdown,
     up_to_next,
 )
+from ebbtide.replay.whatif.verdicts import (
+    Curves,
+    Doubts,
+    PodChange,
+    PodNeed,
+    PodRuns,
+    Verdict,
+    killed_ns,
+    verdict_of,
+)
 from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, Support, weakest
 
 #: (code, sentence). Codes are stable.
@@ -54,6 +65,7 @@ class Outline(NamedTuple):
     waves: tuple[WaveRecord, ...]
     pods: dict[str, PodRecord]
     last_ns: int
+    handed_over_ns: int | None
 
     @property
     def began(self) -> bool:
@@ -83,6 +95,7 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
         waves=tuple(shutdown.waves),
         pods={uid: shutdown.pods[uid] for uid in shutdown.planned},
         last_ns=shutdown.point.at_ns,
+        handed_over_ns=shutdown.record.by.handed_over_ns,
     )
 
 
@@ -94,16 +107,20 @@ class Run(NamedTuple):
     world: RecordedWorld
 
 
-def what_if(history: History, first_seq: int, changes: Changes) -> Comparison:
-    """The shutdown that begins at record ``first_seq``, under ``changes``.
+def what_if(history: History, first_seq: int, changes: Changes, curves: Curves | None = None) -> Comparison:
+    """The shutdown that begins at record ``first_seq``, under ``changes``. ``curves``: for the chances.
 
     Raises WrongChange; what `replay.whatif.record.read_recorded_shutdown` raises.
     """
-    return run_again(read_recorded_shutdown(history, first_seq), changes)
+    return run_again(read_recorded_shutdown(history, first_seq), changes, curves)
 
 
-def run_again(shutdown: RecordedShutdown, changes: Changes) -> Comparison:
+def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | None = None) -> Comparison:
     """The same for a record that is read already. Raises WrongChange."""
+    if changes.settings is not None:
+        # The daemon sets it, not a configuration.
+        version = shutdown.settings.projection_version
+        changes = replace(changes, settings=replace(changes.settings, projection_version=version))
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
     seen = RecordedBehaviour(shutdown, changes, grant_ns)
     best, worst = (_run_once(shutdown, changes, grant_ns, seen, is_best=is_best) for is_best in (True, False))
@@ -112,6 +129,8 @@ def run_again(shutdown: RecordedShutdown, changes: Changes) -> Comparison:
     return _compare(
         (then, best.outline, worst.outline),
         (best.world.evidence, worst.world.evidence),
+        Doubts(shutdown, seen),
+        curves or Curves(),
         is_same=all(
             recorded == [(each.mono_ns, each.event) for each in run.records] for run in (best, worst)
         ),
@@ -238,12 +257,6 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
 
 # The new run is a pair, best and worst. Where both agree, the result is as certain as the pod's evidence.
 
-#: ``perhaps``: in one of the two runs only.
-PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
-
-#: It ended by itself, or was spared.
-ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
-
 
 class Interval(NamedTuple):
     """Nanoseconds in both runs; None: it does not happen in this run."""
@@ -258,15 +271,8 @@ class Interval(NamedTuple):
         return (high, low) if low is None or (high is not None and high < low) else (low, high)
 
 
-class PodNeed(NamedTuple):
-    """What a pod took from the begin of its stop, or ``at_least`` had until it was killed."""
-
-    ns: int
-    at_least: bool
-
-
 class PodSide(NamedTuple):
-    """``then`` None: a new pod."""
+    """``then`` None: a new pod. ``chance_percent``: that a ``perhaps`` happens."""
 
     then: PodRecord | None
     best: PodRecord | None
@@ -274,15 +280,19 @@ class PodSide(NamedTuple):
     need: PodNeed | None
     support: Support
     change: PodChange
+    chance_percent: int | None
 
     @property
     def pod(self) -> PodRecord:
-        """Any of them, for what does not change."""
+        """Any of them, for a value that does not change."""
         found = self.then or self.best or self.worst
         assert found is not None, "a row is about a pod of one of the runs"
         return found
 
     def now(self, of: Callable[[PodRecord], int | None]) -> Interval:
+        # The time of an assumed stop has no bound.
+        if of is took_ns and self.then is not None and self.support.level == "assumed":
+            return Interval(0, None)
         return Interval(*(None if each is None else of(each) for each in (self.best, self.worst)))
 
     @property
@@ -314,6 +324,12 @@ class Comparison(NamedTuple):
     pods: tuple[PodSide, ...]
     assumptions: tuple[Assumption, ...]
 
+    def expected_percent(self, change: Literal["saved", "lost"]) -> int:
+        """A hundred times how many pods: the certain ones, and the chances of the others."""
+        perhaps: PodChange = "perhaps-saved" if change == "saved" else "perhaps-lost"
+        chances = sum(pod.chance_percent or 0 for pod in self.changed(perhaps))
+        return 100 * len(self.changed(change)) + chances
+
     def changed(self, change: PodChange) -> tuple[PodSide, ...]:
         return tuple(pod for pod in self.pods if pod.change == change)
 
@@ -321,6 +337,8 @@ class Comparison(NamedTuple):
 def _compare(
     runs: tuple[Outline, Outline, Outline],
     evidence: tuple[Evidence, Evidence],
+    doubts: Doubts,
+    curves: Curves,
     *,
     is_same: bool,
     assumptions: tuple[Assumption, ...],
@@ -337,22 +355,36 @@ def _compare(
     wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
     pod_sides = []
     for uid in dict.fromkeys(uid for run in runs for uid in run.pods):
-        pods = (then.pods.get(uid), best.pods.get(uid), worst.pods.get(uid))
-        need = None if pods[0] is None else _need_of(pods[0], then.last_ns)
+        pods = PodRuns(then.pods.get(uid), best.pods.get(uid), worst.pods.get(uid))
+        need = None if pods.then is None else _need_of(pods.then, then.last_ns)
         support = weakest(each.of(uid) for each in evidence)
-        pod_sides.append(PodSide(*pods, need, support, _pod_change(*pods)))
+        if is_same:
+            verdict = Verdict("same")
+        elif support.level == "assumed":
+            verdict = verdict_of(pods, support.why)
+        else:
+            verdict = verdict_of(pods, doubts.of(pods, [run.handed_over_ns for run in runs]))
+        if verdict.doubt:
+            support = Support("assumed", verdict.doubt)
+        chance = curves.chance_percent(pods, verdict, need)
+        pod_sides.append(PodSide(*pods, need, support, verdict.change, chance))
     total = Interval(best.total_ns, worst.total_ns)
+    if not is_same and any(map(_is_open, pod_sides)):
+        total = Interval(0, None)
     return Comparison(*runs, is_same, total, tuple(wave_sides), tuple(pod_sides), assumptions)
+
+
+def _is_open(side: PodSide) -> bool:
+    """The total has no bound: the pod may end at another time than in both runs, or the release waits for
+    its volumes.
+    """
+    pod = side.then
+    return pod is not None and (side.support.level == "assumed" or (pod.means == "api" and pod.volumes))
 
 
 def took_ns(pod: PodRecord) -> int | None:
     """From the begin of its stop to its end."""
     return None if pod.began_ns is None or pod.ended_ns is None else pod.ended_ns - pod.began_ns
-
-
-def killed_ns(pod: PodRecord) -> int | None:
-    """Its first SIGKILL."""
-    return min((each.killed_ns for each in pod.containers if each.killed_ns is not None), default=None)
 
 
 def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
@@ -368,13 +400,3 @@ def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
 
 def _outcome(pod: PodRecord | None) -> decisions.PodOutcome | None:
     return None if pod is None else pod.outcome
-
-
-def _pod_change(then: PodRecord | None, *runs: PodRecord | None) -> PodChange:
-    """A new pod is neither saved nor lost."""
-    was, now = _outcome(then) in ENDED_WELL, [_outcome(each) in ENDED_WELL for each in runs]
-    if then is None or now == [was, was]:
-        return "same"
-    if was:
-        return "perhaps-lost" if any(now) else "lost"
-    return "saved" if all(now) else "perhaps-saved"

@@ -217,7 +217,7 @@ class RecordedTimes:
         if self.seen.how in ("killed", "stays"):
             had_ns = self.seen.had_ns(self._common.end_ns)
             if self.seen.refused:
-                self._weaken("assumed", f"the runtime refuses to stop {self._name}, as it did in the record")
+                self._weaken("bound", f"the runtime refuses to stop {self._name}, as it did in the record")
                 return None
             if had_ns is not None:
                 self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
@@ -290,7 +290,7 @@ class RecordedTimes:
             return killed_ns
         if seen.how == "stays" and seen.killed is not None:
             return None
-        self._weaken("assumed", f"the record does not show how long SIGKILL takes for {self._name}")
+        self._weaken("bound", f"the record does not show how long SIGKILL takes for {self._name}")
         self._common.first_kills[self._uid] = None
         return 0 if self._common.is_best else None
 

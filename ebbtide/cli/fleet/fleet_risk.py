@@ -33,14 +33,19 @@ GATES = {"lost": "lost", "perhaps-lost": "perhaps_lost", "not-asked": "not_asked
 
 
 class Changes(Struct, kw_only=True, rename="camel"):
-    """Pods with another outcome."""
+    """Pods with another outcome. ``expected``: the certain ones, and the chances of the others."""
 
     saved: Annotated[int, Heading("SAVED", right=True)] = 0
     perhaps_saved: Annotated[int, Heading("PERHAPS SAVED", right=True)] = 0
     lost: Annotated[int, Heading("LOST", right=True)] = 0
     perhaps_lost: Annotated[int, Heading("PERHAPS LOST", right=True)] = 0
+    expected_saved: Annotated[float, Heading("EXPECTED SAVED", right=True)] = 0.0
+    expected_lost: Annotated[float, Heading("EXPECTED LOST", right=True)] = 0.0
 
-    def count(self, change: str) -> None:
+    def count(self, change: str, chance_percent: int) -> None:
+        expected = "expected_saved" if change.endswith("saved") else "expected_lost"
+        # Rounded, so that the sum does not depend on the order of reading.
+        setattr(self, expected, round(getattr(self, expected) + chance_percent / 100, 2))
         name = change.replace("-", "_")
         setattr(self, name, getattr(self, name) + 1)
 
@@ -178,7 +183,7 @@ class _Sum:
             key = pod.workload, pod.priority
             of_workload = self._of_workloads.setdefault(key, WorkloadRisk(workload=key[0], priority=key[1]))
             for each in (*sums, of_workload):
-                each.count(pod.change)
+                each.count(pod.change, pod.chance_percent)
         changes = [pod.change for pod in answer.changed]
         lost, perhaps_lost = changes.count("lost"), changes.count("perhaps-lost")
         if lost or perhaps_lost:

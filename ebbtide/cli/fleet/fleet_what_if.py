@@ -113,8 +113,8 @@ def what_if_command(
 def show_risk(found: FleetWhatIf) -> None:
     """The sum, pools, workloads, nodes, the worst nights, what could not be asked, the gates."""
 
-    def interval(certain: int, perhaps: int) -> str:
-        return f"{certain} … {certain + perhaps}" if perhaps else str(certain)
+    def interval(certain: int, perhaps: int, expected: float) -> str:
+        return f"{certain} … {certain + perhaps}, {expected:.1f} expected" if perhaps else str(certain)
 
     shutdowns = plural(found.shutdowns, "shutdown")
     show(f"{found.changed[0]}: {found.asked} of {shutdowns} asked, of {journals_text(found.journals)}")
@@ -123,8 +123,8 @@ def show_risk(found: FleetWhatIf) -> None:
         pairs(
             [
                 ("pods", f"{found.pods}; {same}"),
-                ("saved", interval(found.saved, found.perhaps_saved)),
-                ("lost", interval(found.lost, found.perhaps_lost)),
+                ("saved", interval(found.saved, found.perhaps_saved, found.expected_saved)),
+                ("lost", interval(found.lost, found.perhaps_lost, found.expected_lost)),
                 ("not asked", str(found.not_asked_count)),
             ]
         )

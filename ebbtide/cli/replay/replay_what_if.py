@@ -22,11 +22,13 @@ from ebbtide.cli.common.shared_options import (
 from ebbtide.cli.replay.what_if_view import what_if_document, what_if_tables
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
+from ebbtide.replay.whatif.verdicts import Curves
 from ebbtide.replay.whatif.whatif_run import what_if
 
 EPILOG = """\b
@@ -88,7 +90,8 @@ def what_if_command(
     ]
     history = open_journal(journals, logics=LOGICS)
     try:
-        found = what_if(history, shutdown.first_seq, changes)
+        curves = Curves(shutdown_records(open_journal(journals)))
+        found = what_if(history, shutdown.first_seq, changes, curves)
     except WrongChange as error:
         raise Refused(str(error)) from None
     except Diverged as error:

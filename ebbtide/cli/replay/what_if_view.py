@@ -14,11 +14,11 @@ from ebbtide.cli.common.selection import episode_heading, outcomes_text
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds, span
+from ebbtide.replay.whatif.verdicts import PodChange
 from ebbtide.replay.whatif.whatif_run import (
     Comparison,
     Interval,
     Outline,
-    PodChange,
     PodSide,
     WaveSide,
     took_ns,
@@ -61,6 +61,8 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         # Saved and lost are always shown, the uncertain ones only where there are any.
         if pods or change in ("saved", "lost"):
             names = ", ".join(pod.pod.label for pod in pods) or "none"
+            expected = sum(pod.chance_percent or 0 for pod in pods) / 100
+            names += f" ({expected:.1f} expected)" if change.startswith("perhaps") else ""
             totals.append((change.replace("-", " "), names))
     return Group(
         Text(visible(title)),
@@ -109,6 +111,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
     best, worst = _fate(side.best), _fate(side.worst)
     between = "killed" if (best, worst) == ("graceful", "failed") else best
     first, *others = dict.fromkeys((best, between, worst))
+    chance = "" if side.chance_percent is None else f" {side.chance_percent} %"
     return (
         side.pod.label,
         was if then is not None and then.wave == now.wave else f"{was} -> {now.wave}",
@@ -120,7 +123,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
         ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else ""),
         "-" if side.need is None else f"{'>' if side.need.at_least else ''}{span(side.need.ns)}",
         side.support.level,
-        "" if side.change == "same" else side.change,
+        "" if side.change == "same" else side.change + chance,
     )
 
 
@@ -136,7 +139,9 @@ def _time_text(ns: int | None) -> str:
 
 
 def _interval_text(times: Interval) -> str:
-    """Both ends only where their texts differ."""
+    """Both ends only where their texts differ; ``?``: without a bound."""
+    if times == (0, None):
+        return "?"
     low, high = (_time_text(each) for each in times.bounds)
     return low if low == high else f"{low} … {high}"
 
@@ -173,6 +178,7 @@ class ShownPod(msgspec.Struct, frozen=True):
     evidence: Level
     why: str
     change: PodChange
+    chance: float | None
 
 
 class ShownAssumption(msgspec.Struct, frozen=True):
@@ -184,6 +190,7 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
     """``then`` is on record, ``best`` and ``worst`` are the two runs; waves and pods as in a record.
 
     ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
+    ``expectedSaved`` and ``expectedLost`` count the certain ones, and the chances of the others.
     """
     runs = {"then": found.then, "best": found.best, "worst": found.worst}
     return document(
@@ -198,6 +205,8 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         },
         total=ShownTotal(*map(json_seconds, (found.then.total_ns, *found.total.bounds))),
         **{each.replace("-", "_"): [side.pod.uid for side in found.changed(each)] for each in CHANGES},
+        expected_saved=found.expected_percent("saved") / 100,
+        expected_lost=found.expected_percent("lost") / 100,
         waves=found.waves,
         pods=list(map(_shown_pod, found.pods)),
         assumptions=[ShownAssumption(*each) for each in found.assumptions],
@@ -207,5 +216,6 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
 def _shown_pod(side: PodSide) -> ShownPod:
     pod, need, support = side.pod, side.need, side.support
     needed = need and ShownNeed(json_seconds(need.ns), need.at_least)
-    runs = (side.then, side.best, side.worst)
-    return ShownPod(pod.namespace, pod.name, pod.uid, *runs, needed, support.level, support.why, side.change)
+    about = (pod.namespace, pod.name, pod.uid, side.then, side.best, side.worst)
+    chance = None if side.chance_percent is None else side.chance_percent / 100
+    return ShownPod(*about, needed, support.level, support.why, side.change, chance)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Source
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import episodes
+from ebbtide.events.record.episodes import episodes, shutdown_records
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Hook, Period, Pod, Settings
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan, SimulationPlan
@@ -63,6 +64,10 @@ class Recorded(NamedTuple):
     @property
     def source(self) -> Source:
         return self.machine.journal.source()
+
+    @property
+    def account(self) -> ShutdownRecord:
+        return next(shutdown_records(History([self.source])))
 
     def ask(self, **changes: object) -> Comparison:
         return run_again(self.shutdown, Changes(**changes))  # type: ignore[arg-type]

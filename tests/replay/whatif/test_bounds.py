@@ -29,13 +29,13 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
 def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     reap_ns: int | None, fate: PodOutcome
 ) -> None:
-    """At once or never: the truth is between, and the row is assumed."""
+    """At once or never: the truth is between."""
     slow = behaves(pod("slow"), 15)
     slow = slow._replace(containers={"main": slow.containers["main"]._replace(reap_ns=reap_ns)})
     known = record([slow])
     found = known.ask(settings=settings(5, 3))
     row, truth = side(found, "slow"), known.truth(settings(5, 3))
-    assert row.support == ("assumed", "the record does not show how long SIGKILL takes for main")
+    assert row.support == ("bound", "the record does not show how long SIGKILL takes for main")
     assert (
         "kill",
         "SIGKILL ends shop/slow at once, or never: the record shows none of it",
