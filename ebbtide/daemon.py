@@ -42,7 +42,7 @@ from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
-from ebbtide.machine_lock import lock_machine, serve_waiting
+from ebbtide.machine_lock import Holder, lock_machine, serve_waiting
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
@@ -140,6 +140,7 @@ class Daemon:
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
         #: None: of the demo, or not to be had.
         self.machine_lock: socket.socket | None = None
+        self._waiting: set[Holder] = set()
         #: The pods' edge in mode process.
         self.local: ProcessEdge | None = None
         #: None where no segment is shipped.
@@ -180,7 +181,7 @@ class Daemon:
             nursery.start_soon(self._keep_small)
             nursery.start_soon(self._beat)
             if self.machine_lock is not None:
-                nursery.start_soon(serve_waiting, self.machine_lock)
+                nursery.start_soon(serve_waiting, self.machine_lock, self._waiting)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
             # Before the start's own step, whose orders belong to this process.
@@ -310,6 +311,7 @@ class Daemon:
             "mode": self._options.mode,
             "unheard": self._unheard(),
             "endedPods": ended,
+            "waiting": sorted(each.text for each in self._waiting),
             "shipping": shipping_json(self.shipping.last_state()) if self.shipping is not None else None,
         }
 

@@ -35,7 +35,9 @@ COMMAND_CHARACTERS_MAX = 200
 
 
 class Holder(NamedTuple):
-    """The process with the lock. ``pid`` 0: in another namespace. ``command`` may be empty."""
+    """A process with the lock, or that waits for it. ``pid`` 0: in another namespace. ``command`` may be
+    empty.
+    """
 
     pid: int
     uid: int
@@ -67,8 +69,8 @@ def take_machine_lock(name: str) -> socket.socket | None:
     return lock
 
 
-async def serve_waiting(lock: socket.socket) -> None:
-    """Keep the connections of waiting daemons until they or this process end."""
+async def serve_waiting(lock: socket.socket, waiting: set[Holder]) -> None:
+    """Keep the connections of waiting daemons until they or this process end; ``waiting`` has their names."""
     lock.setblocking(False)
     async with trio.open_nursery() as nursery:
         while True:
@@ -76,15 +78,17 @@ async def serve_waiting(lock: socket.socket) -> None:
             with suppress(OSError):
                 connected, _ = lock.accept()
                 # Another user could take all descriptors.
-                if peer_of(connected).uid == os.geteuid():
-                    nursery.start_soon(_keep, connected)
+                if (peer := peer_of(connected)).uid == os.geteuid():
+                    nursery.start_soon(_keep, connected, peer, waiting)
                 else:
                     connected.close()
 
 
-async def _keep(connected: socket.socket) -> None:
+async def _keep(connected: socket.socket, peer: Holder, waiting: set[Holder]) -> None:
+    waiting.add(peer)
     with connected:
         await trio.lowlevel.wait_readable(connected)
+    waiting.discard(peer)
 
 
 def peer_of(connected: socket.socket) -> Holder:

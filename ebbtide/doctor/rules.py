@@ -255,6 +255,9 @@ def daemon_and_lock(snapshot: Snapshot) -> Findings:
         )
     elif status is None:
         yield critical("daemon-silent", snapshot.status_error, "systemctl start ebbtide, or 'ebbtide run'")
+    for other in status.get("waiting", ()) if status is not None else ():
+        message = f"another Ebbtide waits for the end of this one ({visible(other)})"
+        yield warning("another-waits", message, "end one of the two: a DaemonSet's pod, or the host's unit")
     if bus is None:
         cure = "systemctl status dbus systemd-logind; DBUS_SYSTEM_BUS_ADDRESS names another bus"
         yield critical("no-logind", f"logind does not answer: {snapshot.bus_error}", cure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from ebbtide.events.decisions import ReleaseLock
 from ebbtide.machine_lock import (
     TAKEOVER_SECONDS,
     Holder,
+    connect_to_holder,
     lock_machine,
     machine_holder,
     machine_lock_name,
@@ -132,12 +134,17 @@ async def test_many_looks_leave_the_queue_empty(
     """Each look is a connection; the daemon accepts them and closes its end with theirs."""
     with machine.take() as lock:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_waiting, lock)
+            waiting = set[Holder]()
+            nursery.start_soon(serve_waiting, lock, waiting)
             for _ in range(socket.SOMAXCONN):
                 holder = machine_holder(machine.address)
                 assert holder is not None
                 assert holder.pid == os.getpid()
                 await trio.testing.wait_all_tasks_blocked()
+            assert not waiting
+            with connect_to_holder(machine_lock_name(machine.address)) or socket.socket():
+                await trio.testing.wait_all_tasks_blocked()
+                assert [each.pid for each in waiting] == [os.getpid()]
             nursery.cancel_scope.cancel()
     assert machine_holder(machine.address) is None
 
@@ -161,6 +168,8 @@ async def test_two_daemons_with_separate_folders_end_each_pod_once(rig: Rig) -> 
         )
         found = await trio.run_process(doctor, env=rig.environment, capture_stdout=True, check=False)
         assert f"another Ebbtide protects this machine (process {rig.own_pid}" in found.stdout.decode()
+        (waits,) = json.loads(await rig.ebbtide("status", "-o", "json"))["waiting"]
+        assert waits.startswith("process ")
         assert len(await rig.bed.ours()) == 1
         await rig.bed.power_off()
         await rig.recorded(ReleaseLock)

@@ -77,6 +77,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
     ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
     ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
+    ({"status": {**STATUS, "waiting": ["process 9: ebbtide run"]}}, "warning", "another-waits", "end one"),
     ({"protector": Holder(8, 0, "ebbtide run")}, "critical", "another-daemon", "--runtime"),
     ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
     ({"status": {**STATUS, "armed": False, "whyNot": "x"}}, "critical", "not-armed", "log"),
