@@ -215,7 +215,8 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
         if ended and by_kubelet and ns >= grace_ns:
             # A kubelet's hooks are not on record: this one was cut.
             ended, ns = False, grace_ns
-        wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome in ("killed", "failed")
+        # One that outlived SIGKILL, or of which the runtime refused it, was not killed.
+        wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome == "killed"
         short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
         if wanted is not None and not killed:
             # The watch ended before the pod's grace.
@@ -227,7 +228,7 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
             ended,
             killed,
             not ended and short,
-            killed and ignored_stop(pod),
+            not ended and ignored_stop(pod),
         )
         yield Stop(pod, kind, ns)
 

@@ -178,6 +178,12 @@ def test_what_is_no_observation() -> None:
     assert list(found) == []
 
 
+def test_a_pod_that_outlived_sigkill_was_not_killed() -> None:
+    """It needs more, and its workload's text says that its end was not seen."""
+    (stop,) = observed_stops(account(replace(killed("a-0", 20), outcome="failed", ended_ns=None)))
+    assert (stop.kind.ended, stop.kind.killed, stop.ns) == (False, False, 20 * SECOND)
+
+
 def test_a_cut_stop_needs_more_than_its_time() -> None:
     """A hook of 40 s in a wave of 15 s: more than 15 s. So where the daemon or the runtime was away."""
     hook = shutdown_record.HookRecord(
