@@ -82,6 +82,10 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     #: The wait for the last statuses: its start, and its end at the latest.
     flush_since_ns: int = 0
     flush_by_ns: int = NEVER_NS
+    #: Beside the statuses, and perhaps longer: the trace goes to another server.
+    traces_key: kinds.Key = ""
+    traces_by_ns: int = 0
+    only_traces: bool = False
     await_key: str = ""
     #: To be delivered when the API server answers.
     late_statuses: tuple[PodStatus, ...] = ()
@@ -445,13 +449,14 @@ def _pods_ended(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
     """
     silent = bool(state.means) and state.api is False and state.in_episode
     flush_ns = min(state.flush_ns, SILENT_FLUSH_NS) if silent else state.flush_ns
-    # Traces and statuses are flushed side by side.
-    by_ns = min(now + max(flush_ns, state.trace_flush_ns), state.release_by_ns - FALLBACK_MARGIN_NS)
-    state = replace(state, flush_by_ns=max(now, by_ns))
+    last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
+    state = replace(state, flush_by_ns=max(now, min(now + flush_ns, last_ns)), only_traces=False)
     if not state.trace_flush_ns:
         return _flush(state, [], now)
     state, key = next_key(state, "traces")
-    return _flush(_wait_for(state, key), [d.FlushTraces(key=key, timeout_ns=state.trace_flush_ns)], now)
+    traces_by_ns = min(now + state.trace_flush_ns, last_ns)
+    state = replace(_wait_for(state, key), traces_key=key, traces_by_ns=traces_by_ns)
+    return _flush(state, [d.FlushTraces(key=key, timeout_ns=state.trace_flush_ns)], now)
 
 
 def _then_flush(handle: Handler) -> Handler:
@@ -476,6 +481,7 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
     state, made = _deliver(state, made)
     # A kubelet that is being stopped may overwrite the last statuses.
     waits = state.deliveries or state.reports or state.kubelet_stopping
+    waits = state.traces_key in state.deliveries if state.only_traces else waits
     return (state, made) if waits else _settle(state, made)
 
 
@@ -516,7 +522,11 @@ def _deadline_moved(state: NodeStatusState, event: d.DeadlineMoved, now: int) ->
 def _tick_flushing(state: NodeStatusState, event: f.Tick, now: int) -> Result:
     """The wait for the last statuses ends, too."""
     state, decisions = _tick(state, event, now)
-    return (state, decisions) if state.flush_by_ns > now else _settle(state, decisions)
+    if state.flush_by_ns > now:
+        return state, decisions
+    if state.traces_key in state.deliveries and state.traces_by_ns > now:
+        return replace(state, flush_by_ns=state.traces_by_ns, only_traces=True), decisions
+    return _settle(state, decisions)
 
 
 # --- how its orders ended --------------------------------------------------------------------------
@@ -585,8 +595,9 @@ def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Re
     """
     if event.reachable:
         return state, ()
-    # The traces do not go to the API server.
-    by_ns = max(now, state.flush_since_ns + max(SILENT_FLUSH_NS, state.trace_flush_ns))
+    if state.only_traces:
+        return state, ()
+    by_ns = max(now, state.flush_since_ns + SILENT_FLUSH_NS)
     return replace(state, flush_by_ns=min(state.flush_by_ns, by_ns)), ()
 
 
