@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import pytest
 import trio
 
-from ebbtide.events.decisions import HookEnded, PodPlanned
-from tests.node.client import Refused
+from ebbtide.events.decisions import (
+    HookEnded,
+    KubeletStopped,
+    PodPlanned,
+    PodsEnded,
+    ReleaseLock,
+    StatusesSettled,
+)
+from tests.node.client import Object, Refused
 from tests.node.going import Going
 from tests.node.incidents import DAEMONSETS, daemonset
 from tests.node.pods import PODS, container, is_ready, static
 from tests.node.witness import NS
 
 pytestmark = [pytest.mark.node]
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
@@ -115,6 +124,73 @@ async def test_job_completes(node: Going) -> None:
         assert found is not None
         assert found["status"]["phase"] == "Succeeded"
         await node.bed.api.until(f"{JOBS}/sum", lambda each: each["status"].get("succeeded") == 1)
+
+
+async def test_an_api_server_that_takes_no_statuses(node: Going) -> None:
+    """A webhook hangs on every status, and reads are answered: the release waits for `statusFlush`, and the
+    record names the pods.
+    """
+    with node.bed.network():
+        hangs = socket.create_server(("127.0.0.1", 0))
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
+    webhook = {
+        "name": "hangs.example.com",
+        "rules": [rule],
+        "clientConfig": {"url": f"https://127.0.0.1:{hangs.getsockname()[1]}/"},
+        "timeoutSeconds": 30,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    names = [f"web-{number}" for number in range(3)]
+    await node.run(*(node.witness.pod(name, ends_after=0.3) for name in names))
+    await node.arm((0, 10), statusFlush="1s")
+    await node.bed.api.post(WEBHOOKS, {"metadata": {"name": "hangs"}, "webhooks": [webhook]})
+    try:
+        await node.down()
+    finally:
+        await node.bed.api.delete(f"{WEBHOOKS}/hangs")
+        hangs.close()
+    assert node.outcomes() == dict.fromkeys(names, "graceful")
+    uids = {each.pod.uid for each in node.daemon.events(PodPlanned)}
+    assert set(node.daemon.events(StatusesSettled)[-1].missing) == uids
+    at_ns = {type(each.event): each.mono_ns for each in node.daemon.records()}
+    assert at_ns[ReleaseLock] - at_ns[PodsEnded] <= 1.5 * NS
+
+
+async def test_pods_of_which_no_container_runs(node: Going) -> None:
+    """In a crash loop, or without an image: no pod is killed. With the kubelet stopped they have their final
+    status, and a pod that is bound in mid-shutdown is rejected.
+    """
+    crashing, imageless, late = (
+        node.witness.pod(name, ends_after=0.3) for name in ("crash", "image", "late")
+    )
+    crashing["spec"]["containers"][0] |= {"command": ["/bin/sh", "-c", "exit 3"]}
+    imageless["spec"]["containers"][0] |= {"image": "example.invalid/none:1", "imagePullPolicy": "Always"}
+    await node.run(node.witness.pod("web", ends_after=3))
+    for each in (crashing, imageless):
+        await node.bed.api.post(PODS, each)
+    for name in ("crash", "image"):
+        await node.bed.api.until(f"{PODS}/{name}", _waits)
+    await node.arm((0, 15))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.down)
+        await node.signalled("web")
+        await node.daemon.until(lambda: node.mode == "api" or node.daemon.events(KubeletStopped), "it runs")
+        await node.bed.api.post(PODS, late)
+    assert node.outcomes()["crash"] in ("graceful", "unknown")
+    assert node.outcomes()["image"] == "graceful"
+    if node.mode == "cri":
+        found = {name: await node.object(name) for name in ("crash", "image", "late")}
+        ended = {
+            name: (each["status"]["phase"], each["status"].get("reason")) for name, each in found.items()
+        }
+        terminated = ("Failed", "Terminated")
+        assert ended == {"crash": terminated, "image": terminated, "late": ("Failed", "NodeShutdown")}
+
+
+def _waits(made: Object) -> bool:
+    statuses = made["status"].get("containerStatuses", [])
+    return any(each["state"].get("waiting", {}).get("reason", "").endswith("BackOff") for each in statuses)
 
 
 async def test_inventory_changes_at_the_signal(node: Going) -> None:
