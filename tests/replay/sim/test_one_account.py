@@ -16,6 +16,7 @@ import pytest
 
 from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import FATE_TEXTS
 from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
@@ -98,11 +99,14 @@ class Night:
         return Account(outcome, sign, ends[0][1] if ends else None, pods)
 
     def traced(self) -> dict[str, Account]:
-        """By trace; a root ends with the outcome of the release."""
+        """By trace. A root never changes: without those whose pods the kubelet started again after it."""
         batches = list(History([DirectorySource(self.journal)]).batches())
         found = {}
         for each in project(batches, batches[0].header.journal_id):
-            if each.name == ROOT_ROLE:
+            if each.name != ROOT_ROLE:
+                continue
+            later = (record for record in self.records if record.seq > each.seq)
+            if not any(isinstance(of.event, PodEnded) and of.episode == each.episode for of in later):
                 told = attributes(each)
                 pods = {fate: told[name] for fate, name in at.POD_COUNTS.items()}
                 found[each.trace_id.hex()] = Account(told[at.OUTCOME], "", None, counted(pods))
