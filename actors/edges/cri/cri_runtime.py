@@ -285,7 +285,8 @@ class Inventory:
         looked = not order.refresh or await self._reach.while_it_answers(self._look)
         if not order.refresh:
             self._listed, self._late_until_ns = {}, 0
-            self._bound = self._bound_now()
+            known = self._lookup.pods() if self._lookup is not None and self._lookup.version else None
+            self._bound = None if known is None else {each.uid for each in known}
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         await self._report(order, "cri" if looked else FROM_TABLE, outlet)
         self._anew = False
@@ -322,10 +323,6 @@ class Inventory:
             if (pods or self._warm.is_set()) and all(pod.priority is not None for pod in pods):
                 return
             await trio.sleep(FIRST_WORD_POLL_SECONDS)
-
-    def _bound_now(self) -> set[str] | None:
-        known = self._lookup is not None and self._lookup.version
-        return {each.uid for each in self._lookup.pods()} if self._lookup is not None and known else None
 
     def _rejected(self, but: Collection[str]) -> list[Fact]:
         """Pods that were bound to this node after the signal. Its kubelet is stopped, so it rejects none."""
@@ -512,7 +509,9 @@ class ContainerOrders:
         if runs is not False:
             ending = None if given is None else await self._end_untabled(order, given)
             return ending or Ending("failed", NOT_KNOWN if runs else NOWHERE)
-        await outlet.put(found_gone(order.uid, order.container, code))
+        # Without an id the inventory only expected it to start.
+        gone = found_gone(order.uid, order.container, code)
+        await outlet.put(replace(gone, never_ran=given is None))
         return Ending()
 
     async def _end_untabled(
