@@ -143,7 +143,7 @@ def waited(outage: OutageRecord) -> list[Waited]:
 
 def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
     """In the order of time, without a gap; no wait of no time."""
-    end_ns = record_end_ns(outage) if subject.ended_ns is None else subject.ended_ns
+    end_ns = outage.end_ns if subject.ended_ns is None else subject.ended_ns
     begins = [each.at_ns for each in subject.waits]
     for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
         over = subject.ended_ns is not None or wait is not subject.waits[-1]
@@ -157,11 +157,6 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
                 ended_ns=max(began_ns, until_ns),
                 seen=over,
             )
-
-
-def record_end_ns(outage: OutageRecord) -> int:
-    """The close, or the end of the record."""
-    return outage.last_ns if outage.ended_ns is None else outage.ended_ns
 
 
 # --- the critical chain: what the total is made of --------------------------------------------------
@@ -394,7 +389,7 @@ def recovery_chain(outage: OutageRecord) -> Chain:
     """
     segments = []
     for phase in outage.course:
-        ended_ns = record_end_ns(outage) if phase.ended_ns is None else phase.ended_ns
+        ended_ns = outage.end_ns if phase.ended_ns is None else phase.ended_ns
         if ended_ns > phase.began_ns:
             within = _last_subject(outage, phase, ended_ns)
             segments.append(Segment(phase.what, phase.began_ns, ended_ns, phase.text, within=within))

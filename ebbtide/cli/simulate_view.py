@@ -225,7 +225,7 @@ def _counts_text(counts: Counter[str]) -> str:
 
 def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
     """Times since the begin of the run."""
-    from ebbtide.replay.report.outage_page import headline as outage_headline
+    from ebbtide.events.record.outage_causes import outage_headline
 
     return {
         "happened": [
@@ -251,7 +251,7 @@ def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
 
 def outage_tables(simulated: SimulatedOutage, written: list[tuple[str, str]]) -> Iterator[RenderableType]:
     """The truth, then the record."""
-    from ebbtide.replay.report.outage_page import headline as outage_headline
+    from ebbtide.events.record.outage_causes import outage_headline
 
     broken = simulated.breaches[0].sentence if simulated.breaches else ""
     checked = ("checked", broken or "it verifies identical")

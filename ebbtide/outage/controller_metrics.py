@@ -17,6 +17,8 @@ from ebbtide.events import outage_events
 from ebbtide.events.base import Record, parse_order_key
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from ebbtide.events.record.outage_causes import CURES
+from ebbtide.events.record.outage_record import BRAKE_SAYS
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
@@ -33,6 +35,15 @@ PLACES: Mapping[OutagePhase, Where] = {
     "untainting": "returning",
     "following": "returning",
     "aside": "aside",
+}
+
+#: The alarms of an outage's record, by their events.
+ALARMS: Mapping[type, str] = {
+    outage_events.ProofWasWrong: "proof-wrong",
+    outage_events.DetachForced: "six-minute-detach",
+    outage_events.OutageAbandoned: "abandoned",
+    outage_events.PowerOffGivenUp: "power-off-given-up",
+    ActorFailed: "actor-failed",
 }
 
 #: On the Node, as in their orders' keys.
@@ -53,6 +64,8 @@ class Open(NamedTuple):
     where: Where
     pods: int
     volumes: int
+    #: The storm brake holds it back.
+    braked: bool = False
 
 
 class OutageMetrics:
@@ -61,9 +74,16 @@ class OutageMetrics:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.followers: Mapping[str, Followed] | None = None
+        #: By node, the codes of its outage's alarms.
+        self.alarms: dict[str, dict[str, None]] = {}
 
     def observe(self, follower: object, records: Sequence[Record]) -> None:
+        node = getattr(follower, "node", "")
         for record in records:
+            if isinstance(record.event, outage_events.OutageClosed):
+                self.alarms.pop(node, None)
+            elif (code := ALARMS.get(type(record.event), "")) and node:
+                self.alarms.setdefault(node, {})[code] = None
             for name, value in counted(record.event):
                 self.counts[name, value] += 1
 
@@ -76,7 +96,15 @@ class OutageMetrics:
             slot = follower.system.slots.get((OUTAGE_ACTOR.name, ""))
             state = None if slot is None else slot.state
             if isinstance(state, OutageState) and (where := PLACES.get(state.phase)) is not None:
-                yield Open(follower.node, where, len(state.pods), len(state.attachments))
+                braked = state.waits.startswith(BRAKE_SAYS)
+                yield Open(follower.node, where, len(state.pods), len(state.attachments), braked)
+
+    def cause_of(self, found: Open) -> str:
+        """Its gravest alarm since this leader began, else what it waits for; empty: it goes as it should."""
+        alarms = self.alarms.get(found.node, {})
+        hanging = "hanging" if found.where == "out" and found.pods + found.volumes else ""
+        waits = {"suspected": "brake" if found.braked else "not-proved"}.get(found.where, hanging)
+        return next((code for code in CURES if code in alarms), waits)
 
     def text(self) -> str:
         return exposition_of(CATALOG, self, ReadContext(0))
@@ -135,6 +163,15 @@ CATALOG: tuple[Metric, ...] = (
         "1 for each open outage: suspected, out (of service), returning, aside.",
         lambda metrics, _: [
             Sample((("node", each.node), ("state", each.where)), 1) for each in metrics.open()
+        ],
+    ),
+    Metric(
+        "ebbtide_outage_causes",
+        "1 for the root cause of each open outage: the code of its first line.",
+        lambda metrics, _: [
+            Sample((("node", each.node), ("cause", code)), 1)
+            for each in metrics.open()
+            if (code := metrics.cause_of(each))
         ],
     ),
     Metric(

@@ -18,6 +18,7 @@ from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import headline, root_cause
 from ebbtide.events.record.fold import Beforehand, BootRecord, EpisodeFold, ShutdownFold, grouped_by_episode
+from ebbtide.events.record.outage_causes import outage_cause, outage_headline
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
 from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of
 from ebbtide.events.values import ShutdownKind
@@ -111,8 +112,10 @@ def episodes(
     if history.of_outages:
         for fold, record in _folded(history, boot_id, LeaderBefore()):
             assert isinstance(record, OutageRecord)
-            over = sum(pod.ended_ns is not None for pod in record.pods)
-            yield _episode(record, fold, {"recovered": over, "waiting": len(record.pods) - over})
+            over, found = sum(pod.ended_ns is not None for pod in record.pods), outage_cause(record)
+            episode = _episode(record, fold, {"recovered": over, "waiting": len(record.pods) - over})
+            code = "" if found is None else found.code
+            yield replace(episode, headline=outage_headline(record), cause=code)
             if boots is not None and record.last_boot is not None:
                 boots.append(_boot_of_node(record))
         return

@@ -186,6 +186,11 @@ class OutageRecord(EpisodePart):
         return "outage"
 
     @property
+    def end_ns(self) -> int:
+        """The close, or the end of the record."""
+        return self.last_ns if self.ended_ns is None else self.ended_ns
+
+    @property
     def subjects(self) -> tuple[Subject, ...]:
         """Everything that hung."""
         return (*self.pods, *self.attachments)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
+from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
 from ebbtide.events.record.outage_record import OutageRecord, Subject
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.report.markup import (
@@ -33,7 +34,7 @@ from ebbtide.replay.report.page import (
     resource,
     whole_page,
 )
-from ebbtide.replay.time_spent import record_end_ns, recovery_chain, subject_kind, waits_of
+from ebbtide.replay.time_spent import recovery_chain, subject_kind, waits_of
 from ebbtide.replay.timeline import Line
 
 #: Lines on the page: for an outage of weeks the first and the last.
@@ -54,47 +55,14 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "orders": _orders(outage),
         "events": _events(outage, lines),
     }
-    return whole_page(headline(outage), filled("outage.html", slots), journal_footer(outage), style)
-
-
-# --- in a sentence -----------------------------------------------------------------------------
-
-#: The whole outage by its outcome; the sign before it, and the sign's class.
-HEADLINES: dict[str, tuple[str, str, str]] = {
-    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "good"),
-    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "bad"),
-    "false-alarm": ("{node} came back before it was put out of service.", "○", "cancelled"),
-    "rebooted": ("{node} rebooted.", "○", "cancelled"),
-    "left-to-other": ("{node} was left to another controller's taint.", "○", "cancelled"),
-    "node-deleted": ("The Node object of {node} was deleted.", "!", "mixed"),
-}
-
-
-def headline(outage: OutageRecord) -> str:
-    """The whole outage in a sentence."""
-    node = visible(outage.node) or "The node"
-    if outage.outcome in HEADLINES:
-        end_ns = outage.untainted_ns if outage.untainted_ns is not None else record_end_ns(outage)
-        out_ns = 0 if outage.out_ns is None else end_ns - outage.out_ns
-        return HEADLINES[outage.outcome][0].format(node=node, out=span(out_ns))
-    if outage.out_ns is None:
-        return f"{node} is suspected, and not out of service."
-    if outage.untainted_ns is not None:
-        return f"Our taint on {node} is gone; the outage is still followed."
-    return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
-
-
-def _seal(outage: OutageRecord) -> tuple[str, str]:
-    if outage.outcome not in HEADLINES:
-        return "…", "running"
-    _, sign, kind = HEADLINES[outage.outcome]
-    left = outage.unrecovered or outage.alarms
-    return ("!", "mixed") if kind == "good" and left else (sign, kind)
+    return whole_page(outage_headline(outage), filled("outage.html", slots), journal_footer(outage), style)
 
 
 def _lede(outage: OutageRecord) -> str:
-    """The cause, the source of the proof, and the open waits."""
-    parts = [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
+    """What to do, why it was suspected, the source of the proof, and the open waits."""
+    cause = outage_cause(outage)
+    parts = [] if cause is None else [f"do: {cause.do}."]
+    parts += [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
     if outage.out_ns is not None:
         whose = f", proved by {outage.proof}" if outage.proof else ""
         parts.append(f"Out of service after {span(outage.out_ns)}{whose}.")
@@ -123,7 +91,8 @@ def _header(outage: OutageRecord, started: str) -> Markup:
             facts += [(name, tag("code", text))] if text else []
     if outage.settings.dry_run:
         facts.append(("Dry run", "no change in the cluster"))
-    return page_head(f"Outage report · {outage.node}", _seal(outage), headline(outage), _lede(outage), facts)
+    seal, head = outage_seal(outage), outage_headline(outage)
+    return page_head(f"Outage report · {outage.node}", seal, head, _lede(outage), facts)
 
 
 def _alarms(outage: OutageRecord) -> Markup:
@@ -136,7 +105,7 @@ def _alarms(outage: OutageRecord) -> Markup:
 
 def _figures(outage: OutageRecord) -> Markup:
     """The most important numbers."""
-    end_ns = record_end_ns(outage)
+    end_ns = outage.end_ns
     rows = [("Suspected to its end" if outage.ended_ns is not None else "On record", span(end_ns), "")]
     if outage.out_ns is not None:
         rows.append(("To the taint", span(outage.out_ns), outage.effect))
@@ -175,7 +144,7 @@ def _hanging(outage: OutageRecord) -> Markup:
 
 def _took(outage: OutageRecord, subject: Subject) -> str:
     if subject.ended_ns is None:
-        return f">{span(record_end_ns(outage) - subject.began_ns)}"
+        return f">{span(outage.end_ns - subject.began_ns)}"
     return span(subject.ended_ns - subject.began_ns)
 
 

@@ -53,6 +53,7 @@ def test_a_whole_outage_is_counted() -> None:
             "outage-leaders",
             [
                 'ebbtide_outage_open{node="node-1",state="out"} 1',
+                'ebbtide_outage_causes{node="node-1",cause="hanging"} 1',
                 'ebbtide_outage_pods_waiting{node="node-1"} 1',
                 'ebbtide_outage_volumes_waiting{node="node-1"} 1',
             ],

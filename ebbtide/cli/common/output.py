@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ebbtide.events.record.causes import RootCause
+    from ebbtide.events.record.outage_record import OutageRecord
     from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord
 
 T = TypeVar("T")
@@ -254,6 +255,16 @@ def verdict_lines(shutdown: ShutdownRecord, root: RootCause | None) -> Renderabl
 
     do = [] if root is None else [Text(visible(f"{' ' * GAP}do: {root.do}"), style="bold")]
     return Group(headline_text(shutdown), *do)
+
+
+def outage_lines(outage: OutageRecord) -> list[str]:
+    """The first line of an outage, and what to do."""
+    from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
+
+    cause = outage_cause(outage)
+    lines = [f"{outage_seal(outage)[0]} {outage_headline(outage)}"]
+    lines += [] if cause is None else [f"{' ' * GAP}do: {cause.do}"]
+    return list(map(visible, lines))
 
 
 #: Remarks beside the causes; the roots themselves are never folded away.

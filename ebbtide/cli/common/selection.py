@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.causes import CauseGroup, RootCause
     from ebbtide.events.record.episodes import EpisodeRecord
+    from ebbtide.events.record.outage_causes import OutageCause
     from ebbtide.events.record.shutdown_record import ShutdownRecord
     from ebbtide.replay.timeline import Moment
 
@@ -258,7 +259,7 @@ class JournalDamage(JournalState, frozen=True, rename="camel"):
 
 class EpisodeHeading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The shutdown or outage of a document, in the words of ``journal ls``. Only a shutdown has a severity,
-    and causes, the gravest first.
+    and a tree of causes.
     """
 
     id: str
@@ -271,11 +272,15 @@ class EpisodeHeading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     journal: JournalDamage
     severity: str = ""
     headline: str = ""
+    #: Its code, and what to do; empty: it went well.
+    cause: str = ""
+    do: str = ""
     causes: list[Cause] | None = None
 
 
 def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
-    from ebbtide.events.record.causes import cause_tree, headline
+    from ebbtide.events.record.causes import cause_tree, headline, root_cause
+    from ebbtide.events.record.outage_causes import outage_cause, outage_headline
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
     damage, journal = episode.damage, JournalDamage("intact", None, False)
@@ -291,10 +296,14 @@ def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
         ended_seconds=json_seconds(episode.ended_ns),
         journal=journal,
     )
-    if not isinstance(episode, ShutdownRecord):
-        return heading
-    causes = [shown_cause(episode, root) for root in cause_tree(episode)]
-    return replace(heading, severity=episode.severity, headline=headline(episode), causes=causes)
+    if isinstance(episode, ShutdownRecord):
+        causes = [shown_cause(episode, root) for root in cause_tree(episode)]
+        root: RootCause | OutageCause | None = root_cause(episode)
+        line = headline(episode)
+        heading = replace(heading, severity=episode.severity, headline=line, causes=causes)
+    else:
+        root, heading = outage_cause(episode), replace(heading, headline=outage_headline(episode))
+    return heading if root is None else replace(heading, cause=root.code, do=root.do)
 
 
 class PodWithCause(msgspec.Struct, frozen=True):

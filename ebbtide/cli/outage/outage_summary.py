@@ -12,13 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.output import Heading, NarrowTable, pairs, struct_table
+from ebbtide.cli.common.output import Heading, NarrowTable, outage_lines, pairs, struct_table
 from ebbtide.cli.outage.outage_common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import boot_end_text, plural
 from ebbtide.events.outage_events import BACK_UNDER, LastBootStated
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.outage_causes import outage_cause, outage_headline
 from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
 from ebbtide.events.units import short_span, span_s
 
@@ -71,6 +72,9 @@ class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
     boot_id: str
     started: str
     outcome: str
+    headline: str
+    cause: str = ""
+    do: str = ""
     phase: str
     waits_for: str = ""
     reason: str
@@ -113,6 +117,7 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         boot_id=record.boot_id,
         started=rfc3339(record.started_wall_ns),
         outcome=record.outcome,
+        headline=outage_headline(record),
         phase=record.outcome,
         reason=record.reason,
         proof=record.proof,
@@ -128,6 +133,8 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         last_boot=record.last_boot,
         alarms=record.alarms,
     )
+    if (cause := outage_cause(record)) is not None:
+        summary = replace(summary, cause=cause.code, do=cause.do)
     return _with_statements(summary, record) if summary.is_open else summary
 
 
@@ -204,6 +211,7 @@ class OutageLine(Struct):
     proof: Annotated[str, Heading("PROOF", spare=True)]
     taint: Annotated[str, Heading("TAINT", spare=True)]
     hangs: Annotated[str, Heading("HANGS")]
+    cause: Annotated[str, Heading("CAUSE", spare=True)]
     waits_for: Annotated[str, Heading("WAITS FOR")]
 
 
@@ -225,6 +233,7 @@ def line_of(record: OutageRecord, now_wall_ns: int) -> OutageLine:
         proof=found.proof,
         taint=found.effect if found.tainted else "",
         hangs=", ".join(hangs),
+        cause=found.cause,
         waits_for=waits,
     )
 
@@ -294,6 +303,8 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
     """The whole output for a node with an outage."""
     outage = found.outage
     assert outage is not None
+    yield from outage_lines(record)
+    yield ""
     node = (("node", record.node), ("now", found.now.text))
     yield pairs([*node, *facts(outage, record, now_wall_ns)])
     if record.sources:

@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.output import NarrowTable, cause_lines, line_count, show, show_json, table
+from ebbtide.cli.common.output import (
+    NarrowTable,
+    cause_lines,
+    line_count,
+    outage_lines,
+    show,
+    show_json,
+    table,
+)
 from ebbtide.cli.common.selection import choose_record, episode_heading
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -117,7 +125,11 @@ def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, out
     found = waited(outage)[:count]
     if output == "json":
         show_json(document("Blame", BLAME_VERSION, episode=episode_heading(outage), entries=found))
-    elif found:
+        return
+    for line in outage_lines(outage):
+        show(line)
+    show("")
+    if found:
         rows = (
             (f"{'' if each.seen else '>'}{span(each.took_ns)}", each.what, each.name, each.outcome, each.text)
             for each in found

@@ -1,0 +1,124 @@
+"""The root cause of an outage's course, and its headline: the first line of every verb, of the page and of
+the list of outages.
+
+An outage has one root: its gravest alarm, else what it waits for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ebbtide.events.messages import plural
+from ebbtide.events.record.format import visible
+from ebbtide.events.record.outage_record import BRAKE_SAYS, OPEN, Alarm, OutageRecord, Phase, PhaseKind
+from ebbtide.events.record.shutdown_record import Severity
+from ebbtide.events.units import span
+
+
+class OutageCause(NamedTuple):
+    """``code`` is stable; ``do``: one command or setting."""
+
+    code: str
+    severity: Severity
+    text: str
+    do: str
+
+
+_STATUS = "ebbtide outage status {node}"
+#: What a person does about each code. Of alarms the gravest first.
+CURES: dict[str, tuple[Severity, str]] = {
+    "proof-wrong": ("bad", "stop the workloads of its volumes and check their data; then repair the source"),
+    "six-minute-detach": ("bad", "switch {node} off, then check the volume's data"),
+    "abandoned": ("bad", "delete the leader's pod: the other replica goes on"),
+    "actor-failed": ("mixed", "delete the leader's pod: the other replica goes on"),
+    "power-off-given-up": ("mixed", _STATUS),
+    "write-failed": (
+        "mixed",
+        "kubectl auth can-i patch nodes --as system:serviceaccount:ebbtide:ebbtide-outage",
+    ),
+    "brake": ("mixed", "raise brake in the controller's configuration"),
+    "not-proved": ("mixed", f"{_STATUS}; if the machine is off: ebbtide outage declare {{node}} --off"),
+    "hanging": ("mixed", "ebbtide outage explain {node}"),
+    "unrecovered": ("mixed", "ebbtide outage explain {node}"),
+}
+
+#: What an open outage waits for, where that is no work of the controller's own.
+_WAITS: dict[PhaseKind, str] = {"proof": "not-proved", "permit": "brake"}
+_WRITES: tuple[PhaseKind, ...] = ("tainting", "untainting", "quarantined", "powering")
+#: How `outage_record` begins the text of a stage after a failed write.
+_FAILED = "could not be"
+
+
+def outage_cause(outage: OutageRecord) -> OutageCause | None:
+    """None: it goes as it should."""
+    code, text = _code(outage)
+    if not code:
+        return None
+    severity, do = CURES[code]
+    return OutageCause(code, severity, text, do.format(node=visible(outage.node) or "NODE"))
+
+
+def _code(outage: OutageRecord) -> tuple[str, str]:
+    codes = list(CURES)
+    gravest: Alarm | None = min(
+        (each for each in outage.alarms if each.code in CURES),
+        key=lambda each: codes.index(each.code),
+        default=None,
+    )
+    if gravest is not None:
+        return gravest.code, gravest.text.removesuffix(".")
+    if outage.outcome != OPEN:
+        left = ", ".join(outage.unrecovered)
+        return ("unrecovered", f"{left} did not recover") if left else ("", "")
+    last: Phase | None = outage.course[-1] if outage.course else None
+    if last is not None and last.what == "permit" and not last.text.startswith(BRAKE_SAYS):
+        return "", ""  # the brake has not answered yet
+    if last is not None and (last.what in _WAITS or (last.what in _WRITES and _FAILED in last.text)):
+        return _WAITS.get(last.what, "write-failed"), last.text
+    hangs = [
+        plural(count, kind)
+        for kind, subjects in (("pod", outage.pods), ("volume", outage.attachments))
+        if (count := sum(each.ended_ns is None for each in subjects))
+    ]
+    if not hangs or outage.out_ns is None:
+        return "", ""
+    return "hanging", f"{' and '.join(hangs)} of {visible(outage.node)} are waited for"
+
+
+#: The whole outage by its outcome; the sign before it, and the sign's class.
+HEADLINES: dict[str, tuple[str, str, str]] = {
+    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "good"),
+    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "bad"),
+    "false-alarm": ("{node} came back before it was put out of service.", "○", "cancelled"),
+    "rebooted": ("{node} rebooted.", "○", "cancelled"),
+    "left-to-other": ("{node} was left to another controller's taint.", "○", "cancelled"),
+    "node-deleted": ("The Node object of {node} was deleted.", "!", "mixed"),
+}
+
+
+def outage_headline(outage: OutageRecord) -> str:
+    """A line that begins with the cause, if there is one, then the whole outage in a sentence."""
+    cause = outage_cause(outage)
+    return f"{cause.text}. {outage_sentence(outage)}" if cause is not None else outage_sentence(outage)
+
+
+def outage_sentence(outage: OutageRecord) -> str:
+    node = visible(outage.node) or "The node"
+    if outage.outcome in HEADLINES:
+        end_ns = outage.untainted_ns if outage.untainted_ns is not None else outage.end_ns
+        out_ns = 0 if outage.out_ns is None else end_ns - outage.out_ns
+        return HEADLINES[outage.outcome][0].format(node=node, out=span(out_ns))
+    if outage.out_ns is None:
+        return f"{node} is suspected, and not out of service."
+    if outage.untainted_ns is not None:
+        return f"Our taint on {node} is gone; the outage is still followed."
+    return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
+
+
+def outage_seal(outage: OutageRecord) -> tuple[str, str]:
+    """The sign before the headline, and its class."""
+    cause = outage_cause(outage)
+    if outage.outcome not in HEADLINES:
+        return ("✕", "bad") if cause is not None and cause.severity == "bad" else ("…", "running")
+    _, sign, kind = HEADLINES[outage.outcome]
+    return ("!", "mixed") if kind == "good" and cause is not None else (sign, kind)
