@@ -34,10 +34,13 @@ RUNNING_DAEMON = "the running daemon"
 
 
 class Status(NamedTuple):
-    """``document``: the daemon's answer; None with the ``error``."""
+    """``document``: the daemon's answer; None with the ``error``. ``foreign``: it answers, and the named
+    journal is another machine's.
+    """
 
     document: dict[str, Any] | None
     error: str = ""
+    foreign: bool = False
 
     @property
     def mode(self) -> str:
@@ -54,9 +57,28 @@ class LocalNode:
     @cached_property
     def status(self) -> Status:
         try:
-            return Status(ask("status", self._named.control_socket))
+            document = ask("status", self._named.control_socket)
         except ControlError as error:
             return Status(None, str(error))
+        if self._is_foreign(document["journal"]):
+            why = f"not shown: the daemon here writes another journal than {self._named.journal}"
+            return Status(None, why, foreign=True)
+        return Status(document)
+
+    def _is_foreign(self, own: dict[str, Any]) -> bool:
+        """The named journal is another machine's, not the one of the daemon that answers here."""
+        from ebbtide.cli.common.guard import Refused
+        from ebbtide.cli.common.reading import sources_of
+        from ebbtide.events.reader import History
+
+        named = self._named.journal
+        if named == JOURNAL_PATH or Path(own["location"] or "/").is_relative_to(named):
+            return False
+        try:
+            found = History(sources_of([named])).journal_id
+        except (OSError, Refused):
+            return False
+        return bool(found) and found.hex() != own["id"]
 
     @cached_property
     def _running(self) -> dict[str, Any]:

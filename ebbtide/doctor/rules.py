@@ -182,6 +182,8 @@ class Snapshot(NamedTuple):
     labels: dict[str, str]
     node: NodeSnapshot | None = None
     measured: tuple[Measured, ...] = ()
+    #: The named journal is another machine's: the daemon here is not shown.
+    foreign: bool = False
     #: Another folder's daemon that protects this machine.
     protector: Holder | None = None
 
@@ -253,6 +255,9 @@ def daemon_and_lock(snapshot: Snapshot) -> Findings:
         yield critical(
             "another-daemon", message, "end one of the two; name the other's --runtime to examine it"
         )
+    elif snapshot.foreign:
+        cure = "leave --journal out: the doctor examines this machine"
+        yield warning("journal-of-another", snapshot.status_error, cure)
     elif status is None:
         yield critical("daemon-silent", snapshot.status_error, "systemctl start ebbtide, or 'ebbtide run'")
     for other in status.get("waiting", ()) if status is not None else ():

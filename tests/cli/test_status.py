@@ -125,6 +125,19 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     assert re.search(r"trace [0-9a-f]{32}", ran.out)
 
 
+def test_another_machines_journal_does_not_show_the_daemon_here(
+    run: Run, daemon: Daemon, tmp_path: Path
+) -> None:
+    """Its last shutdown, and no word of this machine's lock."""
+    whole_shutdown(tmp_path / "other")
+    daemon.answer = {"ok": True, "data": STATUS}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "other")
+    assert ran.code == 0
+    assert "writes another journal" in ran.out
+    assert "armed" not in ran.out
+    assert "poweroff" in ran.out
+
+
 def test_a_named_place_without_a_journal(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """2, as of every verb, also while the daemon answers."""
     for place in (tmp_path / "nonexistent", Path(__file__)):

@@ -77,6 +77,12 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
     ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
     ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
+    (
+        {"status": None, "status_error": "other", "foreign": True},
+        "warning",
+        "journal-of-another",
+        "leave --journal out",
+    ),
     ({"status": {**STATUS, "waiting": ["process 9: ebbtide run"]}}, "warning", "another-waits", "end one"),
     ({"protector": Holder(8, 0, "ebbtide run")}, "critical", "another-daemon", "--runtime"),
     ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
