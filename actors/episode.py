@@ -35,6 +35,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
+    GRACE_NS_MIN,
     REAP_MARGIN_NS,
     PlacementRules,
     ShutdownTimes,
@@ -114,6 +115,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     means: TerminationMode = ""
     handed_over: bool = False
     taints: bool = True
+    #: It worked at the signal.
+    kubelet: bool = False
     #: The last priority range is one wave (`actors.policy.termination_mode`).
     together: bool = False
     #: On a node: the listing that may find more pods. The shutdown waits for it.
@@ -203,7 +206,7 @@ def _transitions() -> Transitions:
         Row(EVERY, d.Leave, takes(left=True)),
         Row(EVERY, d.ConfigAdopted, _config_adopted),
         Row(EVERY, d.HookEnded, _hook_ended),
-        Row(EVERY, d.MeansChosen, takes("means", "taints", handed_over=False)),
+        Row(EVERY, d.MeansChosen, takes("means", "taints", "kubelet", handed_over=False)),
         Row(EVERY, d.HandedOver, takes(handed_over=True)),
     )
 # fmt: on
@@ -230,6 +233,10 @@ def _without_shutdown(state: EpisodeState) -> EpisodeState:
 
 # --- the plan ----------------------------------------------------------------------------------
 
+#: A kubelet that works has begun to stop a deleted pod by then, beside a hundred others. A younger deletion
+#: gets our stop signal, which may be its second.
+BEGINS_NS = NS_PER_SECOND
+
 
 def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, d.TakeInventory]:
     key = order_key(NAME, "inventory", "", state.ordinal)
@@ -252,22 +259,24 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     # This plan waits for pods of the cancelled shutdown.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
-    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules)
+    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules, now)
     state = replace(
         state, phase="waves", pods=pods, roll=PodChecklist.of(pods), waves=waves, wave=-1, carried_ns=0
     )
     state = replace(state, plans=state.plans + 1, together=rules.together)
     decisions: list[Event] = [d.PlanMade(waves=waves, pods=len(pods), listed=listed)]
     for index, wave in enumerate(waves):
-        decisions.extend(_pod_planned(state, index, planned) for planned in wave.pods)
+        decisions.extend(_pod_planned(state, index, planned, now) for planned in wave.pods)
     # A slow listing must not delay the first wave. The next one finds what the first one lacks.
     state, refresh = _list_pods(state, refresh=True)
     return _next_wave(state, now, [*decisions, refresh])
 
 
 def _pod_planned(
-    state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False, again: bool = False
+    state: EpisodeState, wave: int, planned: PlannedPod, now: int, *, late: bool = False, again: bool = False
 ) -> d.PodPlanned:
+    deletion = state.pods[planned.uid].deletion
+    stopping = deletion is not None and deletion.since_ns + BEGINS_NS <= now
     return d.PodPlanned(
         wave=wave,
         grace_seconds=planned.grace_seconds,
@@ -277,6 +286,7 @@ def _pod_planned(
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
         means=wave_mode(state.waves[wave], state.means, handed_over=state.handed_over),
         again=again,
+        stopping=stopping and state.kubelet and not again,
     )
 
 
@@ -301,7 +311,7 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
     seconds = period_ns // NS_PER_SECOND
     # Under ``elastic`` a wave may have more time than planned.
     pods = tuple(
-        PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
+        PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid], now))
         for pod in planned.pods
         if state.roll.is_open(pod.uid)
     )
@@ -483,13 +493,13 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
         # An ended wave begins no stop.
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
-        planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
+        planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod, now))
         again = pod.uid in state.roll.places
         joined = replace(wave, pods=(*(each for each in wave.pods if each.uid != pod.uid), planned))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_pod_planned(state, index, planned, late=True, again=again))
+        decisions.append(_pod_planned(state, index, planned, now, late=True, again=again))
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
@@ -629,7 +639,9 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
 
 
 def _times(state: EpisodeState, grant_ns: int, now: int) -> ShutdownTimes:
-    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns)
+    # The pods of a last wave of 0 s have the least grace.
+    extra_ns = GRACE_NS_MIN if state.periods and not state.periods[-1].seconds else 0
+    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns, extra_ns)
 
 
 def _begin_shutdown(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:

@@ -23,7 +23,7 @@ from typing import Literal, get_args
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
-from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
+from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS, pod_grace_seconds
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -60,8 +60,9 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     kill_at_ns: int = 0
     #: What its containers' ends have shown so far.
     outcome: d.PodOutcome = "graceful"
-    #: All ends so far were with exit code 0.
+    #: All ends so far but the sidecars' were with exit code 0.
     succeeds: bool = False
+    exit_codes: tuple[kinds.ExitCode, ...] = ()
     #: As in `PodEnded`, of a node's pod.
     means: TerminationMode = ""
     deleted: bool = False
@@ -286,11 +287,13 @@ def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) 
     if pod is None or event.container not in pod.left:
         return state, ()
     left = tuple(name for name in pod.left if name != event.container)
-    outcome: d.PodOutcome = "unknown" if event.gone else pod.outcome
+    outcome: d.PodOutcome = "unknown" if event.gone or event.lost else pod.outcome
     if pod.begun_ns and (event.signal == "SIGKILL" or event.exit_code == 137 or pod.outcome == "killed"):
         outcome = "killed"
-    succeeds = pod.succeeds and event.exit_code == 0
-    pod = replace(pod, left=left, outcome=outcome, succeeds=succeeds)
+    sidecar = any(each.sidecar for each in pod.pod.containers if each.name == event.container)
+    succeeds = pod.succeeds and (sidecar or event.exit_code == 0)
+    codes = () if event.exit_code is None else ((event.container, event.exit_code),)
+    pod = replace(pod, left=left, outcome=outcome, succeeds=succeeds, exit_codes=(*pod.exit_codes, *codes))
     return _go_on(replace(state, pods={**state.pods, event.uid: pod}), event, now)
 
 
@@ -303,8 +306,7 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
     for pod in event.pods:
         if pod.uid in pods:
             continue
-        asked = left_seconds if pod.grace_seconds is None else pod.grace_seconds
-        seconds = max(0, min(asked, left_seconds))
+        seconds = pod_grace_seconds(left_seconds, pod, now)
         left = tuple(each.name for each in pod.containers if each.running)
         pods[pod.uid] = FallbackPod(pod=pod, wave=0, grace_ns=seconds * NS_PER_SECOND, left=left)
         made.append(d.PodPlanned(wave=0, grace_seconds=seconds, pod=pod))
@@ -342,10 +344,10 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
         outcome=outcome,
         reason=reason,
         elapsed_ns=max(0, now - pod.begun_ns) if pod.begun_ns else 0,
-        succeeded=outcome == "graceful" and pod.succeeds,
+        succeeded=pod.succeeds and not pod.left,
         gone=outcome == "unknown" and not pod.left,
     )
-    return ended.on_node(pod.pod, pod.means, deleted=pod.deleted) if pod.means else ended
+    return ended.on_node(pod.pod, pod.means, pod.exit_codes, deleted=pod.deleted) if pod.means else ended
 
 
 def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:

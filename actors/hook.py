@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
-from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
+from ebbtide.actors.policy.grace_periods import FLOOR_NS, GRACE_NS_MIN, GRACE_SECONDS_MIN
 from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -167,12 +167,16 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     kill_at_ns: int = NEVER_NS
     #: The stop signal is ordered, without an outcome yet.
     stop_open: bool = False
+    #: It has its stop signal from the kubelet: its pod was being deleted already.
+    signalled: bool = False
     autopsy: bool = False
     killed: bool = False
     tries: int = 0
     first_ordinal: int = 0
     exit_code: int | None = None
     exit_signal: kinds.Signal = ""
+    #: The runtime lost its end.
+    lost: bool = False
     hook_note: str = ""
     error: str = ""
     #: The kubelet runs the hook and stops the container: its pod is deleted, or it does so by itself.
@@ -233,7 +237,7 @@ def died_of_our_kill(down: ContainerState) -> bool:
 def begin_container(
     down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
 ) -> ContainerStep:
-    """Begin the stop. Without grace no hook runs, as in the kubelet."""
+    """Begin the stop. No hook runs without time before the last possible SIGKILL."""
     hook = down.spec.hook
     if hook is None:
         return replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns, phase="turn"), []
@@ -319,6 +323,9 @@ def stop_container(down: ContainerState, now: int) -> ContainerStep:
     # The floor outweighs the grace, which a hook may have used up. The limit outweighs both: a later SIGKILL
     # would come after the release.
     kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
+    if down.signalled:
+        # When it got the signal is not known, so the floor counts from now.
+        return replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns), []
     order = _stop_signal(down)
     down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
     return down, [order]
@@ -370,7 +377,7 @@ def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
     A delete gives at least a second. A container has 2 s after a hook that took all of the grace, and the
     kubelet needs time to act. A container without a signal gets one before the last possible SIGKILL.
     """
-    grace_until_ns = max(deadline_ns, now + DELETE_SECONDS_MIN * NS_PER_SECOND)
+    grace_until_ns = max(deadline_ns, now + GRACE_NS_MIN)
     return max(now, min(grace_until_ns + FLOOR_NS + SIGN_NS, limit_ns - LAST_CHANCE_NS))
 
 
@@ -382,9 +389,7 @@ def kill_container(down: ContainerState) -> ContainerStep:
     return replace(down, phase="killed", killed=True, kill_open=True), [order]
 
 
-def note_exit(
-    down: ContainerState, now: int, exit_code: int | None, signal: str, *, gone: bool = False
-) -> ContainerStep:
+def note_exit(down: ContainerState, now: int, exited: f.ContainerExited) -> ContainerStep:
     """A hook of a container that is gone ends too (kubernetes#134338)."""
     decisions: list[Event] = []
     why = "the container has exited"
@@ -397,8 +402,14 @@ def note_exit(
     # SIGKILL ended it only if the order is done: a container that SIGKILL does not find is reported gone
     # first.
     unmet = down.killed and (down.kill_open or down.error != "")
-    end_unseen = gone and unmet
-    down = replace(down, phase="exited", exit_code=exit_code, exit_signal=signal, end_unseen=end_unseen)
+    down = replace(
+        down,
+        phase="exited",
+        exit_code=exited.exit_code,
+        exit_signal=exited.signal,
+        end_unseen=exited.gone and unmet,
+        lost=exited.lost,
+    )
     return down, decisions
 
 
@@ -511,10 +522,20 @@ def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
         outcome=fate.outcome,
         reason=fate.reason,
         elapsed_ns=max(0, now - state.begun_ns),
-        succeeded=fate.succeeded,
+        succeeded=_succeeded(state.downs),
         gone=gone and (on_node or any(down.end_unseen for down in state.downs)),
     )
-    return ended.on_node(pod, state.means, deleted=state.deleted) if on_node else ended
+    codes = tuple((each.spec.name, each.exit_code) for each in state.downs if each.exit_code is not None)
+    return ended.on_node(pod, state.means, codes, deleted=state.deleted) if on_node else ended
+
+
+def _succeeded(downs: Sequence[ContainerState]) -> bool:
+    """Sidecars do not decide a pod's phase, as in the kubelet."""
+    return all(
+        down.phase == "exited" and down.exit_code == 0 and not down.killed_before
+        for down in downs
+        if not down.spec.sidecar
+    )
 
 
 def _had_ns(state: PodState, now: int) -> int:
@@ -531,7 +552,6 @@ def _had_ns(state: PodState, now: int) -> int:
 class PodFate(NamedTuple):
     outcome: d.PodOutcome
     reason: str
-    succeeded: bool
 
 
 def _describe_fate(state: PodState, now: int) -> PodFate:
@@ -544,16 +564,16 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
             if any(down.kill_open for down in still):
-                return PodFate("unknown", f"{names}: neither its end was seen nor what SIGKILL did", False)
+                return PodFate("unknown", f"{names}: neither its end was seen nor what SIGKILL did")
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
-            return PodFate("failed", f"{names}: {why}", False)
-        return PodFate("unknown", f"{names} still running when the lock was released", False)
+            return PodFate("failed", f"{names}: {why}")
+        return PodFate("unknown", f"{names} still running when the lock was released")
     killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
-        return PodFate("killed", _killed_text(killed, state, now) + _hook_notes(downs), False)
+        return PodFate("killed", _killed_text(killed, state, now) + _hook_notes(downs))
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
     if by_kubelet:
-        return PodFate("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"), False)
+        return PodFate("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"))
     foreign = [
         down
         for down in downs
@@ -561,7 +581,7 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
     ]
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
-        return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
+        return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs))
     unheard = [
         down
         for down in downs
@@ -570,12 +590,14 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
     # The kubelet removed the container before its exit code was read.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
-        return PodFate("unknown", f"{names} ended under the kubelet, exit code not known", False)
+        return PodFate("unknown", f"{names} ended under the kubelet, exit code not known")
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
-        return PodFate("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}", False)
-    succeeded = all(down.exit_code == 0 for down in downs)
-    return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
+        return PodFate("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}")
+    lost = ", ".join(down.spec.name for down in downs if down.lost)
+    if lost:
+        return PodFate("unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}")
+    return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs))
 
 
 def _was_killed(down: ContainerState) -> bool:
@@ -641,11 +663,16 @@ def _begin_delegated(state: PodState, event: d.PodStopBegan, now: int) -> Result
         return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
     deadline_ns = now + state.grace_ns
     until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
-    state, order = _order_delete(state, until_ns, now)
+    orders: Sequence[Event]
+    if state.deleted:
+        state, orders = _shorten_delete(state, until_ns, now)
+    else:
+        state, order = _order_delete(state, until_ns, now)
+        orders = [order]
     state, decisions = _each_container(
         state, now, "running", lambda down: (_under_delete(down, now, deadline_ns, event.kill_by_ns), [])
     )
-    return state, [order, *decisions]
+    return state, [*orders, *decisions]
 
 
 def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: int) -> ContainerState:
@@ -673,7 +700,7 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d
         uid=state.pod.uid,
         namespace=state.pod.namespace,
         name=state.pod.name,
-        grace_seconds=max(DELETE_SECONDS_MIN, whole_seconds),
+        grace_seconds=max(GRACE_SECONDS_MIN, whole_seconds),
         after_taint=state.pod.daemon,
     )
     return replace(state, deletes=state.deletes + 1, delete_key=key, delete_until_ns=until_ns), order
@@ -693,11 +720,11 @@ def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
 
 def _note_delete(state: PodState, event: f.OrderEnded) -> PodState:
     """A delete without an answer is neither taken nor refused."""
+    first = state.deletes == 1 and not state.deleted  # a later one only shortens: the pod is on its way
     if event.result == "done":
         state = replace(state, deleted=True)
     if event.key != state.delete_key:
         return state
-    first = state.deletes == 1  # a later one only shortens: the pod is on its way
     refused = first and event.result in ("failed", "cancelled")
     return replace(state, delete_key="", refused=state.refused or refused)
 
@@ -771,6 +798,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerSte
         delegated=False,
         autopsy=False,
         autopsy_at_ns=NEVER_NS,
+        signalled=False,
         tries=down.tries + 1,
         since_ns=max(now, 1),
     )
@@ -790,7 +818,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
     cancel has a grace of its own.
     """
     if state.means != event.means and "observe" in (state.means, event.means):
-        state, decisions = _plan(event)
+        state, decisions = _plan(event, now)
         # The kubelet may have run its hooks.
         return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
     # A cancel gives no new grace.
@@ -823,16 +851,26 @@ def _hook_spent(down: ContainerState) -> ContainerState:
     return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
 
 
-def _plan(event: d.PodPlanned) -> Result:
+def _plan(event: d.PodPlanned, now: int) -> Result:
     downs = tuple(
         ContainerState(
             uid=event.pod.uid,
             spec=spec,
             phase="running" if spec.running else "exited",
+            exit_code=spec.exit_code,
             first_ordinal=event.first_ordinal,
         )
         for spec in event.pod.containers
     )
+    deletion = event.pod.deletion
+    if deletion is not None:
+        signalled = [
+            event.stopping and _was_signalled(downs, index, event, now) for index in range(len(downs))
+        ]
+        downs = tuple(
+            replace(_hook_spent(down), signalled=each, stop_since_ns=max(now, 1) if each else 0)
+            for down, each in zip(downs, signalled, strict=True)
+        )
     return PodState(
         pod=event.pod,
         wave=event.wave,
@@ -841,12 +879,28 @@ def _plan(event: d.PodPlanned) -> Result:
         downs=downs,
         means=event.means,
         first_ordinal=event.first_ordinal if event.means == "api" else 0,
+        # The object goes in any case.
+        deleted=deletion is not None and bool(event.means),
+        delete_until_ns=0 if deletion is None else deletion.until_ns,
     ), ()
+
+
+def _was_signalled(downs: Sequence[ContainerState], index: int, event: d.PodPlanned, now: int) -> bool:
+    """Has the kubelet sent the stop signal? Not to a sidecar before its turn, and not before the hook's end:
+    the hook ends with the kubelet.
+    """
+    spec, deletion = downs[index].spec, event.pod.deletion
+    assert deletion is not None
+    over = spec.hook is None or spec.hook_over or spec.hook.kind == "tcpSocket"
+    if spec.hook is not None and spec.hook.kind == "sleep":
+        sleep_ns = spec.hook.sleep_seconds * NS_PER_SECOND if event.sleep_action else 0
+        over = min(deletion.since_ns + sleep_ns, deletion.until_ns) <= now
+    return over and _has_turn(downs, index)
 
 
 def _planned(state: PodState, event: d.PodPlanned, now: int) -> Result:
     """An unanswered delete may still reach the kubelet, which runs hooks."""
-    planned, decisions = _plan(event)
+    planned, decisions = _plan(event, now)
     if event.again and _perhaps_deleted(state):
         planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
     return planned, decisions
@@ -877,7 +931,7 @@ def _container_exited(state: PodState, event: f.ContainerExited, now: int) -> Re
         if down.spec.name != event.container or down.phase == "exited":
             return down, []
         down = replace(down, never_ran=event.never_ran)
-        return note_exit(down, now, event.exit_code, event.signal, gone=event.gone)
+        return note_exit(down, now, event)
 
     return _each_container(state, now, "", step)
 

@@ -281,7 +281,8 @@ def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
         retry_at_ns=NEVER_NS,
     )
     taints = choice.means != "api" or state.taints
-    chosen = d.MeansChosen(means=choice.means, reason=choice.reason, taints=taints)
+    works = kubelet is True and state.healthy is not False
+    chosen = d.MeansChosen(means=choice.means, reason=choice.reason, taints=taints, kubelet=works)
     if choice.means != "cri":
         return state, [chosen]
     state, order = _order_stop(state)

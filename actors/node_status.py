@@ -257,7 +257,7 @@ def _pod_rejected(state: NodeStatusState, event: f.PodAppeared, now: int) -> Res
     ]
     if not state.node or (pod.daemon and (pod.tolerates_all or not state.taints)):
         return state, said
-    status = (pod.uid, "Failed", REJECT_REASON, f"{REJECTED_PREFIX}{REJECT_MESSAGE}")
+    status = (pod.uid, "Failed", REJECT_REASON, f"{REJECTED_PREFIX}{REJECT_MESSAGE}", ())
     return _deliver_now(replace(state, pending=(*state.pending, status)), said)
 
 
@@ -370,7 +370,8 @@ def _hold_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
 
 
 def _final_status(event: d.PodEnded) -> PodStatus:
-    return event.uid, "Succeeded" if event.succeeded else "Failed", POD_REASON, POD_MESSAGE
+    phase = "Succeeded" if event.succeeded else "Failed"
+    return event.uid, phase, POD_REASON, POD_MESSAGE, event.exit_codes
 
 
 def _deliver_now(state: NodeStatusState, decisions: Sequence[Event]) -> Result:

@@ -219,12 +219,19 @@ def _inherit_pods(
             wave=each.wave,
             grace_ns=0 if each.hurried else each.grace_ns,
             left=tuple(down.spec.name for down in left),
-            signalled=tuple(down.spec.name for down in reached if down.phase in ("stopping", "killed")),
+            signalled=tuple(
+                down.spec.name for down in reached if down.signalled or down.phase in ("stopping", "killed")
+            ),
             begun_ns=each.begun_ns,
             # The failed actor's pod gets SIGKILL again, at once.
             kill_at_ns=(NEVER_NS if reached == left else 1) if killed else 0,
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
-            succeeds=all(down.exit_code == 0 for down in each.downs if down.phase == "exited"),
+            succeeds=all(
+                down.exit_code == 0 for down in each.downs if down.phase == "exited" and not down.spec.sidecar
+            ),
+            exit_codes=tuple(
+                (down.spec.name, down.exit_code) for down in each.downs if down.exit_code is not None
+            ),
             # The KubeletActor hands a deleted pod over to the fallback.
             means="cri" if each.means == "api" else each.means,
             deleted=each.deleted,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
+from ebbtide.actors.policy.grace_periods import GRACE_NS_MIN
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
@@ -155,7 +156,7 @@ def _begin_pod(state: WaveState, uid: str, grace_ns: int) -> d.PodStopBegan:
 
 def _late_pod(state: WaveState, event: d.PodPlanned, now: int) -> Result:
     # The next wave does not wait longer for a late pod.
-    left_ns = max(0, state.deadline_ns - now)
+    left_ns = max(GRACE_NS_MIN, state.deadline_ns - now)
     state = replace(state, roll=state.roll.join(event.pod.uid))
     return state, [_begin_pod(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]
 

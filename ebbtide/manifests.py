@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import stat
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from ebbtide.actors.edges.documents import (
 )
 from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import (
+    GRACE_SECONDS_DEFAULT,
     SYSTEM_PRIORITIES,
     ContainerSpec,
     ExecAction,
@@ -44,7 +46,10 @@ from ebbtide.actors.edges.pod_spec import (
     ProcessSpec,
     SleepAction,
     TcpSocketAction,
+    deletion_of,
+    deletion_seconds,
     hook_of,
+    wall_ns,
 )
 from ebbtide.actors.policy.grace_periods import effective_periods
 from ebbtide.actors.policy.planning import Plan, PlanWarning, first_names, make_plan, short_name
@@ -64,7 +69,7 @@ from ebbtide.config.fields import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import size_text
-from ebbtide.events.values import Container, Pod, Settings
+from ebbtide.events.values import Container, Deletion, Pod, Settings
 
 # The fields of a Pod object that matter to a shutdown, checked as the API server checks them. The reader
 # passes over the hundreds of others.
@@ -93,6 +98,11 @@ def _stop_signal(text: str) -> str:
     signal_number(text if text.startswith("SIG") else "")
     if text.startswith("SIGRT") and not _REALTIME_SIGNAL.fullmatch(text):
         raise ValueError
+    return text
+
+
+def _time(text: str) -> str:
+    wall_ns(text)
     return text
 
 
@@ -261,10 +271,9 @@ class Metadata(ObjectPart, frozen=True):
     name: Annotated[str, _POD_NAME]
     namespace: Annotated[str, _NAMESPACE] = "default"
     uid: Annotated[str | None, _UID] = None
+    deletion_timestamp: Annotated[str | None, Kind("a time such as 2026-01-31T12:00:00Z", _time)] = None
+    deletion_grace_period_seconds: Annotated[int | None, Meta(ge=0, le=2**63 - 1)] = None
 
-
-#: The API's default for a pod that sets none.
-GRACE_SECONDS_DEFAULT = 30
 
 Containers = Annotated[tuple[ContainerObject, ...], Meta(max_length=CONTAINERS_MAX)]
 
@@ -332,7 +341,7 @@ class ManifestError(ValueError):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``finished``: it has ended, and is in no plan. ``begun``: a kubelet has written its status.
     ``unplaced``: on no node yet. ``class_name``: a priority class without a known number. ``obstacles``: why
-    it cannot run as local processes; a plan ignores them.
+    it cannot run as local processes; a plan ignores them. Now is 0 ns for its deletion.
     """
 
     pod: Pod
@@ -439,6 +448,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
             )
             for each in process.lasting
         ),
+        deletion=_deletion(metadata, spec),
     )
     return Manifest(
         pod=pod,
@@ -448,6 +458,13 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
         class_name=spec.priority_class_name if priority is None else "",
         obstacles=tuple(obstacles),
     )
+
+
+def _deletion(metadata: Metadata, spec: Spec) -> Deletion | None:
+    if metadata.deletion_timestamp is None:
+        return None
+    seconds = deletion_seconds(metadata.deletion_grace_period_seconds, spec.termination_grace_period_seconds)
+    return deletion_of(wall_ns(metadata.deletion_timestamp) - time.time_ns(), seconds, now_ns=0)
 
 
 def _derived_uid(namespace: str, name: str) -> str:
@@ -487,6 +504,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         tolerates_all=seen.tolerates_all,
         volumes=seen.volumes,
         owner=seen.owner,
+        deletion=None if seen.static else manifest.pod.deletion,
         containers=tuple(
             msgspec.structs.replace(each, running=bool(state.running))
             if (state := states.get(each.name))
@@ -632,8 +650,10 @@ def load_pods(
     return tuple(manifest.pod for manifest in manifests if not manifest.finished)
 
 
-def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None) -> Plan:
-    """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit."""
+def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None, now_ns: int = 0) -> Plan:
+    """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit.
+    ``now_ns``: 0 for manifests, this boot's clock for pods that run.
+    """
     return make_plan(
         effective_periods(settings),
         grant_ns,
@@ -641,6 +661,7 @@ def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | N
         [manifest.pod for manifest in manifests if not manifest.finished],
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
+        now_ns=now_ns,
     )
 
 
@@ -663,7 +684,8 @@ def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[
     for manifest in manifests:
         for reason in manifest.obstacles:
             raise ManifestError(one_line(f"{manifest.source}: pod {manifest.pod.label}: {reason}"))
-    return [(manifest.pod, manifest.spec) for manifest in manifests]
+    now_ns = time.monotonic_ns()
+    return [(manifest.pod.on_clock(now_ns), manifest.spec) for manifest in manifests]
 
 
 def parse_manifests(

@@ -7,6 +7,7 @@ node is protected.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -164,7 +165,7 @@ class MetricsRecorder:
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     """How many pods would be killed now: their workload has needed more time than they would get."""
-    waves = planned_waves(meters.node.periods, meters.node.grant_ns or None, pods)
+    waves = planned_waves(meters.node.periods, meters.node.grant_ns or None, pods, time.monotonic_ns())
     needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
     count = 0
     for planned in (pod for wave in waves for pod in wave.pods):

@@ -238,6 +238,7 @@ class MeansChosen(Decision):
     """How this shutdown ends its pods, and why.
 
     ``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here.
+    ``kubelet``: it works, so it has begun to stop the pods that are being deleted already.
     """
 
     level = NOTICE
@@ -246,6 +247,7 @@ class MeansChosen(Decision):
     means: values.TerminationMode
     reason: str
     taints: bool = True
+    kubelet: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"termination mode: {TERMINATION_MODES.get(self.means, self.means)} ({self.reason})"
@@ -450,7 +452,8 @@ class PodPlanned(Decision):
     """A pod's place in the plan. ``late``: the inventory at the signal did not have it. ``again``: it ended
     in this shutdown, and its kubelet started it again; the record has both ends.
 
-    ``first_ordinal``: the begin of its order keys' ordinals, never an earlier shutdown's.
+    ``first_ordinal``: the begin of its order keys' ordinals, never an earlier shutdown's. ``stopping``: it is
+    being deleted already, and the kubelet has begun its stop.
     """
 
     level = INFO
@@ -464,12 +467,14 @@ class PodPlanned(Decision):
     first_ordinal: int = 0
     means: values.TerminationMode = ""
     again: bool = False
+    stopping: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         # This shows that the wave had no more time, not that the pod asked for less.
         asked_seconds = self.pod.grace_seconds
         short = asked_seconds is not None and asked_seconds > self.grace_seconds
-        asked = f" of the {span_s(asked_seconds)} that it asks for: its wave has no more" if short else ""
+        why = "its wave has no more" if self.pod.deletion is None else "it is being deleted already"
+        asked = f" of the {span_s(asked_seconds)} that it asks for: {why}" if short else ""
         late = ", started again by its kubelet" if self.again else ", joined late" if self.late else ""
         return f"wave {self.wave}, {span_s(self.grace_seconds)}{asked}{late}"
 
@@ -802,7 +807,7 @@ class PodEnded(Decision):
     outcome: PodOutcome
     reason: str
     elapsed_ns: int = 0
-    #: Every container exited with code 0: its phase would be Succeeded.
+    #: Every container but the sidecars exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
     # Of a node's pod, for its final status and for Events.
     means: values.TerminationMode = ""
@@ -817,8 +822,17 @@ class PodEnded(Decision):
     gone: bool = False
     #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
+    #: As far as known.
+    exit_codes: tuple[kinds.ExitCode, ...] = ()
 
-    def on_node(self, pod: values.Pod, means: values.TerminationMode, *, deleted: bool) -> PodEnded:
+    def on_node(
+        self,
+        pod: values.Pod,
+        means: values.TerminationMode,
+        exit_codes: tuple[kinds.ExitCode, ...],
+        *,
+        deleted: bool,
+    ) -> PodEnded:
         """The same for a pod of a Kubernetes node, whose final status and Events need more."""
         return replace(
             self,
@@ -827,6 +841,7 @@ class PodEnded(Decision):
             name=pod.name,
             owner=pod.owner,
             deleted=deleted,
+            exit_codes=exit_codes,
             returns=("always" if pod.tolerates_all else "untainted") if pod.daemon else "",
         )
 
@@ -1036,7 +1051,7 @@ class PodRejected(Decision):
 
 
 class DeliverStatuses(Order):
-    """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
+    """Final statuses, one ``(uid, phase, reason, message, exit codes)`` a pod."""
 
     beside = "statuses"
     span_role = "deliver"

@@ -572,7 +572,8 @@ class ContainerExited(Fact):
     """Observed, whatever the cause. ``exit_code`` None: unknown, as for an adopted process.
 
     ``gone``: the container had vanished before a look, so its end is unknown. ``never_ran``: expected to
-    start, and not seen to run.
+    start, and not seen to run. ``lost``: the runtime lost it, as with its shim, and the exit code is the
+    runtime's own.
     """
 
     lane = OUTCOMES
@@ -584,11 +585,13 @@ class ContainerExited(Fact):
     signal: kinds.Signal = ""
     gone: bool = False
     never_ran: bool = False
+    lost: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         unknown = "gone, end not seen" if self.gone else "exit code not known"
         unknown = "did not run" if self.never_ran else unknown
-        how = f"exit code {self.exit_code}" if self.exit_code is not None else unknown
+        lost = ", by the runtime, which lost the end" if self.lost else ""
+        how = f"exit code {self.exit_code}{lost}" if self.exit_code is not None else unknown
         return f"{self.container}: {f'ended by {self.signal}' if self.signal else how}"
 
     def sentence(self, text: str, wave: int | None) -> str:

@@ -59,8 +59,9 @@ LastLines = Annotated[tuple[str, ...], _names("dropped")]
 
 #: A pod's UID and a volume, or "" and the path of a volume driver's mount.
 Mount = tuple[Uid, Volume]
-#: A pod's UID, and its phase, reason and message.
-PodStatus = tuple[Uid, Word, Word, Word]
+ExitCode = tuple[Container, int]
+#: A pod's UID, its phase, reason and message, and its containers' exit codes, as far as known.
+PodStatus = tuple[Uid, Word, Word, Word, tuple[ExitCode, ...]]
 
 #: Names of fields that mean the same everywhere.
 FIELD_NAMES = {

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ebbtide.events import kinds
-from ebbtide.events.base import FrozenStruct
+from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
 
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
 ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"]
@@ -72,6 +74,24 @@ class Container(Value):
     #: An init container with ``restartPolicy: Always``: stopped last, in reverse order.
     sidecar: bool = False
     running: bool = True
+    #: Of a container that does not run, if known.
+    exit_code: int | None = None
+    #: Of a pod that is being deleted: the hook that its kubelet began has ended.
+    hook_over: bool = False
+
+
+class Deletion(Value):
+    """A Pod's ``deletionTimestamp`` and ``deletionGracePeriodSeconds``.
+
+    ``since_ns``: when it was deleted, on this boot's monotonic clock.
+    """
+
+    since_ns: int
+    grace_seconds: int
+
+    @property
+    def until_ns(self) -> int:
+        return self.since_ns + self.grace_seconds * NS_PER_SECOND
 
 
 class Pod(Value):
@@ -95,10 +115,18 @@ class Pod(Value):
     volumes: bool = False
     #: Its workload as ``Kind/name``, which gets an Event if the pod is killed.
     owner: kinds.Owner = ""
+    #: It is being deleted already.
+    deletion: Deletion | None = None
 
     @property
     def label(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def on_clock(self, now_ns: int) -> Pod:
+        """From a clock on which now is 0."""
+        if self.deletion is None:
+            return self
+        return replace(self, deletion=replace(self.deletion, since_ns=self.deletion.since_ns + now_ns))
 
 
 class Period(Value):

@@ -78,7 +78,7 @@ class LocalStatusEdge(Edge):
     async def _deliver(self, order: DeliverStatuses, outlet: Outlet) -> Ending:
         new = {
             uid: PodStatus(uid=uid, phase=phase, reason=reason, message=message)
-            for uid, phase, reason, message in order.statuses
+            for uid, phase, reason, message, *_ in order.statuses
         }
         return await self._change(lambda node: node.pods.update(new))
 

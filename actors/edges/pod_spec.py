@@ -7,12 +7,14 @@ send hooks need those. They never enter an event or the journal.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Annotated
 
 import msgspec
 
-from ebbtide.events.values import Hook
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.values import Deletion, Hook
 
 HOOK_TIMED_OUT = "the hook's time is over"
 #: A hook's detail is one line for people.
@@ -56,6 +58,31 @@ class TcpSocketAction(msgspec.Struct, frozen=True, kw_only=True, tag="tcpSocket"
 
 
 HookAction = ExecAction | HttpGetAction | SleepAction | TcpSocketAction
+
+
+def wall_ns(timestamp: str) -> int:
+    """RFC 3339, as the API server writes it. Raises ValueError."""
+    return int(datetime.fromisoformat(timestamp).timestamp()) * NS_PER_SECOND
+
+
+#: Longer than any shutdown, and small enough for nanoseconds in 64 bits.
+DELETION_SECONDS_MAX = 2**31
+
+
+#: The API server's default, for a pod and for a delete.
+GRACE_SECONDS_DEFAULT = 30
+
+
+def deletion_seconds(deletion: int | None, pod: int | None) -> int:
+    """The grace of a deletion: its own, else its pod's."""
+    seconds = pod if deletion is None else deletion
+    return GRACE_SECONDS_DEFAULT if seconds is None else min(max(0, seconds), DELETION_SECONDS_MAX)
+
+
+def deletion_of(left_ns: int, seconds: int, now_ns: int) -> Deletion:
+    """``left_ns``: until the deletionTimestamp. Clocks that differ give no more than the whole grace."""
+    left_ns = min(left_ns, seconds * NS_PER_SECOND)
+    return Deletion(since_ns=now_ns + left_ns - seconds * NS_PER_SECOND, grace_seconds=seconds)
 
 
 def hook_of(action: HookAction | None) -> Hook | None:

@@ -129,13 +129,22 @@ def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]
     return groups
 
 
-def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
-    """min(period, ``terminationGracePeriodSeconds``), never negative.
+#: The kubelet's least grace of a pod: no hook is skipped, whatever the wave and the pod have. An API grace of
+#: 0 would take the object away at once.
+GRACE_SECONDS_MIN = 1
+GRACE_NS_MIN = GRACE_SECONDS_MIN * NS_PER_SECOND
+
+
+def pod_grace_seconds(period_seconds: int, pod: Pod, now_ns: int) -> int:
+    """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace), and the kubelet's
+    least. The rest is rounded up: the API server cuts its timestamps.
 
     A pod that names no grace takes the whole period, not Kubernetes' default of 30 s (kubernetes#120271).
     """
-    wanted_seconds = period_seconds if pod.grace_seconds is None else pod.grace_seconds
-    return max(0, min(period_seconds, wanted_seconds))
+    seconds = period_seconds if pod.grace_seconds is None else min(period_seconds, pod.grace_seconds)
+    if pod.deletion is not None:
+        seconds = min(seconds, -((now_ns - pod.deletion.until_ns) // NS_PER_SECOND))
+    return max(GRACE_SECONDS_MIN, seconds)
 
 
 def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Period, ...]:
@@ -144,15 +153,17 @@ def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Pe
 
 
 def planned_waves(
-    periods: Sequence[Period], grant_ns: int | None, pods: Sequence[Pod]
+    periods: Sequence[Period], grant_ns: int | None, pods: Sequence[Pod], now_ns: int
 ) -> tuple[PlannedWave, ...]:
     """One wave a period, in ascending priority. The pods of a wave keep their order."""
     waves = []
     # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
     for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
         seconds = granted.seconds
-        planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in members)
-        waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned)))
+        planned = tuple(
+            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod, now_ns)) for pod in members
+        )
+        waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=planned))
     return tuple(waves)
 
 
@@ -185,18 +196,18 @@ def placement_rules(pods: Sequence[Pod], means: TerminationMode, *, taints: bool
 
 
 def arrange_waves(
-    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], rules: PlacementRules
+    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], rules: PlacementRules, now_ns: int
 ) -> tuple[PlannedWave, ...]:
     """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
     if rules.means != "api":
-        return planned_waves(periods, grant_ns, pods)
+        return planned_waves(periods, grant_ns, pods, now_ns)
     first: list[Pod] = []
     behind: list[Pod] = []
     for pod in pods:
         (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
     # The same periods once more: who can end a pod does not change its time.
-    over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind))
-    return (*planned_waves(periods, grant_ns, first), *over_runtime)
+    over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind, now_ns))
+    return (*planned_waves(periods, grant_ns, first, now_ns), *over_runtime)
 
 
 def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
@@ -226,9 +237,6 @@ def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -
 #: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
 FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
-#: An API grace of 0 would take the object away at once, whatever still runs.
-DELETE_SECONDS_MIN = 1
-
 #: Kept free before logind's own timer: its clock and ours start some milliseconds apart.
 RELEASE_MARGIN_NS = 250_000_000
 
@@ -253,8 +261,11 @@ def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:
     return release_by_ns - min(FLUSH_MARGIN_NS, (release_by_ns - kill_by_ns) // 2)
 
 
-def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> ShutdownTimes:
-    """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``.
+def lay_out_times(
+    now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int, extra_ns: int = 0
+) -> ShutdownTimes:
+    """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``. ``extra_ns``: of the
+    pods at the deadline, if the reserve has it.
 
     Below a second the margins shrink with the limit, so that every pod still gets its stop signal.
     """
@@ -264,5 +275,5 @@ def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int
     release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
     last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
-    kill_by_ns = max(now_ns, min(deadline_ns + FLOOR_NS, last_kill_ns))
+    kill_by_ns = max(now_ns, min(deadline_ns + extra_ns + FLOOR_NS, last_kill_ns))
     return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns)

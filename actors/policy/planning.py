@@ -55,12 +55,13 @@ def make_plan(
     budget: Budget,
     *,
     sleep_action: bool = True,
+    now_ns: int = 0,
 ) -> Plan:
     """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number.
     Under ``elastic`` a wave may get the time that earlier waves leave, and the warnings say so.
-    ``sleep_action`` False: sleep hooks have no effect.
+    ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions.
     """
-    waves = planned_waves(periods, grant_ns, pods)
+    waves = planned_waves(periods, grant_ns, pods, now_ns)
     placed = tuple(
         PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
         for index, (period, wave, members) in enumerate(
@@ -203,13 +204,16 @@ def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
 
 def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     asked_seconds = placed.pod.grace_seconds
-    if asked_seconds is not None and asked_seconds > placed.grace_seconds:
+    if placed.pod.deletion is not None:
+        left = f"{span_s(placed.grace_seconds)} of its grace are left, and no preStop hook runs again"
+        yield "grace-left", f"{short_name(placed.pod)} is being deleted already: {left}"
+    elif asked_seconds is not None and asked_seconds > placed.grace_seconds:
         gets = f"asks for {span_s(asked_seconds)} and gets {span_s(placed.grace_seconds)}"
         yield "grace-cut", f"{short_name(placed.pod)} {gets}: {_wave_has(placed, plan)}"
 
 
 def _grace_unset(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
-    if placed.pod.grace_seconds is None:
+    if placed.pod.grace_seconds is None and placed.pod.deletion is None:
         takes = "sets no terminationGracePeriodSeconds and may take all of its wave"
         yield "grace-unset", f"{short_name(placed.pod)} {takes}: {_wave_has(placed, plan)}"
 
@@ -232,14 +236,12 @@ def _below_every_period(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWa
 
 def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     for container in placed.pod.containers:
-        if container.hook is not None and container.running:
+        if container.hook is not None and container.running and placed.pod.deletion is None:
             hook, grace_seconds = container.hook, placed.grace_seconds
             whose = f"the preStop hook of {short_name(placed.pod)}, container {container.name},"
             sleeps = f"{whose} sleeps {span_s(hook.sleep_seconds)}"
             slept = hook.kind == "sleep" and plan.sleep_action
-            if not grace_seconds:
-                yield "hook-not-run", f"{whose} does not run: the pod gets 0 s"
-            elif hook.kind == "tcpSocket":
+            if hook.kind == "tcpSocket":
                 yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
             elif slept and hook.sleep_seconds > grace_seconds:
                 yield "sleep-cut", f"{sleeps} and is cut at {span_s(grace_seconds)}, the pod's grace"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -74,11 +75,11 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
-    grant_ns = None if bus is None or raise_grant else bus.grant_ns
+    grant_ns, now_ns = None if bus is None or raise_grant else bus.grant_ns, time.monotonic_ns()
     snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else plan_of(loaded.settings, pods.counted(bus), grant_ns),
+        plan=None if loaded is None else plan_of(loaded.settings, pods.counted(bus), grant_ns, now_ns),
         status=status,
         status_error=status_error,
         foreign=foreign,

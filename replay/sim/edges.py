@@ -311,10 +311,15 @@ class RuntimeEdge(SimulatedEdge):
 
     def _as_it_is(self, uid: str, away: bool = False) -> Pod:
         pod = self._pods.plans[uid].pod
-        exited = [box.name for box in self._shown(uid, away) if box.phase == "exited"]
+        boxes = self._shown(uid, away)
+        exited = [box.name for box in boxes if box.phase == "exited"]
         # A running pod is its manifest; most pods are never copied.
-        if exited:
-            containers = [replace(each, running=each.name not in exited) for each in pod.containers]
+        if exited or pod.deletion is not None:
+            over = [box.name for box in boxes if any(hook.ended for hook in box.hooks.values())]
+            containers = [
+                replace(each, running=each.name not in exited, hook_over=each.name in over)
+                for each in pod.containers
+            ]
             pod = replace(pod, containers=tuple(containers))
         return pod
 
@@ -548,7 +553,7 @@ class ApiServerEdge(SimulatedEdge):
             self._note("announce", detail="ready" if order.ready else "going down", late=late)
         elif isinstance(order, decisions.DeliverStatuses):
             what = "late-status" if order.unchanged_only else "status"
-            for uid, phase, _, _ in order.statuses:
+            for uid, phase, *_ in order.statuses:
                 self._note(what, uid, detail=phase, late=late)
                 self._node.kubelet.final[uid] = None
         elif isinstance(order, decisions.DeletePod):

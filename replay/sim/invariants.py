@@ -666,8 +666,9 @@ def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening])
 def no_pod_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
     """No pod is harmed before its shutdown begins."""
     first_ns = min((seen.at_ns for seen in view.of("shutdown", "stopping")), default=view.ended_ns + 1)
+    drained = {seen.uid: None for seen in view.of("drained")}
     for seen in view.of("hook", "signal", "kill"):
-        if seen.at_ns < first_ns:
+        if seen.at_ns < first_ns and seen.uid not in drained:
             yield f"{seen.what} for {seen.uid}/{seen.container} at {span(seen.at_ns)} without any shutdown"
 
 
@@ -799,7 +800,8 @@ def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
             stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
         if stops:
-            kill_by_ns = max(stop_by_ns, stops[-1].at_ns + GRACE_FLOOR_NS + view.slack_ns)
+            # The kubelet may have signalled a pod that was being deleted already.
+            kill_by_ns = max(stop_by_ns, max(stops[-1].at_ns, began_ns) + GRACE_FLOOR_NS + view.slack_ns)
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
                 yield f"{container_label(box)} was not killed by {span(kill_by_ns)}"
@@ -1125,7 +1127,7 @@ def no_terminal_status_before_a_reboot(view: BootView) -> BreachSentences:
     kinds = [event.kind for _, event in view.events(decisions.ShutdownBegan)]
     if any(kind in GOING_FOR_GOOD for kind in kinds):
         return
-    deleted = {seen.uid: None for seen in view.of("delete")}
+    deleted = {seen.uid: None for seen in view.of("delete", "drained")}
     for seen in view.of("status"):
         if seen.uid not in deleted:
             yield f"{seen.uid} got the status {seen.detail} at {span(seen.at_ns)}, and comes back"

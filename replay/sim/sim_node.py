@@ -539,7 +539,7 @@ class Kubelet(Hanging):
     def _begin_own(self) -> None:
         periods = effective_periods(self._settings)
         pods = [self._pods.plans[uid].pod for uid in self._pods.begun if not self._pods.over(uid)]
-        waves = planned_waves(periods, self._logind.grant_ns, pods)
+        waves = planned_waves(periods, self._logind.grant_ns, pods, self._timer.now_ns)
         self._wave([each for each in waves if each.pods], self._own)
 
     def _wave(self, waves: Sequence[PlannedWave], own: int) -> None:

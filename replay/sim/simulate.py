@@ -299,8 +299,15 @@ class Machine:
     def _first_boot(self, node: SimulatedNode) -> int:
         """Returns when the watching ends."""
         signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
-        for plan in self.plan.pods:
+        for drawn in self.plan.pods:
+            # A manifest's deletion counts from the signal.
+            plan = drawn._replace(pod=drawn.pod.on_clock(signal_ns))
             node.pods.add(plan)
+            if (deletion := plan.pod.deletion) is not None and self.plan.faults.mode:
+                at_ns = max(self._agenda.now_ns, deletion.since_ns)
+                delete = partial(node.kubelet.delete, plan.pod.uid, max(0, deletion.until_ns - at_ns))
+                self._agenda.put(at_ns, delete)
+                self._agenda.put(at_ns, partial(self.log.note, "drained", plan.pod.uid))
             if plan.appears_ns and self.plan.faults.mode:
                 self._agenda.put(signal_ns + plan.appears_ns, partial(self._joins, node, plan.pod))
             elif plan.appears_ns:

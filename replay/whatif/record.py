@@ -515,13 +515,15 @@ def fact_editor(
     recorded = {pod.label: pod for listing in listings for pod in listing.pods}
     given: dict[str, Pod] = {}
     for pod in changes.pods:
-        given[pod.label] = pod
+        given[pod.label] = replace(pod, deletion=None)
         then = recorded.get(pod.label)
         if then is not None:
             # A manifest does not know which containers had ended at the signal.
             running = {each.name: each.running for each in then.containers}
             containers = [replace(each, running=running.get(each.name, True)) for each in pod.containers]
-            given[pod.label] = replace(pod, uid=then.uid, containers=tuple(containers))
+            given[pod.label] = replace(
+                pod, uid=then.uid, containers=tuple(containers), deletion=then.deletion
+            )
     added = tuple(pod for label, pod in given.items() if label not in recorded)
     settings, granted_ns = shutdown.settings, shutdown.grant_ns
 

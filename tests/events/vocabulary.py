@@ -166,7 +166,7 @@ SHUTDOWN: tuple[Event, ...] = (
     d.AnnounceNode(key="k", ready=True),
     d.StartPod(key="k", uid="u1"),
     d.PodRejected(uid="u1", label="shop/web-0", reason="NodeShutdown", message="the node is shutting down"),
-    d.DeliverStatuses(key="k", statuses=(("u1", "Succeeded", "Terminated", ""),)),
+    d.DeliverStatuses(key="k", statuses=(("u1", "Succeeded", "Terminated", "", (("c1", 0),)),)),
     d.StatusesSettled(),
     d.StatusesSettled(missing=("u1", "u2")),
 )

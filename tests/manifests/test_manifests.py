@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from ebbtide import manifests
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
 from ebbtide.actors.policy.planning import PlanWarning
-from ebbtide.events.values import Container, Hook
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.values import Container, Deletion, Hook
 from ebbtide.manifests import (
     Manifest,
     ManifestError,
@@ -628,3 +630,24 @@ def test_a_field_that_stands_twice_counts_once_for_a_plan(tmp_path: Path) -> Non
     assert [code for code, _ in notes] == ["field-twice"]
     with pytest.raises(ManifestError, match="'spec' stands twice"):
         names(text)
+
+
+@pytest.mark.parametrize(
+    "deleted, grace, left_seconds, seconds",
+    [
+        ("2026-01-01T00:00:06Z", 8, 6, 8),
+        ("2026-01-01T01:00:00+01:00", 8, 0, 8),
+        # A clock that is ahead of ours.
+        ("2027-01-01T00:00:00Z", 8, 8, 8),
+        ("2026-01-01T00:00:06Z", None, 6, 40),
+    ],
+)
+def test_a_pod_that_is_being_deleted(
+    deleted: str, grace: int | None, left_seconds: int, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time until the deletionTimestamp is left, at most the deletion's grace. Now is 0 on its clock."""
+    monkeypatch.setattr(manifests.time, "time_ns", lambda: 1_767_225_600 * NS_PER_SECOND)
+    given = {"deletionTimestamp": deleted} | ({} if grace is None else {"deletionGracePeriodSeconds": grace})
+    found = read(pod(metadata=given, terminationGracePeriodSeconds=40)).pod.deletion
+    assert found == Deletion(since_ns=(left_seconds - seconds) * NS_PER_SECOND, grace_seconds=seconds)
+    assert "deletionTimestamp" in error(pod(metadata={"deletionTimestamp": "soon"}))

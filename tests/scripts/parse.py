@@ -6,6 +6,7 @@ survive a rewrite.
 ``30s`` and ``250ms`` are durations. A pod is a line: name, ``p=PRIORITY``, ``grace=SECONDS``, then a word per
 container: ``app``, with ``*`` for a sidecar, ``!`` for not running, ``@SIGQUIT`` for its stop signal, and its
 hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without one it has ``main``; ``-`` means none.
+``deleted=2s/8``: since 2 s before the script's begin, with 8 s of grace; ``~`` marks a hook that has ended.
 ``is=static,assigned,daemon,tolerant,volumes`` and ``owner=Deployment/web`` are the API's data.
 """
 
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.values import Container, Hook, HookKind, Pod
+from ebbtide.events.values import Container, Deletion, Hook, HookKind, Pod
+from tests.scripts.show import BASE_NS
 
 SEPARATOR = "----"
 
@@ -103,7 +105,7 @@ def render(blocks: list[Block], outputs: list[list[str]]) -> str:
 _UNITS = {"s": NS_PER_SECOND, "ms": 1_000_000}
 _DURATION = re.compile(r"(\d+)(s|ms)")
 _CONTAINER = re.compile(
-    r"(?P<name>[a-z0-9-]+)(?P<marks>[*!]*)(@(?P<signal>[A-Z0-9+]+))?(\[(?P<hook>[^\]]+)\])?"
+    r"(?P<name>[a-z0-9-]+)(?P<marks>[*!~]*)(@(?P<signal>[A-Z0-9+]+))?(\[(?P<hook>[^\]]+)\])?"
 )
 
 
@@ -132,7 +134,13 @@ def pod(line: str) -> Pod:
         tolerates_all="tolerant" in traits,
         volumes="volumes" in traits,
         owner=options.get("owner", ""),
+        deletion=_deletion(options["deleted"]) if "deleted" in options else None,
     )
+
+
+def _deletion(text: str) -> Deletion:
+    ago, _, grace = text.partition("/")
+    return Deletion(since_ns=BASE_NS - duration_ns(ago), grace_seconds=int(grace))
 
 
 def _container(word: str) -> Container:
@@ -145,6 +153,7 @@ def _container(word: str) -> Container:
         stop_signal=found["signal"] or "SIGTERM",
         sidecar="*" in found["marks"],
         running="!" not in found["marks"],
+        hook_over="~" in found["marks"],
     )
 
 

@@ -101,6 +101,9 @@ def _field(event: msgspec.Struct, each: msgspec.structs.FieldInfo) -> str:
         return f"{name}={value}s"
     if each.name == "key" and isinstance(event, Order):
         return str(value).partition("/")[2]
+    if each.name == "exit_codes":
+        codes = " ".join(f"{container}:{code}" for container, code in value if code)
+        return f"exit_codes={codes}" if codes else ""
     if each.name == "statuses":
         return " ".join(":".join(status[:3]) for status in value)
     return f"{name}={_value(value)}"

@@ -146,7 +146,9 @@ def _drop_ins(command: Command) -> f.DropInsRead:
 
 
 def _exits(command: Command) -> Iterator[f.ContainerExited]:
-    """``exit web-0 db-0/proxy code=0``: each in turn. ``code= gone=yes``: unseen. ``ran=no``."""
+    """``exit web-0 db-0/proxy code=0``: each in turn. ``code= gone=yes``: unseen. ``ran=no``. ``code=255
+    lost=yes``: by the runtime.
+    """
     signal = command.options.get("signal", "")
     never_ran = command.options.get("ran", "yes") == "no"
     code = command.options.get("code", "" if signal or never_ran else "0")
@@ -160,6 +162,7 @@ def _exits(command: Command) -> Iterator[f.ContainerExited]:
             signal=signal,
             gone=gone,
             never_ran=never_ran,
+            lost=command.options.get("lost", "no") == "yes",
         )
 
 

@@ -275,6 +275,11 @@ class CriClient:
             raise
 
 
+#: containerd's and CRI-O's code for an end that they have not seen, as after their shim's. A program that
+#: exits with it counts as lost where the kernel does not report exit codes (before Linux 6.15).
+LOST_EXIT_CODE = 255
+
+
 async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus | None:
     """How the container ended, according to the runtime; None: it has not ended. Raises CallFailed."""
     request = api.ContainerStatusRequest(container_id=container_id)
@@ -284,7 +289,8 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
         return ExitStatus()
     if found.status.state != api.CONTAINER_EXITED:
         return None
-    return ExitStatus(exit_code=found.status.exit_code)
+    code = found.status.exit_code
+    return ExitStatus(exit_code=code, lost=code == LOST_EXIT_CODE)
 
 
 class RuntimeReach:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.linux.processes import ExitStatus, open_child
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
@@ -70,14 +71,22 @@ class ContainerEntry(msgspec.Struct, eq=False):
         self.pidfd = -1
 
     def exited(self) -> ContainerExited:
+        end, code = self.end, self.end.exit_code
+        if code is None and end.signal:
+            # As runtimes report it: the pod's status has no signal.
+            code = SIGNALLED_EXIT_CODE + signal_number(end.signal)
         return ContainerExited(
-            uid=self.pod.uid, container=self.spec.name, exit_code=self.end.exit_code, signal=self.end.signal
+            uid=self.pod.uid, container=self.spec.name, exit_code=code, signal=end.signal, lost=end.lost
         )
 
 
-def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExited:
-    """The end of a container that is no longer there; None: its exit code is unknown."""
-    return ContainerExited(uid=uid, container=container, exit_code=exit_code, gone=exit_code is None)
+SIGNALLED_EXIT_CODE = 128
+
+
+def found_gone(uid: str, container: str, end: ExitStatus) -> ContainerExited:
+    """The end of a container that is no longer there."""
+    code = end.exit_code
+    return ContainerExited(uid=uid, container=container, exit_code=code, gone=code is None, lost=end.lost)
 
 
 class PodEntry(msgspec.Struct, eq=False):
@@ -228,12 +237,9 @@ def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> boo
 HELPER = "conmon"
 
 
-def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By container id, the number and start of the first process in its cgroup; a virtual machine has none.
-    Every runtime and driver puts the container's id into the cgroup's name. Reads all processes once.
-
-    The first process has its parent outside the cgroup, and so has an exec: then the age decides. By age
-    alone, reused pids would show a child as the older one.
+def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
+    """By container id, the processes in its cgroup; a virtual machine has none. Every runtime and driver puts
+    the container's id into the cgroup's name. Reads all processes once.
     """
     members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
@@ -241,8 +247,28 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
         for key in proc.container_ids(groups).intersection(ids):
             if (stat := proc.read_stat(pid)) is not None:
                 members.setdefault(key, {})[pid] = stat
+    return members
+
+
+def without_exec(ids: Collection[str]) -> set[str]:
+    """The containers with a first process and no exec, so without a running exec hook. Both have their parent
+    outside the cgroup.
+    """
+    return {
+        key
+        for key, stats in _processes(ids).items()
+        if sum(each.parent_pid not in stats for each in stats.values()) == 1
+    }
+
+
+def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By container id, the number and start of the first process in its cgroup.
+
+    The first process has its parent outside the cgroup, and so has an exec: then the age decides. By age
+    alone, reused pids would show a child as the older one.
+    """
     found: dict[str, tuple[int, int]] = {}
-    for key, stats in members.items():
+    for key, stats in _processes(ids).items():
         first = min(stats.values(), key=lambda each: (each.parent_pid in stats, each.start_ticks, each.pid))
         found[key] = (first.pid, first.start_ticks)
     return found
@@ -269,8 +295,9 @@ def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
     return found
 
 
-def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
-    """``known`` goes before the runtime's labels and annotations.
+def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str] = ()) -> Pod:
+    """``known`` goes before the runtime's labels and annotations. ``over``: ids of containers whose exec hook
+    has ended.
 
     A container that ended well is left out. One that ended badly, or in an unknown way, is shown as not
     running: with it the pod does not succeed.
@@ -289,12 +316,14 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
             stop_signal=entry.spec.stop_signal,
             sidecar=name in sidecars,
             running=entry.running,
+            exit_code=None if entry.running else entry.exited().exit_code,
+            hook_over=entry.id in over,
         )
         for name, entry in pod.containers.items()
         if entry.running or entry.end.exit_code != 0
     ]
     made += [
-        Container(name=name, running=False)
+        Container(name=name, running=False, exit_code=code)
         for name, code in ended.items()
         if code and name not in pod.containers
     ]
@@ -319,6 +348,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         tolerates_all=known is not None and known.tolerates_all,
         volumes=known is not None and known.volumes,
         owner=known.owner if known is not None else "",
+        deletion=known.deletion if known is not None and not pod.static else None,
     )
 
 

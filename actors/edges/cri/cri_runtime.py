@@ -60,6 +60,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
     ports_of,
     pre_stop_of,
     sidecars_of,
+    without_exec,
 )
 from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
@@ -296,10 +297,11 @@ class Inventory:
         # Before the table's pods join the inventory. A new shutdown needs no such facts.
         before: list[Fact] = [] if self._anew else [*self._coming.settle(), *self._started_since()]
         pods = self._table.active()
+        over = await trio.to_thread.run_sync(without_exec, ids) if (ids := self._begun_hooks(pods)) else set()
         self._table.give(pods, anew=self._anew)
         if self._anew:
             self._coming.forget()
-        views = [self._view(pod) for pod in pods]
+        views = [pod_view(pod, known_pod_of(pod, self._lookup), over) for pod in pods]
         but = {pod.uid for pod in pods}
         if self._starts():
             views += self._coming.find(but)
@@ -315,6 +317,17 @@ class Inventory:
             *before, *InventoryTaken.in_parts(order.key, time.monotonic_ns(), source, views, untold)
         )
         self._save()
+
+    def _begun_hooks(self, pods: Iterable[PodEntry]) -> list[str]:
+        """The containers whose exec hook the kubelet has begun: their pods are being deleted already."""
+        known = ((pod, known_pod_of(pod, self._lookup)) for pod in pods)
+        deleted = (pod for pod, found in known if found is not None and found.deletion is not None)
+        return [
+            entry.id
+            for pod in deleted
+            for entry in pod.containers.values()
+            if entry.running and isinstance(entry.spec.pre_stop, ExecAction)
+        ]
 
     async def _await_priorities(self, until: float) -> None:
         """Wait until Trio's time ``until``: without priorities a plan has all pods in one wave."""
@@ -501,16 +514,16 @@ class ContainerOrders:
             return Ending()
         # It ended while no daemon ran. The runtime may still know its exit code; else the last list counts.
         given, listed = self._table.given.get((order.uid, order.container)), self._table.listed
-        runs, code = None if listed is None else given is not None and given.id in listed, None
+        runs, seen = None if listed is None else given is not None and given.id in listed, ExitStatus()
         if given is not None and not self._reach.away:
             with trio.move_on_after(bounds.now.exit_code_seconds), suppress(CallFailed):
                 end = await exit_of_container(self._client, given.id)
-                runs, code = end is None, None if end is None else end.exit_code
+                runs, seen = end is None, end or seen
         if runs is not False:
             ending = None if given is None else await self._end_untabled(order, given)
             return ending or Ending("failed", NOT_KNOWN if runs else NOWHERE)
         # Without an id the inventory only expected it to start.
-        gone = found_gone(order.uid, order.container, code)
+        gone = found_gone(order.uid, order.container, seen)
         await outlet.put(replace(gone, never_ran=given is None))
         return Ending()
 
@@ -1016,12 +1029,9 @@ class ContainerEnds:
             return  # The runtime has lost its shim.
         # A new shutdown may have its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
-            code = (
-                await self._code_in_api(given.uid, given.container)
-                if end.exit_code is None
-                else end.exit_code
-            )
-            await self._outlet.put(found_gone(given.uid, given.container, code))
+            if end.exit_code is None:
+                end = ExitStatus(exit_code=await self._code_in_api(given.uid, given.container))
+            await self._outlet.put(found_gone(given.uid, given.container, end))
         self.owed.remove(given)
         self._table.followed.pop(given.id, None)
 

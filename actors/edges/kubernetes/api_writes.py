@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
+from ebbtide.events.kinds import ExitCode, PodStatus
 from ebbtide.events.units import span_s
 
 
@@ -321,7 +322,6 @@ CONFLICTS_MAX = 5
 LIST_FROM = 4
 NAMED_PODS_MAX = 5
 
-FinalStatus = tuple[str, str, str, str]
 DELIVERED, STALE, FAILED = "delivered", "stale", "failed"
 
 
@@ -391,7 +391,7 @@ class StatusDelivery:
                 }
         then = await self._late.known() if order.unchanged_only else {}
 
-        async def one(status: FinalStatus) -> DeliveryResult:
+        async def one(status: PodStatus) -> DeliveryResult:
             known = found[status[0]]
             ahead = read.get(known.api_uid) if known is not None else None
             before = then.get(status[0])
@@ -446,7 +446,7 @@ async def _report_progress(order: DeliverStatuses, missing: Collection[str], out
 
 async def _write_status(
     order: DeliverStatuses,
-    status: FinalStatus,
+    status: PodStatus,
     known: KnownPod,
     then: str | None,
     call: api.ApiCall,
@@ -494,10 +494,12 @@ UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 
 
-def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.JsonObject:
+def final_status(
+    pod: api.ApiPod, phase: str, reason: str, message: str, exit_codes: Sequence[ExitCode] = ()
+) -> api.JsonObject:
     """A strategic merge patch of ``pods/status``, for this version. Phase, reason and ``DisruptionTarget``
     are those of the kubelet's graceful node shutdown. Containers without a known end end as in its
-    ``TerminatePod``; in a pod that succeeded, with 0.
+    ``TerminatePod``; those of a pod that succeeded, without its sidecars, with 0.
     """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
@@ -521,12 +523,17 @@ def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.
         ("containerStatuses", pod.status.container_statuses),
     ):
         if statuses:
-            status[name] = [_terminated(each, phase, first=name.startswith("init")) for each in statuses]
+            first, codes = name.startswith("init"), dict(exit_codes)
+            status[name] = [
+                _terminated(each, phase, codes.get(str(each.get("name"))), first=first) for each in statuses
+            ]
     meta = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     return {"metadata": meta, "status": status}
 
 
-def _terminated(container: api.JsonObject, phase: str, *, first: bool) -> api.JsonObject:
+def _terminated(
+    container: api.JsonObject, phase: str, exit_code: int | None, *, first: bool
+) -> api.JsonObject:
     state = _object_at(container, "state")
     running = _object_at(state, "running")
     # An init container that never ran has not failed.
@@ -537,8 +544,11 @@ def _terminated(container: api.JsonObject, phase: str, *, first: bool) -> api.Js
         "reason": UNKNOWN_REASON,
         "message": UNKNOWN_MESSAGE,
     }
-    if phase == "Succeeded":
-        ended = {"exitCode": 0, "reason": "Completed"}
+    if exit_code is None and phase == "Succeeded" and not first:
+        exit_code = 0
+    if exit_code is not None:
+        # The runtimes' words.
+        ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
     if running:
         ended |= {"startedAt": running.get("startedAt"), "finishedAt": api.rfc3339_now()}
     if identity := container.get("containerID"):

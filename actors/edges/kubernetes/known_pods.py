@@ -11,6 +11,7 @@ environment, no image, no annotation but a mirror's.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -21,12 +22,19 @@ import trio
 
 from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
-from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, Int64
+from ebbtide.actors.edges.pod_spec import (
+    SYSTEM_PRIORITIES,
+    Int64,
+    deletion_of,
+    deletion_seconds,
+    wall_ns,
+)
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 from ebbtide.events.files import read_own, write_atomically
+from ebbtide.events.values import Deletion
 
 #: The edge takes these before the writers are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
@@ -75,7 +83,15 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     ended: dict[str, int] = {}
     #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
-    deleting: bool = False
+    #: Its deletionTimestamp on the wall clock (0: it is not being deleted), and its deletion's grace.
+    deleted_by_ns: int = 0
+    deletion_seconds: int = 0
+    #: The same on this boot's clock, by the store. None of a mirror: its deletion ends no pod.
+    deletion: Deletion | None = None
+
+    @property
+    def deleting(self) -> bool:
+        return self.deleted_by_ns > 0
 
 
 # A static pod is a file on this node. Its kubelet makes a mirror object, with annotations that name the pod.
@@ -111,6 +127,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     finalizers: tuple[str, ...] | None = None
     annotations: Annotations | None = None
     labels: _Labels | None = None
@@ -234,7 +251,7 @@ class PodStore:
         self._tell()
 
     def put(self, pod: KnownPod) -> None:
-        self._pods[pod.api_uid] = pod
+        self._pods[pod.api_uid] = self._timed(pod, seen=pod.api_uid in self._pods)
         self._by_uid = by_runtime_uid(self._pods.values())
         self._tell()
 
@@ -260,8 +277,21 @@ class PodStore:
         self._news.set()
         self._news = trio.Event()
 
+    def _timed(self, pod: KnownPod, *, seen: bool = False) -> KnownPod:
+        """``seen``: this is the change that deletes it, so the machine's wall clock does not matter."""
+        if not pod.deleting or pod.static:
+            return pod
+        before = self._pods.get(pod.api_uid)
+        seconds, now_ns = pod.deletion_seconds, time.monotonic_ns()
+        if before is not None and before.deletion is not None:
+            since_ns = before.deletion.since_ns
+        else:
+            left_ns = pod.deleted_by_ns - time.time_ns()
+            since_ns = now_ns if seen else deletion_of(left_ns, seconds, now_ns).since_ns
+        return msgspec.structs.replace(pod, deletion=Deletion(since_ns=since_ns, grace_seconds=seconds))
+
     def _set(self, pods: Iterable[KnownPod]) -> None:
-        self._pods = {each.api_uid: each for each in pods}
+        self._pods = {each.api_uid: self._timed(each) for each in pods}
         self._by_uid = by_runtime_uid(self._pods.values())
 
 
@@ -459,7 +489,10 @@ def project_pod(pod: PodObject) -> KnownPod:
             and each.state
             and each.state.running
         },
-        deleting=metadata.deletion_timestamp is not None,
+        deleted_by_ns=_wall_ns(metadata.deletion_timestamp),
+        deletion_seconds=deletion_seconds(
+            metadata.deletion_grace_period_seconds, spec.termination_grace_period_seconds
+        ),
     )
 
 
@@ -471,6 +504,14 @@ def _tolerates_ours(toleration: Toleration) -> bool:
     return exists or (
         key == TAINT_KEY and toleration.operator in (None, "", "Equal") and not toleration.value
     )
+
+
+def _wall_ns(timestamp: str | None) -> int:
+    """An unreadable one counts as past."""
+    try:
+        return 0 if timestamp is None else wall_ns(timestamp)
+    except ValueError:
+        return 1
 
 
 def priority_of(spec: PodSpec) -> int | None:

@@ -71,10 +71,11 @@ def open_child(pid: int, start_ticks: int) -> Child | None:
 
 
 class ExitStatus(NamedTuple):
-    """Both empty: unknown."""
+    """Both empty: unknown. ``lost``: the runtime has lost the end, and the exit code is its own."""
 
     exit_code: int | None = None
     signal: str = ""
+    lost: bool = False
 
 
 def exit_of_wait_status(status: int) -> ExitStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ebbtide.actors.policy.grace_periods import (
     CRITICAL_PRIORITY,
@@ -25,7 +26,7 @@ from ebbtide.actors.policy.grace_periods import (
     wait_until_ns,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.values import Period, Pod, Settings
+from ebbtide.events.values import Deletion, Period, Pod, Settings
 
 PRIORITIES = st.integers(-(2**31), 2**31 - 1)
 SMALL = st.integers(-6, 6)
@@ -142,23 +143,34 @@ def test_without_periods_there_are_no_waves() -> None:
 
 
 @pytest.mark.parametrize(
-    "period_seconds, asked_seconds, expected",
+    "period_seconds, asked_seconds, deleted, expected",
     [
-        (20, 120, 20),
-        (20, 5, 5),
-        (20, 20, 20),
-        (20, None, 20),
-        (0, 30, 0),
-        (20, 0, 0),
-        (20, -7, 0),
-        (-3, 9, 0),
+        (20, 120, None, 20),
+        (20, 5, None, 5),
+        (20, 20, None, 20),
+        (20, None, None, 20),
+        (0, 30, None, 1),
+        (20, 0, None, 1),
+        (20, -7, None, 1),
+        (-3, 9, None, 1),
+        (20, 30, (2, 8), 6),
+        (20, 30, (2, 60), 20),
+        (20, 5, (2, 60), 5),
+        (20, None, (3, 9), 6),
+        (20, 30, (9, 8), 1),
+        (20, 30, (0, 0), 1),
     ],
 )
-def test_grace_is_the_smaller_of_both_and_a_pod_that_asks_nothing_takes_the_wave(
-    period_seconds: int, asked_seconds: int | None, expected: int
+def test_grace_is_the_smallest_and_a_pod_that_asks_nothing_takes_the_wave(
+    period_seconds: int, asked_seconds: int | None, deleted: tuple[int, int] | None, expected: int
 ) -> None:
-    """kubernetes#120271: no own grace is not 30 s."""
-    assert pod_grace_seconds(period_seconds, pod("p", 0, asked_seconds)) == expected
+    """At least 1 s, as in the kubelet. kubernetes#120271: no own grace is not 30 s."""
+    asked, now_ns = pod("p", 0, asked_seconds), 100 * NS_PER_SECOND
+    if deleted is not None:
+        ago_seconds, grace_seconds = deleted
+        since_ns = now_ns - ago_seconds * NS_PER_SECOND
+        asked = replace(asked, deletion=Deletion(since_ns=since_ns, grace_seconds=grace_seconds))
+    assert pod_grace_seconds(period_seconds, asked, now_ns) == expected
 
 
 @settings(deadline=None)

@@ -15,7 +15,7 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.actors.policy.planning import Plan, make_plan
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.values import Budget, Container, Hook, HookKind, Period, Pod, Settings
+from ebbtide.events.values import Budget, Container, Deletion, Hook, HookKind, Period, Pod, Settings
 from tests import journals
 
 PAIR = migrate_two_values(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
@@ -139,6 +139,8 @@ def test_a_container_that_has_exited_has_no_hook_to_warn_of() -> None:
     assert plan(gone).warnings == ()
 
 
+DELETED = Deletion(since_ns=-2 * NS_PER_SECOND, grace_seconds=8)
+
 #: As planned for the kubelet.
 ASSIGNED = as_counted(
     replace(pod("a", priority=2_000_001_000), static=True, priority_assigned=True), "observe"
@@ -153,7 +155,8 @@ ASSIGNED = as_counted(
         (pod("a", priority=-5), "priority-below", "a has priority -5, below every configured one"),
         (pod("a", priority=None), "priority-unset", "a: no numeric spec.priority"),
         (ASSIGNED, "priority-class-only", "a: a static pod with a priorityClassName alone"),
-        (pod("a", grace=0, hook=Hook(kind="exec")), "hook-not-run", "does not run: the pod gets 0 s"),
+        (pod("a", grace=0, hook=Hook(kind="exec")), "grace-below-floor", "a gets 1 s"),
+        (replace(pod("a", grace=30), deletion=DELETED), "grace-left", "deleted already: 6 s of its grace"),
         (pod("a", grace=99, namespace="shop"), "grace-cut", "shop/a asks for 99 s"),
     ],
 )
@@ -194,11 +197,13 @@ def test_no_plan_promises_more_than_the_grant(
     )
     inventory = [pod(f"p{n}", grace=g, priority=p) for n, (p, g) in enumerate(pods)]
     found = make_plan(effective, grant_ns, RESERVE_NS, inventory, "strict")
-    assert found.waves == planned_waves(effective, grant_ns, inventory)
+    assert found.waves == planned_waves(effective, grant_ns, inventory, 0)
     assert sum(wave.period_seconds for wave in found.waves) == found.budget_seconds
     graces = {each.uid: each.grace_seconds for wave in found.waves for each in wave.pods}
     assert len(graces) == len(inventory)
-    assert all(each.grace_seconds <= wave.period_seconds for wave in found.waves for each in wave.pods)
+    assert all(
+        each.grace_seconds <= max(1, wave.period_seconds) for wave in found.waves for each in wave.pods
+    )
     cut = [
         each for each in inventory if each.grace_seconds is not None and graces[each.uid] < each.grace_seconds
     ]

@@ -114,7 +114,7 @@ def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[st
     """A long wave keeps a pod's own grace; no grace is below the 2 s floor."""
     pod = Pod(uid="u", namespace="default", name="p", grace_seconds=case["pod"])
     period_seconds = 3600 if case["pod"] is not None else 0
-    assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod)) == case["want"]
+    assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod, 0)) == case["want"]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -43,7 +43,7 @@ def test_what_is_about_to_start() -> None:
         known("ours", phase="Pending"),
         known("listed", phase="Pending"),
         known("file", phase="Pending", static=True),
-        known("going", phase="Pending", deleting=True),
+        known("going", phase="Pending", deleted_by_ns=1),
         known("runs", running={"main": "r"}),
         known("done", phase="Failed"),
         known("over", ended={"main": 0}),
@@ -180,7 +180,7 @@ async def test_a_stopped_kubelet_leaves_pods(autojump_clock: trio.abc.Clock, tmp
     names = ("crashing", "going", "stale", "file", "over", "done")
     lookup = Told(
         known("crashing"),
-        known("going", deleting=True),
+        known("going", deleted_by_ns=1),
         known("stale", running={"main": "r"}),
         known("file", static=True),
         known("over", ended={"main": 0}),

@@ -40,6 +40,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
     PodTable,
     first_processes,
     open_first_process,
+    without_exec,
 )
 from ebbtide.actors.edges.cri.cri_runtime import (
     BROKEN_AGAIN_SECONDS,
@@ -111,7 +112,7 @@ def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_child_with_a_lower_pid_is_not_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pids began again within the tick in which the container started."""
+    """The pids began again within the tick in which the container started. 302 is an exec, such as a hook."""
     key, own = id_of("web", "main"), proc.read_stat(os.getpid())
     assert own is not None
     stats = {
@@ -122,6 +123,9 @@ def test_a_child_with_a_lower_pid_is_not_the_first_process(monkeypatch: pytest.M
     monkeypatch.setattr(proc, "read_stat", stats.get)
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: f"0::/kubepods/cri-containerd-{key}.scope\n")
     assert first_processes([key]) == {key: (32767, 7)}
+    assert without_exec([key]) == set()
+    del stats[302]
+    assert without_exec([key, id_of("other")]) == {key}
 
 
 def test_what_former_shutdowns_were_given_is_forgotten() -> None:

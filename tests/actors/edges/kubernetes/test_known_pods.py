@@ -30,9 +30,11 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
 )
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import WithdrawPods
 from ebbtide.events.facts import ApiRead
 from ebbtide.events.files import write_atomically
+from ebbtide.events.values import Deletion
 from tests.actors.edges.kubernetes import objects
 from tests.actors.edges.kubernetes.rig import NODE, running
 from tests.actors.edges.test_documents import merge_keys
@@ -52,6 +54,30 @@ def silent(level: int, line: str) -> None:
 
 def mirror(uid: str, api_uid: str, **fields: Any) -> KnownPod:
     return pod(uid, **{"api_uid": api_uid, "static": True, "name": api_uid} | fields)
+
+
+def test_a_pod_that_is_being_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since the change that shows it, else by the wall clock, whatever the cache had; a mirror's deletion is
+    none.
+    """
+    wall_ns, now_ns = 1_000_000 * NS_PER_SECOND, 500 * NS_PER_SECOND
+    monkeypatch.setattr(known_pods.time, "time_ns", lambda: wall_ns)
+    monkeypatch.setattr(known_pods.time, "monotonic_ns", lambda: now_ns)
+    store = PodStore()
+    going = {"deleted_by_ns": wall_ns + 3 * NS_PER_SECOND, "deletion_seconds": 8}
+    stale = Deletion(since_ns=7, grace_seconds=8)
+    listed = pod("listed", **going, deletion=stale)
+    store.replace([pod("web"), listed, mirror("etcd", "mirror", **going)], "1")
+    store.put(pod("web", **going))
+    found = {uid: each.deletion for uid in ("web", "listed", "etcd") if (each := store.find(uid)) is not None}
+    assert found["web"] == Deletion(since_ns=now_ns, grace_seconds=8)
+    assert found["listed"] == Deletion(since_ns=now_ns - 5 * NS_PER_SECOND, grace_seconds=8)
+    assert found["etcd"] is None
+    # Deleted again with less grace.
+    store.put(pod("web", deleted_by_ns=wall_ns, deletion_seconds=2))
+    again = store.find("web")
+    assert again is not None
+    assert again.deletion == Deletion(since_ns=now_ns, grace_seconds=2)
 
 
 def test_a_pod_goes_before_who_claims_to_mirror_it() -> None:

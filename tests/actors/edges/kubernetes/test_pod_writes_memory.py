@@ -13,9 +13,9 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import api_writes as late
-from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.actors.edges.kubernetes.api_writes import LateStatuses
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiPod, PodState
+from ebbtide.actors.edges.kubernetes.api_writes import LateStatuses, final_status
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, Metadata
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
@@ -124,3 +124,42 @@ async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> 
     server.behaviour = behave
     assert await hand.do(WITHDRAW) == Ending()
     assert sorted(withdrawn(server)) == ["a", "b"]
+
+
+SHOWN_RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+SHOWN_ENDED = {"state": {"terminated": {"exitCode": 4, "reason": "Error"}}}
+SHOWN_WAITING: dict[str, Any] = {"state": {"waiting": {}}}
+
+
+@pytest.mark.parametrize(
+    "phase, codes, expected",
+    [
+        # A Job: the main ended well, its sidecar after the stop signal.
+        ("Succeeded", {"app": 0, "mesh": 143}, {"mesh": 143, "app": 0}),
+        ("Succeeded", {"mesh": 143}, {"mesh": 143, "app": 0}),
+        ("Succeeded", {}, {"mesh": "unknown", "app": 0}),
+        ("Failed", {"app": 0, "mesh": 143}, {"mesh": 143, "app": 0}),
+        ("Failed", {"app": 42}, {"mesh": "unknown", "app": 42}),
+        ("Failed", {}, {"mesh": "unknown", "app": "unknown"}),
+    ],
+)
+def test_a_known_exit_code_is_reported(phase: str, codes: dict[str, int], expected: dict[str, Any]) -> None:
+    """137 with ContainerStatusUnknown only without one. An end that the API server has is never changed."""
+    pod = ApiPod(metadata=Metadata(name="job"), status=PodState(phase="Running"))
+    pod.status.init_container_statuses = [
+        {"name": "setup", **SHOWN_ENDED},
+        {"name": "mesh", **SHOWN_RUNNING},
+        {"name": "never", **SHOWN_WAITING},
+    ]
+    pod.status.container_statuses = [{"name": "app", **SHOWN_RUNNING}, {"name": "done", **SHOWN_ENDED}]
+    made = final_status(pod, phase, "Terminated", "m", tuple(codes.items()))["status"]
+    shown = {each["name"]: each for each in made["initContainerStatuses"] + made["containerStatuses"]}
+    assert shown["setup"] == {"name": "setup", **SHOWN_ENDED}
+    assert shown["done"] == {"name": "done", **SHOWN_ENDED}
+    assert shown["never"] == {"name": "never", **SHOWN_WAITING}
+    for name, code in expected.items():
+        ended = shown[name]["state"]["terminated"]
+        unknown = ended["reason"] == "ContainerStatusUnknown"
+        assert ("unknown" if unknown else ended["exitCode"]) == code
+        assert ended["exitCode"] == 137 or not unknown
+        assert ended["startedAt"] == SHOWN_RUNNING["state"]["running"]["startedAt"]
