@@ -21,6 +21,7 @@ from ebbtide.cli.common.reading import conclude, follow_journal, open_journal, r
 from ebbtide.cli.common.shared_options import journals_option, output_option
 from ebbtide.events.base import TYPES, Fact, Order
 from ebbtide.events.codec import RawRecord, learn_record, plain_payload
+from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.messages import Names
 from ebbtide.events.record.format import rfc3339, visible, visible_json
 from ebbtide.events.segment import Header
@@ -101,6 +102,7 @@ def show_command(
             out.flush()
             continue
         header, records = batch
+        closed = [raw.episode for raw in records if raw.tag == EpisodeClosed.__name__] if follow else []
         # Also for hidden records, which may introduce the pod of a shown one.
         for raw in records:
             learn_record(names, raw)
@@ -110,8 +112,22 @@ def show_command(
             out.writelines([record_json_line(header, raw) for raw in records])
         else:
             out.writelines([record_text_line(header, raw, names, paint) for raw in records])
+        for number in closed if output != "json" else ():
+            out.flush()
+            _remark_verdict(journals, number)
     out.flush()
     return DONE if follow else conclude(history.verdict)
+
+
+def _remark_verdict(journals: tuple[Path, ...], number: int) -> None:
+    """The first line of a shutdown that has just ended, beside its records."""
+    from ebbtide.cli.common.output import remark
+    from ebbtide.events.record.causes import headline
+    from ebbtide.events.record.episodes import shutdown_records
+
+    for record in shutdown_records(open_journal(journals)):
+        if record.first_seq == number:
+            remark(f"ebbtide: {headline(record)}")
 
 
 def filter_tests(since: str, actor: str) -> list[RecordTest]:

@@ -15,8 +15,10 @@ from ebbtide.cli.common.selection import parse_moment
 from ebbtide.events import segment
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import BusLost, PodAppeared
+from ebbtide.events.reader import History
 from tests.cli.bed import WALL_NS, Node, pod, whole_shutdown, write
 from tests.commands import NOWHERE, Run
+from tests.journals import SHUTDOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -131,6 +133,14 @@ def test_show_follows_what_is_written(tmp_path: Path) -> None:
             seqs.append(json.loads(shown.stdout.readline())["seq"])
         shown.kill()
     assert seqs == list(range(1, node.records[-1].seq + 1))
+
+
+def test_following_ends_a_shutdown_with_its_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "ebbtide.cli.journal_show.follow_journal", lambda sources: iter(History(sources).batches())
+    )
+    ran = run("journal", "show", "-f", "--journal", SHUTDOWN)
+    assert ran.err.startswith("ebbtide: shop/stuck-0: the first process ignores the stop signal. The reboot")
 
 
 # --- check -------------------------------------------------------------------------------------
