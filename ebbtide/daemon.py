@@ -243,10 +243,19 @@ class Daemon:
         while True:
             while self.status.phase not in BEATING_PHASES:
                 await self._stepped.wait()
-            before = self.writer.last_seq
-            await trio.sleep(HEARTBEAT_SECONDS)
-            if self.writer.last_seq == before and self.status.phase in BEATING_PHASES:
-                await self._inbox.put(facts.Heartbeat())
+            while self.status.phase in BEATING_PHASES:
+                await self._beat_once(BEATING_PHASES)
+            # One more, whose frame says that the release's outcome is durable: a trace's root waits for that.
+            while self.status.phase == "released" and not await self._beat_once(("released",)):
+                pass
+
+    async def _beat_once(self, phases: Sequence[str]) -> bool:
+        before = self.writer.last_seq
+        await trio.sleep(HEARTBEAT_SECONDS)
+        due = self.writer.last_seq == before and self.status.phase in phases
+        if due:
+            await self._inbox.put(facts.Heartbeat())
+        return due
 
     async def _keep_small(self) -> None:
         """Removes old segments when a new one begins. A moved journal tries its first location."""

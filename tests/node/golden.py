@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from ebbtide.events.facts import Heartbeat
 from tests.node.bed import Bed
 from tests.node.bringing_up import node_bed
 from tests.node.client import Object
@@ -55,6 +56,11 @@ async def shut_down(bed: Bed, mode: str, folder: Path) -> Path:
         async with static(bed, node.member, agent):
             await node.arm((1000, 8), (2000, 8), (2_000_000_000, 8))
             await node.down(KINDS[mode])
+            # Without a later record no reader knows that the release's outcome is durable.
+            await node.daemon.until(
+                lambda: isinstance(node.daemon.records()[-1].event, Heartbeat),
+                "no heartbeat after the release",
+            )
             fates = node.outcomes()
         assert fates == FATES, fates
     return node.daemon.journal

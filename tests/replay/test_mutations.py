@@ -65,7 +65,7 @@ TABLE = (
              "FallbackActor", "OrderEnded", "KillContainer", "type"),
     Mutation("node", "kubelet", 'if choice.means != "cri":', 'if choice.means == "cri":',
              "KubeletActor", "AnnounceNode", "StopKubelet", "type"),
-    Mutation("today", "policy.grace_periods", "min(period_seconds, wanted", "max(period_seconds, wanted",
+    Mutation("today", "policy.grace_periods", "min(period_seconds, pod.", "max(period_seconds, pod.",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("outage-recovered", "outage_proof", "first_ns >= READ_PAUSE_NS", "first_ns < READ_PAUSE_NS",
              "ProofActor", "Tick", "ProofAccepted", "type"),
