@@ -165,8 +165,8 @@ def _reasons(
     if divergence.field in _OF_NO_LOGIC:
         yield Reason(
             name="edited",
-            sentence=f"no logic decides this: record {seq}, or one beside it, was changed after it was"
-            " written, put in, or taken out",
+            sentence=f"the logic does not compute this field: record {seq}, or one beside it, was changed"
+            " after it was written, put in, or taken out",
         )
         return
     if fails[0] != fails[1]:
@@ -179,8 +179,8 @@ def _reasons(
     if rest_matches:
         yield Reason(
             name="edited",
-            sentence=f"record {seq} alone differs, and everything behind it follows from what is produced"
-            " here: it was changed after it was written, if the same code wrote it",
+            sentence=f"only record {seq} differs, and all later records fit the recomputed one: it was"
+            " changed after it was written, if the same code wrote it",
         )
     if written_by != version:
         yield Reason(

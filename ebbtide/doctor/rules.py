@@ -371,7 +371,7 @@ def journal(snapshot: Snapshot) -> Findings:
     if store.verdict is not None and store.verdict.state != "intact":
         level, cure = JOURNAL_CURES[store.verdict.state]
         yield Finding(level, f"journal-{store.verdict.state}", store.verdict.banner, cure)
-    elsewhere = "the daemon goes on at a fallback, which a power loss may take"
+    elsewhere = "the daemon writes to a fallback, which a power loss may delete"
     if store.error:
         yield warning("journal-unreadable", store.error, "use sudo, or name the directory with --journal")
     elif store.exists and not store.writable:

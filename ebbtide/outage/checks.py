@@ -274,8 +274,8 @@ def volumes(seen: ClusterCheck) -> Findings:
             )
             continue
         if not seen.attached[driver]:
-            text = f"{driver} attaches nothing (attachRequired: false): no detach keeps two writers apart"
-            cure = "make sure that the storage itself bears two writers, or refuses one"
+            text = f"{driver} attaches no volume (attachRequired: false): no detach stops a second writer"
+            cure = "use storage that allows or refuses a second writer"
             yield note("driver-no-attach", text, cure)
         if len(has) < 2 <= len(seen.nodes):
             text = f"{driver} is on {named(has) or 'no node'} only: its volumes can attach nowhere else"

@@ -110,7 +110,7 @@ async def _note_sent(*ignored: object) -> None:
 
 async def _refuse_redirect(*ignored: object) -> NoReturn:
     """An API server never redirects, and the token is only for it."""
-    raise api.Unanswered("the server sends us elsewhere, where nothing is asked")
+    raise api.Unanswered("the API server answered with a redirect, which is not followed")
 
 
 #: For a command in a container: a message's first byte is its channel.

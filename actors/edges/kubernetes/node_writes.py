@@ -363,7 +363,7 @@ class NodeEffects:
             except api.Unanswered as error:
                 return api.unanswered_ending(error)
             return Ending("failed", problem) if problem else Ending()
-        return Ending("cancelled", "what is said of this node has been taken back, or said anew")
+        return Ending("cancelled", "a later change of the Node replaces this one")
 
     async def publish_last_boot(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
         """Only a later one overtakes it. One without a boot removes the annotation."""

@@ -124,7 +124,7 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
     alive: that statement would win.
     """
     view, name = seen.view, seen.view.name
-    none = "it lives, so there is no declaration"
+    none = "it is alive: nothing was declared"
     if before is not None and view.uid != before.view.uid:
         raise Refused(f"{name} was made anew meanwhile: it is another Node now")
     if before is not None and view.boot_id != before.view.boot_id:
