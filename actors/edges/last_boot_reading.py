@@ -296,6 +296,10 @@ UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
 POWER_KEYS = ("b72ea4a2881545a0b50e200e55b9b06f", "3e0117101eb243c1b9a50db3494ab10b")
 #: Reached once all units have stopped.
 SHUTDOWN_UNIT = "shutdown.target"
+#: The senders. Any local user may log any message id, but journald itself sets the fields with an underscore.
+BY_SYSTEMD = ("_PID=1", "_UID=0")
+BY_LOGIND = ("_SYSTEMD_UNIT=systemd-logind.service", "_UID=0")
+BY_KERNEL, BY_JOURNALD = "kernel", "driver"
 #: The kernel's emergencies that end a machine.
 KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
 #: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot,
@@ -314,9 +318,9 @@ def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
         if last is None:
             return LogEnd()
         asked = [
-            [f"MESSAGE_ID={UNIT_STARTED}", f"UNIT={SHUTDOWN_UNIT}"],
-            *([f"MESSAGE_ID={key}"] for key in POWER_KEYS),
-            ["_TRANSPORT=kernel", "PRIORITY=0"],
+            [*BY_SYSTEMD, f"MESSAGE_ID={UNIT_STARTED}", f"UNIT={SHUTDOWN_UNIT}"],
+            *([*BY_LOGIND, f"MESSAGE_ID={key}"] for key in POWER_KEYS),
+            [f"_TRANSPORT={BY_KERNEL}", "PRIORITY=0"],
         ]
         told = _entries(journalctl, LOG_ENTRIES_MAX, [[f"_BOOT_ID={boot_id}", *each] for each in asked])
     except FileNotFoundError:
@@ -326,9 +330,9 @@ def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
     end: JournalEnd = "no-shutdown"
     if any(each.get("UNIT") == SHUTDOWN_UNIT for each in near):
         end = "shutdown"
-    elif last.get("MESSAGE_ID") == JOURNAL_STOP:
+    elif (last.get("_TRANSPORT"), last.get("MESSAGE_ID")) == (BY_JOURNALD, JOURNAL_STOP):
         end = "stopped"
-    kernel = [str(each.get("MESSAGE")) for each in near if each.get("_TRANSPORT") == "kernel"]
+    kernel = [str(each.get("MESSAGE")) for each in near if each.get("_TRANSPORT") == BY_KERNEL]
     keys = [each for each in told if each.get("MESSAGE_ID") in POWER_KEYS]
     return LogEnd(
         end,

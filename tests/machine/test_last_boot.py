@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.actors.edges.last_boot_reading import JOURNAL_STOP, POWER_KEYS, SHUTDOWN_UNIT, UNIT_STARTED
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import LastBootRead
 from tests.beds.machine import Machine
@@ -96,10 +97,16 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
     silent = ("no-shutdown" if keeps_wtmp(node) else "absent", "no-shutdown")
     assert (read.wtmp, read.journal) == silent
 
+    # Any local user may log any message id.
+    for message_id in (UNIT_STARTED, *POWER_KEYS, JOURNAL_STOP):
+        machine.write("/var/forged", f"MESSAGE_ID={message_id}\nUNIT={SHUTDOWN_UNIT}\nMESSAGE=forged\n")
+        await machine.run("setpriv", "--reuid=65534", "--clear-groups", "logger", "--journald=/var/forged")
+    await machine.run("journalctl", "--sync")
     await machine.pull_the_plug()
     await booted(node)
     read, said = await next_boot(node, 3)
     assert said == ("abrupt", "unrecorded", -1)
+    assert not read.power_key
     assert (read.wtmp, read.journal) == silent
     assert "last boot: without a shutdown: power cut" in await node.log()
 

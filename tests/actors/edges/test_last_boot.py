@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,23 +142,60 @@ def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest
             read_journal(journalctl(tmp_path, script), "b1")
 
 
+#: Selects as journalctl does: all fields of a list, or all of the list behind a plus.
+SELECTS = """
+import json, pathlib, sys
+lists, count = [[]], 0
+for word in sys.argv[1:]:
+    name, _, value = word.partition("=")
+    if word == "+":
+        lists.append([])
+    elif name == "--lines":
+        count = int(value)
+    elif name.strip("-") == name:
+        lists[-1].append((name, value))
+entries = json.loads(pathlib.Path(sys.argv[0]).with_name("entries.json").read_text())
+found = [each for each in entries if any(all(each.get(k) == v for k, v in asked) for asked in lists)]
+for each in found[-count:]:
+    print(json.dumps(each))
+"""
+SYSTEMD, LOGIND = {"_PID": "1"}, {"_PID": "700", "_SYSTEMD_UNIT": "systemd-logind.service"}
+REACHED = {"MESSAGE_ID": last_boot.UNIT_STARTED, "UNIT": last_boot.SHUTDOWN_UNIT}
+LOCKUP = {"PRIORITY": "0", "MESSAGE": "watchdog: BUG: soft lockup - CPU#1 stuck"}
+KEY, STOP = {"MESSAGE_ID": last_boot.POWER_KEYS[1]}, {"MESSAGE_ID": last_boot.JOURNAL_STOP}
+
+
+def read_entries(tmp_path: Path, *entries: tuple[int, dict[str, str]]) -> LogEnd:
+    """Of a journal with these entries, each a number of seconds after the start."""
+    made = []
+    for at_s, fields in entries:
+        times = {"__MONOTONIC_TIMESTAMP": f"{at_s * 1_000_000}", "__REALTIME_TIMESTAMP": f"{at_s}"}
+        made.append({"_BOOT_ID": "b1", "_UID": "0", "_TRANSPORT": "journal", **times, **fields})
+    (tmp_path / "entries.json").write_text(json.dumps(made))
+    (tmp_path / "journalctl").write_text(SELECTS)
+    return read_journal((sys.executable, str(tmp_path / "journalctl")), "b1")
+
+
 def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
     """A soft reboot reached the shutdown target in the same boot; a kernel survived an earlier hang."""
-    entries = {
-        '"MESSAGE_ID": "39f53479d3a045ac8e11786248231fbf", "UNIT": "shutdown.target"': "shutdown",
-        '"_TRANSPORT": "kernel", "MESSAGE": "watchdog: BUG: soft lockup - CPU#1 stuck"': "no-shutdown",
-    }
-    for fields, end in entries.items():
-        for at_us, counts in ((1_000_000_000, True), (100_000_000, False)):
-            told = f'{{"__MONOTONIC_TIMESTAMP": "{at_us}", {fields}}}'
-            last = '{"__MONOTONIC_TIMESTAMP": "1001000000", "__REALTIME_TIMESTAMP": "7", "MESSAGE_ID": ""}'
-            program = journalctl(
-                tmp_path, f"case \"$*\" in *lines=1\\ *) echo '{last}';; *) echo '{told}';; esac"
-            )
-            found = read_journal(program, "b1")
-            assert found.end == (end if counts else "no-shutdown")
-            assert found.kernel_emergency == (counts and "kernel" in fields)
-            assert found.last_wall_ns == 7000
+    kernel = {"_TRANSPORT": "kernel"}
+    for at_s, counts in ((1000, True), (100, False)):
+        found = read_entries(tmp_path, (at_s, SYSTEMD | REACHED), (at_s, kernel | LOCKUP), (1001, {}))
+        assert found == LogEnd("shutdown" if counts else "no-shutdown", counts, False, 1_001_000)
+
+
+def test_a_local_user_forges_no_end(tmp_path: Path) -> None:
+    """Any user may log any message id, unit and priority. Only the sender that journald saw counts."""
+    key, stop = LOGIND | KEY, {"_TRANSPORT": "driver"} | STOP
+    assert read_entries(tmp_path, (10, key), (11, stop)) == LogEnd("stopped", False, True, 11_000)
+    user = {"_UID": "65534", "_SYSTEMD_UNIT": "user@65534.service"}
+    # More than are read: they must not hide systemd's own entry.
+    forged = [(11, each | user) for each in (REACHED, LOCKUP, KEY, STOP) for _ in range(100)]
+    assert read_entries(tmp_path, (10, {}), *forged) == LogEnd("no-shutdown", False, False, 11_000)
+    # In a container of its own root, its systemd is process 1 there and not here.
+    inside = [(11, each | {"_PID": "4001"}) for each in (REACHED, KEY, STOP)]
+    assert read_entries(tmp_path, *inside).end == "no-shutdown"
+    assert read_entries(tmp_path, (10, SYSTEMD | REACHED), *forged).end == "shutdown"
 
 
 # --- the edge ------------------------------------------------------------------------------------------
