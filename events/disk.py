@@ -30,6 +30,7 @@ from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource, Segment, Source, find_path, find_segments
 from ebbtide.events.files import FILE_MODE, own_directory, replace_file, sync_directory, write_all
+from ebbtide.events.inotify import GONE_MASK, FolderWatch
 from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
 from ebbtide.events.units import span_s
 
@@ -72,8 +73,8 @@ class SegmentFile(Protocol):
     async def sync(self) -> None:
         """Makes everything written before durable. Raises SegmentGone."""
 
-    async def look(self) -> None:
-        """Raises SegmentGone: no reader would find what is written from now on."""
+    async def watch(self) -> None:
+        """Until the file is closed. Raises SegmentGone: no reader would find what is written from now on."""
 
     async def close(self) -> None:
         """Releases its descriptor, even if a call hangs in it; a second call is a no-op."""
@@ -137,8 +138,8 @@ class DirectoryFile:
         self._descriptor = descriptor
         self._limiter = limiter
         self._path = path
-        #: A look that hangs must not take a writer's thread.
-        self._look_limiter = trio.CapacityLimiter(1)
+        #: A watch that hangs must not take a writer's thread.
+        self._watch_limiter, self._watching = trio.CapacityLimiter(1), trio.CancelScope()
         self._guard = threading.Lock()
         self._users = 0
         self._closing = False
@@ -149,8 +150,16 @@ class DirectoryFile:
     async def sync(self) -> None:
         await _in_thread(self._limiter, self._use, self._sync)
 
-    async def look(self) -> None:
-        await _in_thread(self._look_limiter, self._use, self._look)
+    async def watch(self) -> None:
+        paths = self._path, *self._path.parents
+        with self._watching:
+            folders = await _in_thread(self._watch_limiter, FolderWatch, paths, GONE_MASK)
+            try:
+                while True:
+                    await _in_thread(self._watch_limiter, self._use, self._look)
+                    await folders.event()
+            finally:
+                folders.close()
 
     def _sync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
@@ -161,6 +170,7 @@ class DirectoryFile:
             raise SegmentGone
 
     async def close(self) -> None:
+        self._watching.cancel()
         with self._guard:
             closes = not self._closing and not self._users
             self._closing = True

@@ -212,8 +212,6 @@ class Writer:
 
 # --- the backlog goes to disk ---------------------------------------------------------------------
 
-#: Between two looks at the folder of an idle journal; a sync looks, too.
-GONE_LOOK_SECONDS = 2.0
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
 
@@ -272,7 +270,6 @@ class Driver:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._sync_loop)
-            nursery.start_soon(self._look_loop)
             # Before the first record: if the disk fills up later, a shutdown still has room.
             await self._reserve()
             await self._write_loop()
@@ -334,7 +331,7 @@ class Driver:
         name = segment_file_name(item.end.segment, self._backlog.chain.journal_id)
         file = await begin_file(self._storages[self._at], name, item.data)
         self._backlog.take()
-        self._file, self._syncing = file, trio.Lock()
+        self._change_file(file)
         self._backlog.publish_written(item.end)
 
     async def _seal(self, item: SegmentItem) -> None:
@@ -352,6 +349,10 @@ class Driver:
     @property
     def _waits(self) -> Waits:
         return self._storages[self._at].waits
+
+    def _change_file(self, file: SegmentFile) -> None:
+        self._file, self._syncing = file, trio.Lock()
+        self._nursery.start_soon(self._watch, file)
 
     def _open_file(self) -> SegmentFile:
         if self._file is None:
@@ -389,18 +390,14 @@ class Driver:
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 
-    async def _look_loop(self) -> None:
+    async def _watch(self, file: SegmentFile) -> None:
         """An idle journal's folder may be moved or deleted: then no record would be found again."""
-        while True:
-            await trio.sleep(GONE_LOOK_SECONDS)
-            if (file := self._file) is not None:
-                try:
-                    await bounded(file.look)
-                except SegmentGone as error:
-                    self._break(file, error)
-                except OSError:
-                    # A disk that hangs or fails is judged by its writes.
-                    continue
+        # A sync looks, too: also on a disk that hangs or without inotify.
+        with suppress(OSError):
+            try:
+                await file.watch()
+            except SegmentGone as error:
+                self._break(file, error)
 
     def _break(self, file: SegmentFile, error: OSError) -> None:
         """Only the write loop changes files: two loops would do it twice."""
@@ -443,7 +440,7 @@ class Driver:
                 data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
                 end = self._backlog.chain.end
                 name = segment_file_name(end.segment, self._backlog.chain.journal_id)
-                self._file, self._syncing = await begin_file(storage, name, data), trio.Lock()
+                self._change_file(await begin_file(storage, name, data))
             except OSError as another:
                 error = another
             except JournalLocked as locked:

@@ -36,7 +36,6 @@ from ebbtide.actors.edges.linux.bus import (
     sender,
     system_bus_address,
 )
-from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.logind_reading import (
     DROP_IN_FOLDER_DEFAULT,
     INHIBIT_WHO,
@@ -62,6 +61,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.facts import SignalRejected
+from ebbtide.events.inotify import FolderWatch
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import LockHolder, ShutdownKind
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -104,6 +105,17 @@ async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path
     assert_whole([DirectorySource(place)], 20)
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
+
+
+async def test_a_deleted_folder_of_an_idle_journal_is_noticed(tmp_path: Path) -> None:
+    """Its segment is open: the kernel keeps the file, and the next writer would not find it."""
+    place, told = tmp_path / "journal", Told()
+    async with running([DirectoryStorage(place)], told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+        shutil.rmtree(place)
+        await until(lambda: told.moved, "a new folder")
+        await rotate(writer)
+    assert read([DirectorySource(place)])[1].state == "intact"
 
 
 @pytest.mark.parametrize("gone", ["journal", "node/journal"])

@@ -19,7 +19,6 @@ from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.writer import (
-    GONE_LOOK_SECONDS,
     LINE_BYTES_MAX,
     RESERVE_BYTES,
     transition_line,
@@ -266,8 +265,8 @@ async def test_an_idle_journal_that_is_gone_moves(autojump_clock: MockClock) -> 
     async with running([main, other], told=told) as writer:
         await write_steps(writer, 3)
         assert await writer.wait_synced(writer.last_seq)
-        main.files_by_name.clear()
-        await trio.sleep(GONE_LOOK_SECONDS + 1)
+        main.vanish()
+        await trio.testing.wait_all_tasks_blocked()
         assert told.failed == [("main", "[Errno 2] its folder was moved or deleted")]
         assert (writer.location, writer.severed) == ("other", True)
         await rotate(writer)

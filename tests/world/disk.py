@@ -66,7 +66,7 @@ class SimulatedDisk:
         self.files_by_name: dict[str, SimulatedFile] = {}
         self.reserved_bytes = 0
         self.operations = 0
-        self.halted = trio.Event()
+        self.halted, self.moving = trio.Event(), trio.lowlevel.ParkingLot()
         self.holder = ""
         self._draws = draws
         self._faults = dict(faults or {})
@@ -135,6 +135,11 @@ class SimulatedDisk:
         used = self.reserved_bytes + sum(len(file.data) for file in self.files_by_name.values())
         return max(0, self._capacity_bytes - used) if self._capacity_bytes is not None else 1 << 60
 
+    def vanish(self) -> None:
+        """Its folder is deleted."""
+        self.files_by_name.clear()
+        self.moving.unpark_all()
+
     def rot(self, name: str, bit: int) -> None:
         self.files_by_name[name].data[bit // 8] ^= 1 << (bit % 8)
 
@@ -189,13 +194,18 @@ class SimulatedSegment:
     async def write(self, data: bytes) -> None:
         await self._disk.operation(self._file, data)
 
-    async def look(self) -> None:
+    async def watch(self) -> None:
+        while True:
+            self._look()
+            await self._disk.moving.park()
+
+    def _look(self) -> None:
         # By identity: two files may have the same bytes.
         if not any(each is self._file for each in self._disk.files_by_name.values()):
             raise SegmentGone
 
     async def sync(self) -> None:
-        await self.look()
+        self._look()
         seen = bytes(self._file.data)
         await self._disk.operation(self._file)
         if not self._file.poisoned and len(seen) > len(self._file.durable):

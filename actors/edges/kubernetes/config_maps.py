@@ -199,7 +199,7 @@ class ConfigMapFile:
     async def sync(self) -> None:
         await self._storage.confirm()
 
-    async def look(self) -> None:
+    async def watch(self) -> None:
         """No-op: each write reads what is there."""
 
     async def close(self) -> None:

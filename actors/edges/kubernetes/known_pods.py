@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import trio
 
-from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
 from ebbtide.actors.edges.pod_spec import (
     SYSTEM_PRIORITIES,
@@ -34,6 +33,7 @@ from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
 from ebbtide.events.files import read_own, write_atomically
+from ebbtide.events.inotify import FolderWatch
 from ebbtide.events.values import Deletion
 
 #: The edge takes these before the writers are loaded.

@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.linux.processes import (
     Cgroups,
@@ -60,6 +59,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.files import own_directory
+from ebbtide.events.inotify import FolderWatch
 from ebbtide.events.values import Pod
 
 UNKNOWN_CONTAINER = "no such container is known here"

@@ -17,12 +17,14 @@ from pathlib import Path
 import trio
 
 IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x8, 0x40, 0x80
-IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+IN_ATTRIB, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF = 0x4, 0x100, 0x200, 0x400, 0x800
 IN_ONLYDIR = 0x0100_0000
-WATCH_MASK = (
+CHANGE_MASK = (
     IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF
     | IN_ONLYDIR
 )  # fmt: skip
+#: A path that goes away. While a file is open, IN_ATTRIB tells of its deletion.
+GONE_MASK = IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF
 EVENT_HEADER = struct.Struct("iIII")
 #: Some thousand events. The rest is read with the next change: the caller compares folders anyway.
 READ_BYTES_MAX = 64 * 1024
@@ -35,8 +37,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class FolderWatch:
     """Without sub-folders. Raises OSError where there is no inotify."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = tuple(folders)
+    def __init__(self, folders: Iterable[Path], mask: int = CHANGE_MASK) -> None:
+        self._folders, self._mask = tuple(folders), mask
         self._watches: set[int] = set()
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
@@ -48,6 +50,13 @@ class FolderWatch:
 
     async def changed(self) -> frozenset[str]:
         """Wait for a change since the last call, and return the names of the changed entries."""
+        names = await self.event()
+        # Folders may have come or gone: before the caller looks, so that no change is missed.
+        self._renew()
+        return names
+
+    async def event(self) -> frozenset[str]:
+        """`changed` without a call that a hung disk can hold: a folder that returns is not found again."""
         await trio.lowlevel.wait_readable(self._fd)
         await trio.sleep(SETTLE_SECONDS)
         names, data, offset = set(), b"", 0
@@ -57,8 +66,6 @@ class FolderWatch:
             _, _, _, length = EVENT_HEADER.unpack_from(data, offset)
             offset += EVENT_HEADER.size + length
             names.add(os.fsdecode(data[offset - length : offset].rstrip(b"\0")))
-        # Folders may have come or gone: before the caller looks, so that no change is missed.
-        self._renew()
         return frozenset(names)
 
     def _renew(self) -> None:
@@ -73,7 +80,7 @@ class FolderWatch:
     def _watch_nearest(self, folder: Path) -> int:
         below, missing = folder, False
         for parent in (folder, *folder.parents):
-            watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(parent), WATCH_MASK))
+            watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(parent), self._mask))
             if watch >= 0:
                 # It was made between the two looks, without an event: look again.
                 return self._watch_nearest(folder) if missing and below.is_dir() else watch

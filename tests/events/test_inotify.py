@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ebbtide.actors.edges.linux.inotify import FolderWatch
+from ebbtide.events.inotify import FolderWatch
 
 
 async def test_a_folder_that_comes_back(tmp_path: Path) -> None:
