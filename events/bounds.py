@@ -42,7 +42,8 @@ class Bounds(NamedTuple):
     runtime_warm_seconds: float = 5.0  # an order waits so long for the first look
     runtime_away_seconds: float = 1.0  # longer than gRPC needs to connect anew
     runtime_hangs_seconds: float = 8.0  # two lists: one may be late beside a hundred stops
-    runtime_echo_seconds: float = 3.0  # a version needs no lock: more costs a pod a tenth of its grace
+    runtime_echo_seconds: float = 1.5  # twice: a version needs no lock, and 3 s are a tenth of a pod's grace
+    runtime_signal_seconds: float = 0.5  # twice, at the signal: a second, as for a broken connection
     runtime_probe_seconds: float = 3.0  # the doctor's questions
     runtime_doubt_seconds: float = 1.0  # a longer look may be one that a hung runtime never answers
     runtime_state_seconds: float = 1.0  # a state that was late before; is one object to blame?

@@ -45,6 +45,7 @@ from ebbtide.replay.sim.sim_node import (
     HookProcess,
     SimulatedContainer,
     SimulatedNode,
+    SimulatedRuntime,
 )
 
 
@@ -229,10 +230,18 @@ class LogindEdge(SimulatedEdge):
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
-# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, for a stop,
-# for a refreshed list, and for SIGKILL.
-AWAY_MS = 3000
-AWAY_NS, HEARD_NS, DOUBT_NS, KILL_NS = AWAY_MS * MS, 2100 * MS, 2000 * MS, 2000 * MS
+# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, at the signal,
+# for a stop, for a refreshed list, and for SIGKILL.
+AWAY_NS, ASKED_NS, HEARD_NS, DOUBT_NS, KILL_NS = 3000 * MS, 1000 * MS, 2100 * MS, 2000 * MS, 2000 * MS
+
+
+def away_at_ns(runtime: SimulatedRuntime) -> int | None:
+    """None: it answers."""
+    since_ns, asked_ns = runtime.hung_since_ns, runtime.asked_ns
+    if since_ns is None:
+        return None
+    return min(since_ns + AWAY_NS, asked_ns + ASKED_NS) if asked_ns >= since_ns else since_ns + AWAY_NS
+
 
 HOOK_FAILURES: dict[str, Outcome] = {
     "exec": Outcome("failed", "exit code 1", 1),
@@ -357,8 +366,8 @@ class RuntimeEdge(SimulatedEdge):
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
         # Do not ask a runtime that is recorded as away: report the last list.
-        since_ns = self._node.runtime.hung_since_ns
-        away = order.refresh and since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
+        away_ns = away_at_ns(self._node.runtime)
+        away = order.refresh and away_ns is not None and self._node.timer.now_ns >= away_ns
         if order.refresh and self._node.runtime.hung and not away:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:
@@ -367,6 +376,7 @@ class RuntimeEdge(SimulatedEdge):
             yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
         if not order.refresh:
             self._pods.meant.clear()
+            self._node.runtime.ask_at_signal()
         elif self._pods.meant and not away:
             yield LATEST_EXIT_NS
             for at in list(self._pods.meant):
@@ -474,10 +484,10 @@ class RuntimeEdge(SimulatedEdge):
         box = self._find(order.uid, order.container)
         if box is None or box.phase != "running":
             return Outcome("failed", "the container does not run")
-        since_ns = self._node.runtime.hung_since_ns
-        if since_ns is not None and self._hook_kind(order) == "exec":
+        away_ns = away_at_ns(self._node.runtime)
+        if away_ns is not None and self._hook_kind(order) == "exec":
             # Orders that wait until it is recorded as away are not begun.
-            left_ns = max(0, since_ns + AWAY_NS - self._node.timer.now_ns)
+            left_ns = max(0, away_ns - self._node.timer.now_ns)
             yield Until(self._node.runtime.waiting, min(left_ns, order.timeout_ns))
             if self._node.runtime.hung or box.phase != "running":
                 return Outcome("failed", "it was not begun: the runtime does not answer")
@@ -705,14 +715,16 @@ class KubernetesEdge(ApiServerEdge):
             self._report_kubelet()
 
     def _runtime_turned(self) -> None:
-        self._later(*((AWAY_MS, AWAY_MS + 60) if self._node.runtime.hung else (5, 500)), self._report_runtime)
+        away_ns = away_at_ns(self._node.runtime)
+        left_ms = 5 if away_ns is None else max(0, away_ns - self._node.timer.now_ns) // MS
+        self._later(left_ms, 500 if away_ns is None else left_ms + 60, self._report_runtime)
 
     def _report_runtime(self) -> None:
         """Not of a short break."""
         away = self._node.runtime.hung
         if away is not self._runtime_away:
             self._runtime_away = away
-            error = "no answer in 3.0 s" if away else ""
+            error = "Version: no answer" if away else ""
             self._daemon.report(0, facts.RuntimeRead(reachable=not away, error=error))
 
     def _report_api(self) -> None:

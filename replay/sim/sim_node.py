@@ -307,6 +307,14 @@ class Hanging:
 class SimulatedRuntime(Hanging):
     def __init__(self, log: WorldLog, timer: Timer) -> None:
         super().__init__(log, timer, "runtime-hangs", "runtime-wakes")
+        #: When a daemon asked it at a signal.
+        self.asked_ns = -1
+
+    def ask_at_signal(self) -> None:
+        """Shows a hang sooner."""
+        self.asked_ns = self._timer.now_ns
+        for listener in list(self.turned) if self.hung else ():
+            listener()
 
     def hides(self, box: SimulatedContainer) -> bool:
         """Whether no process of this container is on the node."""

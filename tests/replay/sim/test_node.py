@@ -38,6 +38,16 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(("hangs_ms", "over_ms"), [(-200, 1000), (-2500, 500), (500, 3500)])
+def test_a_hung_runtime_in_mode_api(hangs_ms: int, over_ms: int) -> None:
+    """If it hung before the signal, the kubelet's pods are taken over within a second."""
+    run = Run(kind="poweroff", mode="api", runtime_hangs_after_ns=hangs_ms * MS)
+    over_ns = run.account.by.handed_over_ns
+    assert over_ns is not None
+    assert over_ms * MS <= over_ns <= (over_ms + 100) * MS
+    assert set(run.fates.values()) == {"graceful"}
+
+
 def test_deletes_that_nobody_answers() -> None:
     """A slow server may have carried out an unanswered delete: the hook does not run again."""
     ways: dict[tuple[str, bool], int] = {}

@@ -31,7 +31,9 @@ from ebbtide.actors.edges.cri.cri_client import (
     probe_runtime,
 )
 from ebbtide.actors.edges.cri.cri_edge import CriEdge
-from ebbtide.events.facts import RuntimeRead
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.facts import InventoryTaken, RuntimeRead
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
 from tests.waiting import WATCHDOG_SECONDS, until
@@ -271,12 +273,13 @@ class Wedged:
         self.hangs, self.free = threading.Event(), threading.Event()
         server.answers["Version"] = gives(api.VersionResponse(runtime_name="x"))
         server.answers["ListPodSandbox"] = gives(api.ListPodSandboxResponse())
-        server.answers["ListContainers"] = self._containers
+        server.answers["ListContainers"] = self.silent
 
-    def _containers(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def silent(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Any answer without a field."""
         while self.hangs.is_set() and context.is_active():
             self.free.wait(0.01)
-        return api.ListContainersResponse().SerializeToString()
+        return b""
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
@@ -317,3 +320,27 @@ async def test_lists_that_do_not_come(
         nursery.cancel_scope.cancel()
     lost = next(read for read in outbox.of(RuntimeRead) if not read.reachable)
     assert lost.error.endswith(": no answer in 200 ms")
+
+
+async def test_it_hangs_at_the_signal(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inventory does not wait for it, and no look has to fail: the runtime is asked at once."""
+    patient = BOUNDS.widened(WATCHDOG_SECONDS)
+    monkeypatch.setattr(bounds, "now", patient)
+    wedged, outbox, edge = Wedged(server), Outbox(), CriEdge(server.endpoint, tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        edge.prewarm()
+        await outbox.wait_for(RuntimeRead, reachable=True)
+        wedged.hangs.set()
+        server.answers["Version"] = wedged.silent
+        monkeypatch.setattr(bounds, "now", patient._replace(runtime_signal_seconds=0.2))
+        taking = edge.effects[TakeInventory](TakeInventory(key="signal"), outbox)
+        assert not isinstance(taking, Ending)
+        assert await taking == Ending()
+        assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri"]
+        (lost,) = await outbox.wait_for(RuntimeRead, reachable=False)
+        wedged.hangs.clear()
+        nursery.cancel_scope.cancel()
+    assert lost.error == "Version: no answer in 200 ms"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -23,6 +24,8 @@ class Line:
 
     def __init__(self) -> None:
         self.up = True
+        #: When a call is answered, in Trio's time.
+        self.answers_at = 0.0
 
     async def ready(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -30,6 +33,9 @@ class Line:
                 await trio.sleep(0.01)
             return
         raise Lost(f"the runtime is away for {bound_text(seconds)}")
+
+    async def call(self, request: object, seconds: float) -> None:
+        await trio.sleep_until(self.answers_at)
 
     async def gone(self) -> None:
         while self.up:
@@ -97,3 +103,17 @@ async def test_a_runtime_that_hangs(autojump_clock: MockClock) -> None:
         await rig.reach.answers()
         await rig.reach.fails(RuntimeRefused("once"), trio.current_time())
         assert rig.facts() == [(False, "no"), (True, "")]
+
+
+@pytest.mark.parametrize(("answers_after", "away"), [(0.0, False), (0.9, False), (60.0, True)])
+async def test_a_question_at_the_signal(autojump_clock: MockClock, answers_after: float, away: bool) -> None:
+    """A runtime that hangs is on record within the bound. One that is slow is not, nor one whose answer lies
+    unread because the daemon was stopped itself: it is asked twice.
+    """
+    rig = Rig()
+    await rig.reach.answers()
+    began = trio.current_time()
+    rig.line.answers_at = began + answers_after
+    await rig.reach.doubt(0, BOUNDS.runtime_signal_seconds)
+    assert [reachable for reachable, _ in rig.facts()] == [True, False][: 1 + away]
+    assert trio.current_time() - began == pytest.approx(min(answers_after, 1.1))
