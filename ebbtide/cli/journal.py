@@ -85,7 +85,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
 
 def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence[BootRecord]) -> None:
     from ebbtide.cli.common.selection import history_kind, outcomes_text
-    from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
+    from ebbtide.events.record.shutdown_record import SIGNS
 
     # An outage's outcome has its severity. A shutdown's outcome is the machine's: it may be complete with
     # every pod killed.
@@ -94,7 +94,7 @@ def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence
     def cells(each: Episode) -> Iterator[str]:
         yield from (each.id, each.kind, utc_text(each.started_wall_ns))
         yield "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns)
-        yield from (SEVERITY_SIGNS[each.severity] if each.severity else "" for _ in judged)
+        yield from (SIGNS[each.severity] if each.severity else "" for _ in judged)
         yield f"{each.outcome}, begin not on record" if each.headless else each.outcome
         yield outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none")
         yield each.cause or "-"

@@ -16,7 +16,7 @@ from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import headline
 from ebbtide.events.record.format import document, json_object, json_values
-from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS, ShutdownRecord, wave_outcome_text
+from ebbtide.events.record.shutdown_record import SIGNS, ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS
 from ebbtide.replay.sim.simulate import Simulated
@@ -191,7 +191,7 @@ def shutdown_tables(simulated: Simulated, written: list[tuple[str, str]]) -> Ite
         yield pairs(
             [
                 ("shutdown", shutdown.id),
-                ("verdict", f"{SEVERITY_SIGNS[shutdown.severity]} {headline(shutdown)}"),
+                ("verdict", f"{SIGNS[shutdown.severity]} {headline(shutdown)}"),
                 ("kind", shutdown.kind),
                 ("means", f"{by.means}{over}: {by.reason}" if by.means else ""),
                 ("outcome", shutdown.outcome),

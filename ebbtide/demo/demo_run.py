@@ -21,7 +21,7 @@ from rich.text import Text
 from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 from ebbtide.actors.edges.process.process_pods import kill_recorded
 from ebbtide.actors.interfaces import Tell
-from ebbtide.cli.common.output import headline_text, table
+from ebbtide.cli.common.output import STYLES, headline_text, table
 from ebbtide.config import load
 from ebbtide.daemon import Daemon, daemon_with_embedded_logind
 from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
@@ -34,7 +34,7 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import ShutdownRecord, pod_end_ns
+from ebbtide.events.record.shutdown_record import SIGNS, ShutdownRecord, pod_end_ns
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
@@ -174,16 +174,12 @@ class PhaseLook(NamedTuple):
 
 
 WAITING, AT_WORK = PhaseLook("○", "dim"), PhaseLook("●", "cyan")
+ENDED_PHASES = ("graceful", "spared", "killed", "failed", "unknown")
 PHASE_LOOKS = {
     "waiting": WAITING,
     "SIGKILL": PhaseLook("●", "bold red"),
-    "graceful": PhaseLook("✔", "green"),
-    "spared": PhaseLook("✔", "cyan"),
-    "killed": PhaseLook("✘", "red"),
-    "failed": PhaseLook("✘", "bold red"),
-    "unknown": PhaseLook("?", "yellow"),
+    **{fate: PhaseLook(SIGNS[fate], STYLES[fate]) for fate in ENDED_PHASES},
 }
-ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
 
 
 def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:

@@ -85,14 +85,14 @@ def _code(outage: OutageRecord) -> tuple[str, str]:
     return "hanging", f"{' and '.join(hangs)} of {visible(outage.node)} are waited for"
 
 
-#: The whole outage by its outcome; the sign before it, and the sign's class.
-HEADLINES: dict[str, tuple[str, str, str]] = {
-    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "good"),
-    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "bad"),
-    "false-alarm": ("{node} came back before it was put out of service.", "○", "cancelled"),
-    "rebooted": ("{node} rebooted.", "○", "cancelled"),
-    "left-to-other": ("{node} was left to another controller's taint.", "○", "cancelled"),
-    "node-deleted": ("The Node object of {node} was deleted.", "!", "mixed"),
+#: The whole outage by its outcome, and the name of its sign.
+HEADLINES: dict[str, tuple[str, str]] = {
+    "recovered": ("{node} was out of service for {out}, and is back.", "good"),
+    "proof-wrong": ("{node} was put out of service, and was not off.", "bad"),
+    "false-alarm": ("{node} came back before it was put out of service.", "cancelled"),
+    "rebooted": ("{node} rebooted.", "cancelled"),
+    "left-to-other": ("{node} was left to another controller's taint.", "cancelled"),
+    "node-deleted": ("The Node object of {node} was deleted.", "mixed"),
 }
 
 
@@ -115,10 +115,10 @@ def outage_sentence(outage: OutageRecord) -> str:
     return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
 
 
-def outage_seal(outage: OutageRecord) -> tuple[str, str]:
-    """The sign before the headline, and its class."""
+def outage_seal(outage: OutageRecord) -> str:
+    """The name of the sign before the headline."""
     cause = outage_cause(outage)
     if outage.outcome not in HEADLINES:
-        return ("✕", "bad") if cause is not None and cause.severity == "bad" else ("…", "running")
-    _, sign, kind = HEADLINES[outage.outcome]
-    return ("!", "mixed") if kind == "good" and cause is not None else (sign, kind)
+        return "bad" if cause is not None and cause.severity == "bad" else "running"
+    kind = HEADLINES[outage.outcome][1]
+    return "mixed" if kind == "good" and cause is not None else kind

@@ -37,8 +37,16 @@ from ebbtide.events.values import (
 #: good: every pod ended by itself; mixed: some did not; bad: look at it first.
 Severity = Literal["good", "mixed", "bad"]
 
-#: The sign beside the colour.
-SEVERITY_SIGNS: dict[Severity, str] = {"good": "✓", "mixed": "!", "bad": "✕"}
+#: The one table of signs, for terminal and page: severities, pods' fates, and outages that have neither.
+_NAMES_BY_SIGN = {
+    "✓": "good graceful",
+    "!": "mixed",
+    "✕": "bad killed failed",
+    "?": "unknown",
+    "○": "spared rejected cancelled",
+    "…": "running",
+}
+SIGNS = {name: sign for sign, names in _NAMES_BY_SIGN.items() for name in names.split()}
 
 #: The worst first.
 SEVERITY_ORDER: tuple[Severity, ...] = ("bad", "mixed", "good")

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import visible
+from ebbtide.events.record.shutdown_record import SIGNS
 from ebbtide.events.units import span
 
 #: Elements without an end.
@@ -92,16 +92,13 @@ def section(name: str, title: str, *children: object) -> Markup:
 
 
 def page_head(
-    kicker: str, seal: tuple[str, str], headline: str, lede: str, facts: Iterable[tuple[str, object]]
+    kicker: str, seal: str, headline: str, lede: str, facts: Iterable[tuple[str, object]]
 ) -> Markup:
     """The page's first screen: what it is about, how it went, and who wrote it."""
-    sign, kind = seal
-    # Hide the sign from a screen reader: the headline says the same.
-    mark = tag("span", sign, class_=f"seal {kind}", aria_hidden="true")
     pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
     return join(
         tag("p", kicker, class_="kicker"),
-        tag("h1", mark, headline),
+        tag("h1", sign_of(seal, "seal"), headline),
         tag("p", lede, class_="lede") if lede else Markup(""),
         tag("dl", *pairs, class_="facts"),
     )
@@ -121,18 +118,12 @@ def time_of(rfc3339: str, **attributes: object) -> Markup:
     return tag("time", f"{rfc3339[:10]} {rfc3339[11:19]} UTC", datetime=rfc3339, **attributes)
 
 
-# Fates and moments on the page, for people.
+def sign_of(name: str, kind: str = "fate") -> Markup:
+    """Hidden from a screen reader: a word beside it says the same."""
+    return tag("span", SIGNS[name], class_=f"{kind} {name}", aria_hidden="true")
 
 
-#: The sign of a pod's fate, beside its colour.
-FATE_SIGNS: dict[PodOutcome, str] = {
-    "graceful": "✓",
-    "killed": "✕",
-    "failed": "!",
-    "spared": "○",
-    "rejected": "⊘",
-    "unknown": "?",
-}
+# Moments on the page, for people.
 
 
 # A real minus sign: beside a plus people overlook a hyphen.

@@ -8,7 +8,7 @@
   const pods = data.pods.map((row, index) => ({ index, ...Object.fromEntries(fields.map((name, at) => [name, row[at]])) }));
   for (const pod of pods) pod.fate = data.fates[pod.fate];
   const rows = [...$("pod-rows").rows];
-  const SIGNS = { graceful: "✓", killed: "✕", failed: "!", spared: "○", rejected: "⊘", unknown: "?" };
+  const SIGNS = Object.fromEntries(data.fates.map((fate, at) => [fate, data.signs[at]]));
 
   // --- small things ------------------------------------------------------------------------------
   function fill(element, attributes, children) {

@@ -23,11 +23,10 @@ from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import KIND_TEXTS, CauseGroup, RootCause, cause_tree, fates_text, headline
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
+from ebbtide.events.record.shutdown_record import SIGNS
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.advise import curve_text, wave_curves
 from ebbtide.replay.report.markup import (
-    FATE_SIGNS,
     NS_PER_US,
     Markup,
     at,
@@ -40,6 +39,7 @@ from ebbtide.replay.report.markup import (
     moment,
     page_head,
     section,
+    sign_of,
     table,
     tag,
     time_of,
@@ -150,8 +150,7 @@ def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_reco
 
 def outcome_badge(name: PodOutcome) -> Markup:
     """A fate as a word with its sign and its colour."""
-    sign = tag("span", FATE_SIGNS[name], aria_hidden="true")
-    return tag("span", sign, f" {name}", class_=f"fate {name}")
+    return tag("span", tag("span", SIGNS[name], aria_hidden="true"), f" {name}", class_=f"fate {name}")
 
 
 def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held: str) -> Markup:
@@ -177,9 +176,7 @@ def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held:
         if by.certificate is not None:
             facts.append(("Safe to detach", "yes" if by.certificate.safe else "no"))
     kicker = f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}"
-    return page_head(
-        kicker, (SEVERITY_SIGNS[shutdown.severity], shutdown.severity), headline(shutdown), held, facts
-    )
+    return page_head(kicker, shutdown.severity, headline(shutdown), held, facts)
 
 
 def damage_section(damage: shutdown_record.DamageRecord | None) -> Markup:
@@ -213,17 +210,16 @@ def notices_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 
 
 def _root_item(root: RootCause) -> Markup:
-    sign = tag("span", SEVERITY_SIGNS[root.severity], class_=f"fate {root.severity}", aria_hidden="true")
     what = tag("span", root.text, class_="what")
     cure = tag("p", f"do: {root.do}", class_="do")
     own = [replace(root, within=())] if root.notices else []
     below = tag("ul", *map(_cause_item, (*own, *root.within)), class_="notices")
     unfold = tag("summary", counted(sum(max(1, len(each.notices)) for each in root.every), "warning"))
-    return tag("li", sign, " ", what, cure, tag("details", unfold, below, class_="more"))
+    return tag("li", sign_of(root.severity), " ", what, cure, tag("details", unfold, below, class_="more"))
 
 
 def _cause_item(group: CauseGroup) -> Markup:
-    sign = tag("span", SEVERITY_SIGNS[group.severity], class_=f"fate {group.severity}", aria_hidden="true")
+    sign = sign_of(group.severity)
     if len(group.notices) == 1:
         (only,) = group.notices
         return tag("li", sign, " ", notice_texts(only.at_ns, only.seq, only.code, group.text))
@@ -253,9 +249,9 @@ def figures_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     if not shutdown.headless:
         rows.append(("Budget", span(shutdown.budget_ns), used))
         rows.append(("Grant of logind", span(shutdown.grant_ns), asked_for))
-    for outcome, sign in FATE_SIGNS.items():
-        if count := shutdown.count(outcome):
-            rows.append((f"{sign} {outcome}", grouped(count), f"of {counted(len(shutdown.pods), 'pod')}"))
+    counts = ((fate, shutdown.count(fate)) for fate in FATES)
+    of_all = f"of {counted(len(shutdown.pods), 'pod')}"
+    rows += [(f"{SIGNS[fate]} {fate}", grouped(count), of_all) for fate, count in counts if count]
     return figures(rows)
 
 
@@ -518,7 +514,8 @@ CHART_VERSION = 1
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 
-#: A pod has its fate by its place here; the list goes along, so that the script has no order of its own.
+#: A pod has its fate by its place here; the list goes along, so that the script has no order and no signs of
+#: its own.
 FATES: tuple[PodOutcome, ...] = get_args(PodOutcome)
 
 
@@ -584,6 +581,7 @@ class Chart(msgspec.Struct, kw_only=True):
     started: int
     last: int
     fates: tuple[str, ...] = FATES
+    signs: tuple[str, ...] = tuple(SIGNS[fate] for fate in FATES)
     lines: list[tuple[str, int]]
     beside: list[tuple[str, list[tuple[int | None, int | None]]]]
     waves: list[ChartWave]

@@ -82,7 +82,7 @@ def test_a_frame_tells_waves_pods_and_the_time_left() -> None:
     assert re.fullmatch(r"reboot  1 of 3 pods in 2 waves +8 s of 10 s left", lines[0])
     text = "\n".join(lines)
     assert re.search(r"wave 0 +priority 0 +1/2 .* 2 s of 6 s", text)
-    assert re.search(r"✔ shop/web-0 +graceful +1 s exit code 0", text)
+    assert re.search(r"✓ shop/web-0 +graceful +1 s exit code 0", text)
     assert re.search(r"● shop/web-1 +SIGTERM +2 s grace 5 s", text)
     assert re.search(r"wave 1 +priority 1000 +0/1 4 s, waiting", text)
     assert "shop/db-0" not in text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ebbtide.events.record.causes import RootCause
     from ebbtide.events.record.outage_record import OutageRecord
-    from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 T = TypeVar("T")
 #: A text with its own style, or a plain text.
@@ -53,7 +53,7 @@ STYLES = {
     "unknown": "yellow",
     "warning": "yellow",
     "note": "dim",
-    # The severity of a shutdown.
+    # The signs of a severity.
     "✓": "green",
     "!": "yellow",
     "✕": "bold red",
@@ -232,20 +232,15 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-#: For a shutdown, and for a cause.
-SEVERITY_STYLES: dict[Severity, str] = {"good": "green", "mixed": "yellow", "bad": "bold red"}
-
-
 def headline_text(shutdown: ShutdownRecord) -> Text:
     """A shutdown in one line: its sign, then its gravest cause if it did not go well."""
     from rich.text import Text
 
     from ebbtide.events.record.causes import headline
-    from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
+    from ebbtide.events.record.shutdown_record import SIGNS
 
-    severity = shutdown.severity
-    line = f"{SEVERITY_SIGNS[severity]} {headline(shutdown)}"
-    return Text(visible(line), style=SEVERITY_STYLES[severity])
+    sign = SIGNS[shutdown.severity]
+    return Text(visible(f"{sign} {headline(shutdown)}"), style=STYLES[sign])
 
 
 def verdict_lines(shutdown: ShutdownRecord, root: RootCause | None) -> RenderableType:
@@ -260,9 +255,10 @@ def verdict_lines(shutdown: ShutdownRecord, root: RootCause | None) -> Renderabl
 def outage_lines(outage: OutageRecord) -> list[str]:
     """The first line of an outage, and what to do."""
     from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
+    from ebbtide.events.record.shutdown_record import SIGNS
 
     cause = outage_cause(outage)
-    lines = [f"{outage_seal(outage)[0]} {outage_headline(outage)}"]
+    lines = [f"{SIGNS[outage_seal(outage)]} {outage_headline(outage)}"]
     lines += [] if cause is None else [f"{' ' * GAP}do: {cause.do}"]
     return list(map(visible, lines))
 
@@ -278,11 +274,12 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
     from rich.text import Text
 
     from ebbtide.events.record.causes import cause_tree
+    from ebbtide.events.record.shutdown_record import SIGNS
 
     lines: list[tuple[int, str, str]] = []
     remarks = folded = 0
     for at, root in enumerate(cause_tree(shutdown)):
-        style, first = SEVERITY_STYLES[root.severity], not at and shutdown.severity != "good"
+        style, first = STYLES[SIGNS[root.severity]], not at and shutdown.severity != "good"
         remarks += root.level == "remark"
         hidden = root.level == "remark" and remarks > REMARKS_MAX and not every
         if not first and not hidden:  # the headline begins with the first one

@@ -22,7 +22,17 @@ from ebbtide.cli.fleet.fleet_common import CODES, Engine, Pools, Problem, answer
 from ebbtide.config import load_named
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.units import span_s
-from ebbtide.replay.report.markup import Markup, counted, escaped, grouped, join, section, table, tag
+from ebbtide.replay.report.markup import (
+    Markup,
+    counted,
+    escaped,
+    grouped,
+    join,
+    page_head,
+    section,
+    table,
+    tag,
+)
 from ebbtide.replay.report.page import filled, resource, whole_page
 
 if TYPE_CHECKING:
@@ -301,11 +311,7 @@ def _interval(certain: int, perhaps: int) -> str:
 
 def _header(found: FleetWhatIf) -> Markup:
     failed = [gate for gate in found.gates if not gate.holds]
-    sign, kind = "✓", "good"
-    if found.perhaps_lost or found.not_asked_count or not found.asked:
-        sign, kind = "!", "mixed"
-    if found.lost or failed:
-        sign, kind = "✕", "bad"
+    bad, mixed = found.lost or failed, found.perhaps_lost or found.not_asked_count or not found.asked
     lede = ["No gate was set." if not found.gates else "Every gate holds."]
     if failed:
         lede = [
@@ -323,12 +329,8 @@ def _header(found: FleetWhatIf) -> Markup:
         ("Unchanged", grouped(found.same)),
         ("Pods", grouped(found.pods)),
     ]
-    return join(
-        tag("p", "Risk report of a fleet", class_="kicker"),
-        tag("h1", tag("span", sign, class_=f"seal {kind}", aria_hidden="true"), headline(found)),
-        tag("p", " ".join(lede), class_="lede"),
-        tag("dl", *(join(tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts"),
-    )
+    seal = "bad" if bad else "mixed" if mixed else "good"
+    return page_head("Risk report of a fleet", seal, headline(found), " ".join(lede), facts)
 
 
 def _section(name: str, title: str, rows: Sequence[Any], none: str) -> Markup:

@@ -19,7 +19,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import FATE_TEXTS
-from ebbtide.events.record.shutdown_record import SEVERITY_SIGNS
+from ebbtide.events.record.shutdown_record import SIGNS
 from ebbtide.events.units import span
 from ebbtide.otel import attributes as at
 from ebbtide.otel.metric_table import LAST_PODS, PODS, Meters, fold
@@ -57,7 +57,7 @@ def of_row(row: Mapping[str, Any]) -> Account:
     if row["ended"] is not None:
         began, ended = (datetime.fromisoformat(row[name]) for name in ("started", "ended"))
         ms = (ended - began) // timedelta(milliseconds=1)
-    return Account(row["outcome"], SEVERITY_SIGNS[row["severity"]], ms, counted(row["pods"]))
+    return Account(row["outcome"], SIGNS[row["severity"]], ms, counted(row["pods"]))
 
 
 def of_headline(text: str) -> dict[str, int]:
@@ -84,7 +84,7 @@ class Night:
         if seconds is not None:
             assert f" after {span(round(seconds * 1e9))}: " in headline
         ms = None if seconds is None else int(round(seconds * 1e9) // 1e6)
-        return Account(told["outcome"], SEVERITY_SIGNS[told["severity"]], ms, of_headline(headline))
+        return Account(told["outcome"], SIGNS[told["severity"]], ms, of_headline(headline))
 
     def reported(self, shutdown: str, outcome: str) -> Account:
         """From the page: the seal, the headline, and its chart's data, where only an end has a name."""
@@ -122,7 +122,7 @@ class Night:
         for row in shutdowns:
             fates = Counter(pod["outcome"] or "unknown" for pod in pods if pod["shutdown"] == row["shutdown"])
             assert counted(fates) == counted({fate: row[fate] for fate in FATE_TEXTS})
-            sign = SEVERITY_SIGNS[row["severity"]]
+            sign = SIGNS[row["severity"]]
             found[row["shutdown"]] = Account(row["outcome"], sign, row["took_ms"], counted(fates))
         return found
 
