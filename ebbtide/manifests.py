@@ -69,7 +69,7 @@ from ebbtide.config.fields import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import size_text
-from ebbtide.events.values import Container, Deletion, Pod, Settings
+from ebbtide.events.values import Container, Pod, Settings
 
 # The fields of a Pod object that matter to a shutdown, checked as the API server checks them. The reader
 # passes over the hundreds of others.
@@ -83,15 +83,9 @@ HEADERS_MAX = 128
 #: Longest request target that servers commonly take.
 URL_PART_LENGTH_MAX = 8192
 
-_PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+_PORT_NAME = re.compile(r"|(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 #: Linux has 64 signals, of which the API takes not all.
 _REALTIME_SIGNAL = re.compile(r"SIGRTMIN\+([1-9]|1[0-5])|SIGRTMAX-([1-9]|1[0-4])|SIGRTMIN|SIGRTMAX")
-
-
-def _port_name(text: str) -> str:
-    if text and not _PORT_NAME.fullmatch(text):
-        raise ValueError
-    return text
 
 
 def _stop_signal(text: str) -> str:
@@ -154,14 +148,14 @@ class EnvVar(ObjectPart, frozen=True):
 
 class ContainerPort(ObjectPart, frozen=True):
     container_port: Annotated[int, Meta(ge=1, le=PORT_MAX)]
-    name: Annotated[str, Kind("up to 15 lower case letters, digits and '-'", _port_name)] = ""
+    name: Annotated[str, matching(_PORT_NAME, "up to 15 lower case letters, digits and '-'")] = ""
 
 
 def _check_port(port: int | str) -> None:
     """Raises RuleError. A name's port is looked up when the hook runs."""
     if isinstance(port, str) and port.isdecimal():
         raise RuleError(f"{quote(port)} in quotes is a name without a letter: take the quotes away", "port")
-    if not (_PORT_NAME.fullmatch(port) if isinstance(port, str) else 1 <= port <= PORT_MAX):
+    if not (port and _PORT_NAME.fullmatch(port) if isinstance(port, str) else 1 <= port <= PORT_MAX):
         raise RuleError(f"{quote(str(port))} is no port and no port's name: write one of them", "port")
 
 
@@ -171,10 +165,6 @@ class ExecHook(ObjectPart, frozen=True):
     def __post_init__(self) -> None:
         if not self.command:
             raise RuleError("it is empty: name a program", "command")
-
-    @property
-    def action(self) -> HookAction:
-        return ExecAction(argv=self.command)
 
 
 class Header(ObjectPart, frozen=True):
@@ -192,23 +182,9 @@ class HttpGetHook(ObjectPart, frozen=True):
     def __post_init__(self) -> None:
         _check_port(self.port)
 
-    @property
-    def action(self) -> HookAction:
-        return HttpGetAction(
-            port=self.port,
-            host=self.host,
-            scheme=self.scheme,
-            path=self.path,
-            headers=tuple((each.name, each.value) for each in self.http_headers),
-        )
-
 
 class SleepHook(ObjectPart, frozen=True):
     seconds: Int64
-
-    @property
-    def action(self) -> HookAction:
-        return SleepAction(seconds=self.seconds)
 
 
 class TcpSocketHook(ObjectPart, frozen=True):
@@ -218,10 +194,6 @@ class TcpSocketHook(ObjectPart, frozen=True):
 
     def __post_init__(self) -> None:
         _check_port(self.port)
-
-    @property
-    def action(self) -> HookAction:
-        return TcpSocketAction()
 
 
 class PreStop(ObjectPart, frozen=True):
@@ -239,9 +211,15 @@ class PreStop(ObjectPart, frozen=True):
 
     @property
     def action(self) -> HookAction:
-        (handler,) = (each for each in msgspec.structs.astuple(self) if each is not None)
-        action: HookAction = handler.action
-        return action
+        if self.exec:
+            return ExecAction(argv=self.exec.command)
+        if self.sleep:
+            return SleepAction(seconds=self.sleep.seconds)
+        if not self.http_get:
+            return TcpSocketAction()
+        get = self.http_get
+        headers = tuple((each.name, each.value) for each in get.http_headers)
+        return HttpGetAction(port=get.port, host=get.host, scheme=get.scheme, path=get.path, headers=headers)
 
 
 class Lifecycle(ObjectPart, frozen=True):
@@ -318,12 +296,8 @@ class PodObject(ObjectPart, frozen=True):
     status: Status = Status()
 
 
-class ClassMetadata(ObjectPart, frozen=True):
-    name: Annotated[str, _POD_NAME]
-
-
 class PriorityClassObject(ObjectPart, frozen=True):
-    metadata: ClassMetadata
+    metadata: Metadata
     value: Int32
     global_default: bool = False
 
@@ -393,7 +367,7 @@ _TERMINAL = ("Succeeded", "Failed")
 
 class ReadOptions(NamedTuple):
     """``expander`` None: no local process will run the pods. Their commands and variables are not expanded,
-    and the fields of the API's objects are read too (`_as_seen`).
+    and the fields of the API's objects are read too (`_with_seen`).
     """
 
     #: The gate PodLifecycleSleepActionAllowZero.
@@ -418,20 +392,22 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     for field, objects in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, each in enumerate(objects):
             at = ("spec", field, index)
-            launch = _launch(each, options.expander, at) if options.expander else Launch()
             sleep = each.lifecycle and each.lifecycle.pre_stop and each.lifecycle.pre_stop.sleep
             if sleep and (wrong := sleep_mistake(sleep.seconds, grace_seconds, options.allow_zero_sleep)):
                 raise RuleError(wrong, *at, "lifecycle", "preStop", "sleep", "seconds")
-            containers[field].append(_container(each, field == "initContainers", launch))
-            obstacles += [f"container {each.name}: {reason}" for reason in launch.missing]
+            containers[field].append(_container(each, at, options.expander, obstacles))
     process = ProcessSpec(
         uid=metadata.uid or _derived_uid(metadata.namespace, metadata.name),
         init=tuple(containers["initContainers"]),
         containers=tuple(containers["containers"]),
     )
-    priority = spec.priority
+    priority, deletion = spec.priority, None
     if priority is None:
         priority = SYSTEM_PRIORITIES.get(spec.priority_class_name)
+    if metadata.deletion_timestamp is not None:
+        seconds = deletion_seconds(metadata.deletion_grace_period_seconds, grace_seconds)
+        left_ns = wall_ns(metadata.deletion_timestamp) - time.time_ns()
+        deletion = deletion_of(left_ns, seconds, now_ns=0)
     pod = Pod(
         uid=process.uid,
         namespace=metadata.namespace,
@@ -448,7 +424,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
             )
             for each in process.lasting
         ),
-        deletion=_deletion(metadata, spec),
+        deletion=deletion,
     )
     return Manifest(
         pod=pod,
@@ -458,13 +434,6 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
         class_name=spec.priority_class_name if priority is None else "",
         obstacles=tuple(obstacles),
     )
-
-
-def _deletion(metadata: Metadata, spec: Spec) -> Deletion | None:
-    if metadata.deletion_timestamp is None:
-        return None
-    seconds = deletion_seconds(metadata.deletion_grace_period_seconds, spec.termination_grace_period_seconds)
-    return deletion_of(wall_ns(metadata.deletion_timestamp) - time.time_ns(), seconds, now_ns=0)
 
 
 def _derived_uid(namespace: str, name: str) -> str:
@@ -483,7 +452,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
     """With what a daemon on the node would know of the object. Raises DocumentError."""
     from ebbtide.actors.edges.kubernetes import known_pods  # late: mode process does without it
 
-    parts = {name: _value(node, name) for name in _SEEN}
+    parts = {name: node.get(name) for name in _SEEN}
     values = {
         name: {each: plain_value(at) for each, at in part.fields.items() if each in _SEEN[name]}
         for name, part in parts.items()
@@ -517,46 +486,37 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
     return msgspec.structs.replace(manifest, pod=pod, begun=begun, unplaced=unplaced, node=node_name)
 
 
-def _container(found: ContainerObject, is_init: bool, launch: Launch) -> ContainerSpec:
+def _container(
+    found: ContainerObject, at: tuple[str | int, ...], expander: Expander | None, obstacles: list[str]
+) -> ContainerSpec:
+    """``at``: its place in the object. ``obstacles`` takes why it cannot run here."""
+    variables, argv, missing = dict[str, str](), list[str](), list[str]()
+    if expander is not None:
+        for index, each in enumerate(found.env):
+            if each.value_from is None:
+                # Only with the variables above it, in the order of the list, as in Kubernetes.
+                variables[each.name] = expander.expand(each.value, variables, *at, "env", index, "value")
+            else:
+                missing.append(f"the variable {quote(each.name)} has a valueFrom: write a value")
+        if found.env_from:
+            missing.append("envFrom names values of a cluster: write the variables in env")
+        if not found.command:
+            missing.append("it has no command, and its image is not read: write command")
+        for field, words in (("command", found.command), ("args", found.args)):
+            for index, word in enumerate(words):
+                argv.append(expander.expand(word, variables, *at, field, index))
+        obstacles += [f"container {found.name}: {reason}" for reason in missing]
     lifecycle = found.lifecycle or Lifecycle()
     return ContainerSpec(
         name=found.name,
-        argv=launch.argv,
-        env=launch.env,
+        argv=tuple(argv),
+        env=variables,
         working_dir=found.working_dir,
         stop_signal=lifecycle.stop_signal or "SIGTERM",
-        sidecar=is_init and found.restart_policy == "Always",
+        sidecar="initContainers" in at and found.restart_policy == "Always",
         pre_stop=lifecycle.pre_stop.action if lifecycle.pre_stop is not None else None,
         ports={port.name: port.container_port for port in found.ports if port.name},
     )
-
-
-class Launch(NamedTuple):
-    """``missing``: why the container cannot run here."""
-
-    argv: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    missing: tuple[str, ...] = ()
-
-
-def _launch(found: ContainerObject, expander: Expander, at: tuple[str | int, ...]) -> Launch:
-    variables, missing = dict[str, str](), list[str]()
-    for index, each in enumerate(found.env):
-        if each.value_from is None:
-            # Only with the variables above it, in the order of the list, as in Kubernetes.
-            variables[each.name] = expander.expand(each.value, variables, *at, "env", index, "value")
-        else:
-            missing.append(f"the variable {quote(each.name)} has a valueFrom: write a value")
-    if found.env_from:
-        missing.append("envFrom names values of a cluster: write the variables in env")
-    if not found.command:
-        missing.append("it has no command, and its image is not read: write command")
-    argv = [
-        expander.expand(word, variables, *at, field, index)
-        for field, words in (("command", found.command), ("args", found.args))
-        for index, word in enumerate(words)
-    ]
-    return Launch(tuple(argv), variables, tuple(missing))
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:
@@ -720,8 +680,11 @@ class Gathered:
 
     def __init__(self, options: ReadOptions) -> None:
         self.wrong: list[str] = []
-        self._options, self._classes = options, PriorityClasses()
+        self._options = options
         self._pods: list[Manifest] = []
+        self._priorities: dict[str, int] = {}
+        #: The lowest global default; None without one.
+        self._default_priority: int | None = None
         self._workloads: dict[str, Workload] = {}
         #: Objects that are not on the node, by kind.
         self._passed: Counter[str] = Counter()
@@ -729,9 +692,11 @@ class Gathered:
 
     def add(self, name: str, raw: bytes, bytes_max: int = FILE_BYTES_MAX, nodes_max: int = NODES_MAX) -> None:
         """Raises ManifestError for a text that cannot be read at all."""
-        if not self._options.expander and (found := _json_list(raw)):
-            self._add_items(name, found)
-            return
+        if not self._options.expander and raw[:1] == b"{" and len(raw) <= LIST_BYTES_MAX:
+            found = _first_look(raw)
+            if found.kind.endswith("List"):
+                self._add_items(name, found)
+                return
         # Helm and the API server take a field twice.
         repeated = None if self._options.expander else list[DocumentError]()
         try:
@@ -741,30 +706,25 @@ class Gathered:
         self._repeated += [_located_message(name, 0, error) for error in repeated or ()]
         for number, document in enumerate(documents, start=1):
             self._read(name, number, document)
-        self._check_number()
 
-    def _add_items(self, name: str, found: _JsonList, *, outer: bool = True) -> None:
+    def _add_items(self, name: str, found: _JsonObject, *, outer: bool = True) -> None:
         """One that is too large is left out: a user of one namespace cannot make the others unreadable."""
         repeated = list[DocumentError]()
         for item in found.items or ():
             # A list in a list costs a second reading: of deeper ones, the reader's own bounds hold.
-            if outer and (inner := _json_list(bytes(item))):
+            inner = _first_look(item)
+            if outer and inner.kind.endswith("List"):
                 self._add_items(name, inner, outer=False)
                 continue
             try:
                 nodes = parse_text(decode_text(bytes(item), FILE_BYTES_MAX), OBJECT_NODES_MAX, repeated)
             except DocumentError as error:
-                self.wrong.append(_located_message(name, 1, DocumentError(_name_in(item) + error.message, 0)))
+                message = f"{quote(inner.metadata.name)}: {error.message}"
+                self.wrong.append(_located_message(name, 1, DocumentError(message, 0)))
                 continue
             for node in nodes or [Node(None)]:
                 self._read(name, 1, node, found.kind.removesuffix("List"))
         self._repeated += [_located_message(name, 1, error) for error in repeated[:REPEATED_MAX]]
-        self._check_number()
-
-    def _check_number(self) -> None:
-        # After each text: many small ones together also need a bound.
-        if len(self._pods) > PODS_MAX:
-            raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
 
     def _read(self, name: str, number: int, node: Node, implied: str = "") -> None:
         """One object, or the objects of a list. ``implied``: the kind of an item of a typed list."""
@@ -786,16 +746,23 @@ class Gathered:
 
     def _take(self, kind: str, node: Node, source: str) -> None:
         """Raises DocumentError."""
-        if kind in _VERSIONS:
-            _check_version(node, _VERSIONS[kind])
+        version, wanted = node.get("apiVersion"), _VERSIONS.get(kind, "")
+        group = str(version.value or "").rpartition("/")[0]
+        # Of a group any version: Git has PriorityClasses of v1beta1 still.
+        same_group = group and group == wanted.rpartition("/")[0]
+        if wanted and not same_group and version.value not in (None, wanted):
+            raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
         if kind == CLASS_KIND:
-            self._classes.read(node)
+            self._take_class(read(node, PriorityClassObject), node.line)
         elif kind == POD_KIND:
             self._pods.append(read_pod(node, source, self._options))
+            # Many small texts together also need a bound.
+            if len(self._pods) > PODS_MAX:
+                raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
         elif self._options.expander:
             cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
             raise DocumentError(f"kind is {quote(kind)}: {cure}", node.get("kind").line)
-        elif _is_workload(kind, node):
+        elif kind in _WORKLOADS and (version.value is None or group in _WORKLOADS[kind]):
             found = read_workload(kind, node, source, self._options)
             first = self._workloads.setdefault(found.names[0], found)
             if first is not found:
@@ -822,7 +789,25 @@ class Gathered:
         for own, workload in self._workloads.items():
             if covered.isdisjoint(workload.names) and self._workloads.keys() & workload.names == {own}:
                 here += self._replicas(workload, seen, PODS_MAX - len(here))
-        return [self._classes.resolve(each) for each in here]
+        return [self._with_priority(each) for each in here]
+
+    def _take_class(self, found: PriorityClassObject, line: int) -> None:
+        name, value = found.metadata.name, found.value
+        if self._priorities.setdefault(name, value) != value:
+            raise DocumentError(f"priority class {quote(name)} stands twice, with two values: keep one", line)
+        if found.global_default:
+            # Of several the lowest holds, as in the API server.
+            lowest = self._default_priority
+            self._default_priority = value if lowest is None else min(value, lowest)
+
+    def _with_priority(self, manifest: Manifest) -> Manifest:
+        """With its class's number in its pod, if known, as the API server does on admission."""
+        name = manifest.class_name
+        found = self._priorities.get(name) if name else self._default_priority
+        if found is None or manifest.pod.priority is not None:
+            return manifest
+        pod = msgspec.structs.replace(manifest.pod, priority=found)
+        return msgspec.structs.replace(manifest, pod=pod, class_name="")
 
     def _replicas(self, workload: Workload, seen: dict[str, Manifest], room: int) -> Iterator[Manifest]:
         """Named as a StatefulSet names its pods, where these names are free."""
@@ -848,7 +833,7 @@ class Gathered:
             yield one
 
     def notes(self, manifests: Sequence[Manifest]) -> Iterator[PlanWarning]:
-        """About the objects of which these are the pods."""
+        """About all objects. ``manifests``: the pods among them."""
         yield from (("unreadable", each) for each in self.wrong)
         yield from (("field-twice", f"{each}; the last one counts") for each in self._repeated)
         by_class: dict[str, list[str]] = {}
@@ -873,39 +858,23 @@ class Gathered:
             yield "passed-over", one_line(f"objects without a pod on this node: {number} ({kinds})")
 
 
-class _JsonList(msgspec.Struct):
-    kind: str
-    items: list[msgspec.Raw] | None = None
-
-
-def _json_list(raw: bytes) -> _JsonList | None:
-    """None for any other text."""
-    try:
-        found = (
-            msgspec.json.decode(raw, type=_JsonList)
-            if raw[:1] == b"{" and len(raw) <= LIST_BYTES_MAX
-            else None
-        )
-    except (ValueError, RecursionError):
-        return None
-    return found if found and found.kind.endswith("List") else None
-
-
-class _JsonName(msgspec.Struct):
+class _JsonName(msgspec.Struct, frozen=True):
     name: str = ""
 
 
 class _JsonObject(msgspec.Struct):
-    metadata: _JsonName
+    """A first look at an object whose size is not known yet. Empty for any other text."""
+
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+    metadata: _JsonName = _JsonName()
 
 
-def _name_in(item: msgspec.Raw) -> str:
-    """For messages, of an object that is too large to be read."""
+def _first_look(raw: bytes) -> _JsonObject:
     try:
-        name = msgspec.json.decode(item, type=_JsonObject).metadata.name
+        return msgspec.json.decode(raw, type=_JsonObject)
     except (ValueError, RecursionError):
-        return ""
-    return f"{quote(name)}: "
+        return _JsonObject()
 
 
 def _named(kind: str, node: Node) -> str:
@@ -971,15 +940,11 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
     )
 
 
-def _is_workload(kind: str, node: Node) -> bool:
-    version = node.get("apiVersion").value
-    group = version.rpartition("/")[0] if isinstance(version, str) else None
-    return kind in _WORKLOADS and group in (None, *_WORKLOADS[kind])
-
-
 def _kind_of(node: Node, implied: str) -> str:
     """Raises DocumentError."""
-    kind = _value(node, "kind")
+    if not isinstance(node.value, dict):
+        raise DocumentError(f"the document is {describe(node)}: it must be a mapping", node.line)
+    kind = node.get("kind")
     name = implied if kind.value is None and implied else kind.value
     if not isinstance(name, str) or not name:
         found = "missing" if kind.value is None else describe(kind)
@@ -989,54 +954,10 @@ def _kind_of(node: Node, implied: str) -> str:
 
 def _mapping(node: Node, name: str) -> Node:
     """Raises DocumentError."""
-    found = _value(node, name)
+    found = node.get(name)
     if not isinstance(found.value, dict):
         raise DocumentError(f"{name} is {describe(found)}: it must be a mapping", found.line)
     return found
-
-
-class PriorityClasses:
-    """PriorityClass objects, applied to a pod as the API server does on admission."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, int] = {}
-        #: The lowest global default; None without one.
-        self._default: int | None = None
-
-    def read(self, node: Node) -> None:
-        """Raises DocumentError."""
-        found = read(node, PriorityClassObject)
-        name, value = found.metadata.name, found.value
-        if self._values.setdefault(name, value) != value:
-            raise DocumentError(
-                f"priority class {quote(name)} stands twice, with two values: keep one", node.line
-            )
-        if found.global_default:
-            # Of several the lowest holds, as in the API server.
-            self._default = value if self._default is None else min(value, self._default)
-
-    def resolve(self, manifest: Manifest) -> Manifest:
-        """The manifest with its class's number in its pod, if known."""
-        name = manifest.class_name
-        found = self._values.get(name) if name else self._default
-        if found is None or manifest.pod.priority is not None:
-            return manifest
-        pod = msgspec.structs.replace(manifest.pod, priority=found)
-        return msgspec.structs.replace(manifest, pod=pod, class_name="")
-
-
-def _check_version(document: Node, wanted: str) -> None:
-    version = _value(document, "apiVersion")
-    # Of a group any version: Git has PriorityClasses of v1beta1 still.
-    group, same = wanted.rpartition("/")[0], str(version.value).rpartition("/")[0]
-    if version.value not in (None, wanted) and (not group or group != same):
-        raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
-
-
-def _value(document: Node, name: str) -> Node:
-    if not isinstance(document.value, dict):
-        raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
-    return document.value.get(name) or Node(None, document.line)
 
 
 def _in_folder(folder: Path) -> list[Path]:
