@@ -197,7 +197,8 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 #: Of one text; more are dropped. A file could have a hundred thousand.
 REPEATED_MAX = 20
-#: A list takes the fields that one mapping has twice, of which then the last counts. None: they are refused.
+#: A list takes a mistake for each field that one mapping has twice; the last of the two counts. None: such a
+#: text is refused.
 Repeated: TypeAlias = "list[DocumentError] | None"
 
 
@@ -237,13 +238,19 @@ def plain_value(node: Node) -> Any:
     return [plain_value(each) for each in node.value] if isinstance(node.value, list) else node.value
 
 
-def parse_yaml(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
-    """The documents of a YAML text, without empty ones. Raises DocumentError."""
+def parse_yaml(
+    text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, found: list[Node] | None = None
+) -> list[Node]:
+    """The documents of a YAML text, without empty ones. ``found`` takes them, as far as the text can be read.
+    Raises DocumentError.
+    """
     if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
         raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
     try:
-        builder = _YamlBuilder(nodes_max, repeated)
-        return [document for document in builder.documents(text) if document.value is not None]
+        found = [] if found is None else found
+        for document in _YamlBuilder(nodes_max, repeated).documents(text):
+            found += [document] if document.value is not None else []
+        return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The parser counts the end of a text without a last line break as one line more.

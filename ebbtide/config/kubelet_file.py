@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -145,25 +144,16 @@ def _as_the_kubelet(fields: Node) -> Node:
     return Node(values, fields.line)
 
 
-#: Empty documents before the first. Each costs a reading of the text up to it.
-EMPTY_MAX = 8
-
-
 def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
     """All, or only the kubelet's where others behind it are no YAML. Raises DocumentError."""
+    found = list[Node]()
     try:
-        return parse_yaml(text, OBJECT_NODES_MAX, repeated)
+        return parse_yaml(text, OBJECT_NODES_MAX, repeated, found)
     except DocumentError as error:
-        lines, first = text.splitlines(keepends=True), list[Node]()
-        ends = [at for at, line in enumerate(lines[: error.line]) if at and line[:3] in ("---", "...")]
-        for end in ends[:EMPTY_MAX]:
-            repeated.clear()
-            with suppress(DocumentError):
-                first = first or parse_yaml("".join(lines[:end]), OBJECT_NODES_MAX, repeated)
-        if not first or kind_of(first[0]) != KUBELET_KIND:
+        if not found or kind_of(found[0]) != KUBELET_KIND:
             raise
         notes.append(Note("kubelet-first", error.line, f"not read, nor by a kubelet: {error.message}"))
-        return first
+        return found[:1]
 
 
 def kubelet_in(
