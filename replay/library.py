@@ -30,12 +30,11 @@ from ebbtide.replay.states import States
 from ebbtide.replay.states import states_at as states_of
 from ebbtide.replay.tables import TABLES
 from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
-from ebbtide.replay.trial import trial_of
 from ebbtide.replay.verify import Verification
 from ebbtide.replay.verify import verify as verify_history
 from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.verdicts import Curves
-from ebbtide.replay.whatif.whatif_run import Comparison
+from ebbtide.replay.whatif.whatif_run import Comparison, trial_of
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
 #: A shutdown of a journal, or only its record.

@@ -15,7 +15,7 @@ from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.causes import cause_of, ignored_stop
 from ebbtide.events.record.outage_record import OutageRecord
-from ebbtide.events.record.shutdown_record import ShutdownRecord, stop_began_ns
+from ebbtide.events.record.shutdown_record import ShutdownRecord, stop_began_ns, took_ns
 from ebbtide.events.values import workload_name
 
 #: ``time`` is nanoseconds since 1970, in UTC.
@@ -83,9 +83,8 @@ def _each_of_pods(name: str) -> Callable[[Any], Iterable[Row]]:
 
 
 def _took(row: Row) -> int | None:
-    """From its begin to its end."""
-    began_ns, ended_ns = row.it.began_ns, row.it.ended_ns
-    return None if began_ns is None or ended_ns is None else (ended_ns - began_ns) // NS_PER_MS
+    taken_ns = took_ns(row.it)
+    return None if taken_ns is None else taken_ns // NS_PER_MS
 
 
 def _stop_took(row: Row) -> int | None:

@@ -212,7 +212,7 @@ class Tried(Answer, frozen=True, kw_only=True):
 
 def trial_by(refs: Iterable[Ref], *, periods: tuple[Period, ...], nodes: frozenset[str] | None) -> Trial:
     """What-if of these periods on the shutdowns of ``nodes``, or of all."""
-    from ebbtide.replay.trial import trial_of
+    from ebbtide.replay.whatif.whatif_run import trial_of
 
     def try_out(journal: Journal) -> Iterator[Tried]:
         history, shutdowns = partial(journal.history, logics=LOGICS), journal.shutdown_records()

@@ -543,6 +543,11 @@ def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
     return "not begun" if wave.pods else "no pods"
 
 
+def took_ns(part: Any) -> int | None:
+    """From its begin to its end; None without one of them."""
+    return None if part.began_ns is None or part.ended_ns is None else part.ended_ns - part.began_ns
+
+
 def stop_began_ns(container: ContainerRecord) -> int | None:
     """When the kubelet began to end it, else when we sent the signal."""
     return container.signalled_ns if container.asked_ns is None else container.asked_ns

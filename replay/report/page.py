@@ -261,9 +261,7 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     labels = {pod.uid: pod.label for pod in shutdown.pods}
     rows = []
     for wave in shutdown.waves:
-        took = "–"
-        if wave.began_ns is not None and wave.ended_ns is not None:
-            took = span(wave.ended_ns - wave.began_ns)
+        took = "–" if (taken_ns := shutdown_record.took_ns(wave)) is None else span(taken_ns)
         given_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
         more = f" (planned {span(wave.planned_ns)})" if given_ns != wave.planned_ns else ""
         late = shortened_list([labels.get(uid, uid) for uid in wave.stragglers])

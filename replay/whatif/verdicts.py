@@ -9,7 +9,7 @@ and in both runs stays the same in spite of most doubts: hardly any of these was
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from ebbtide.events import decisions
@@ -29,7 +29,7 @@ ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
 HANDOVER_NS = 50 * NS_PER_MS
 
 AWAY_AT_THE_SIGNAL = "no daemon ran at the signal"
-OTHER_MEANS = "other means stop it than in the record"
+OTHER_MEANS = "another part of the node ends it than in the record"
 HANDED_OVER = "the kubelet hands over before it ends"
 STARTED_AGAIN = "it was started again, and its next stop is another"
 NO_DAEMON = "no daemon ran for a part of its stop"
@@ -67,10 +67,6 @@ class Verdict(NamedTuple):
 
     change: PodChange
     doubt: str = ""
-
-    @property
-    def is_certain(self) -> bool:
-        return not self.change.startswith("perhaps")
 
 
 def ended_well(pod: PodRecord | None) -> bool | None:
@@ -134,18 +130,14 @@ class Doubts:
         moved = any(each.began_ns != then.began_ns for each in runs)
         if not moved and (all(pods.fates) or all(killed_ns(each) == killed_ns(then) for each in runs)):
             return ""
-        steps = [step for each in (then, *runs) for step in _steps_ns(each)]
-        if any(begin_ns <= step <= end_ns for begin_ns, end_ns in self.downtimes for step in steps):
-            return NO_DAEMON
-        return self.of_moved
-
-
-def _steps_ns(pod: PodRecord) -> Iterator[int]:
-    """The times of its stop that a daemon has a part in."""
-    steps = [pod.began_ns, pod.ended_ns, *(each.ended_ns for each in pod.hooks)]
-    for each in pod.containers:
-        steps += [each.asked_ns, each.signalled_ns, each.killed_ns]
-    return (each for each in steps if each is not None)
+        # The times of its stop that a daemon has a part in.
+        steps: list[int | None] = []
+        for each in (then, *runs):
+            steps += [each.began_ns, each.ended_ns, *(hook.ended_ns for hook in each.hooks)]
+            steps += [ns for of in each.containers for ns in (of.asked_ns, of.signalled_ns, of.killed_ns)]
+        known = [step for step in steps if step is not None]
+        away = any(begin_ns <= step <= end_ns for begin_ns, end_ns in self.downtimes for step in known)
+        return NO_DAEMON if away else self.of_moved
 
 
 # --- the change -----------------------------------------------------------------------------------
@@ -238,7 +230,7 @@ class Curves:
         """That the change of a ``perhaps`` happens. A pod that was killed, and has more time now, follows the
         curve of all stops and of its workload's; another the shares.
         """
-        if verdict.is_certain:
+        if not verdict.change.startswith("perhaps"):
             return None
         well, (then, _, now) = WELL_PERCENT.get(pods.fates, 50), pods
         killed = pods.fates == (False, True, False) and not verdict.doubt

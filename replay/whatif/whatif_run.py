@@ -8,6 +8,7 @@ Without changes both runs are the record, event by event (`Comparison.is_same`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, cast
 
@@ -20,14 +21,19 @@ from ebbtide.actors.logind import LogindState
 from ebbtide.actors.system import System
 from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
+from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import RecordPoint, ShutdownFold
-from ebbtide.events.record.shutdown_record import PodRecord, WaveRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, took_ns
 from ebbtide.events.units import span
+from ebbtide.events.values import Period
+from ebbtide.replay.advise import Trial
 from ebbtide.replay.sim.loop import Loop
 from ebbtide.replay.whatif.record import (
     Changes,
+    Diverged,
+    NoShutdownAtRecord,
     RecordedBehaviour,
     RecordedShutdown,
     WrongChange,
@@ -46,7 +52,10 @@ from ebbtide.replay.whatif.verdicts import (
     killed_ns,
     verdict_of,
 )
-from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, Support, weakest
+from ebbtide.replay.whatif.world import RecordedWorld, RunAgenda, Support, weakest
+
+#: A shutdown, and how its journal is opened.
+Night = tuple[ShutdownRecord, Callable[[], History]]
 
 #: (code, sentence). Codes are stable.
 Assumption = tuple[str, str]
@@ -123,19 +132,53 @@ def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | Non
         changes = replace(changes, settings=replace(changes.settings, projection_version=version))
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
     seen = RecordedBehaviour(shutdown, changes, grant_ns)
-    best, worst = (_run_once(shutdown, changes, grant_ns, seen, is_best=is_best) for is_best in (True, False))
+    both = [_run_once(shutdown, changes, grant_ns, seen, is_best=is_best) for is_best in (True, False)]
     then = outline(((each.mono_ns, each.event) for each in shutdown.own), shutdown.signal_ns)
+    runs = then, best, worst = (then, both[0].outline, both[1].outline)
     recorded = [(each.mono_ns, each.event) for each in shutdown.events]
-    return _compare(
-        (then, best.outline, worst.outline),
-        (best.world.evidence, worst.world.evidence),
-        Doubts(shutdown, seen),
-        curves or Curves(),
-        is_same=all(
-            recorded == [(each.mono_ns, each.event) for each in run.records] for run in (best, worst)
-        ),
-        assumptions=(*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, worst)),
-    )
+    is_same = all(recorded == [(each.mono_ns, each.event) for each in run.records] for run in both)
+    doubts, handovers_ns = Doubts(shutdown, seen), [run.handed_over_ns for run in runs]
+    pods = []
+    for uid in dict.fromkeys(uid for run in runs for uid in run.pods):
+        sides = PodRuns(then.pods.get(uid), best.pods.get(uid), worst.pods.get(uid))
+        support = weakest(run.world.evidence.of(uid) for run in both)
+        verdict = Verdict("same")
+        if not is_same:
+            known = support.why if support.level == "assumed" else doubts.of(sides, handovers_ns)
+            verdict = verdict_of(sides, known)
+        support = Support("assumed", verdict.doubt) if verdict.doubt else support
+        need = None if sides.then is None else _need_of(sides.then, then.last_ns)
+        chance = (curves or Curves()).chance_percent(sides, verdict, need)
+        pods.append(PodSide(*sides, need, support, verdict.change, chance))
+    total = Interval(best.total_ns, worst.total_ns)
+    # A pod may end at another time than in both runs, or the release waits for its volumes.
+    if not is_same and any(
+        side.support.level == "assumed" or (side.then.means == "api" and side.then.volumes)
+        for side in pods
+        if side.then is not None
+    ):
+        total = Interval(0, None)
+    assumptions = (*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, both[1]))
+    return Comparison(*runs, is_same, total, _wave_sides(runs), tuple(pods), assumptions)
+
+
+def trial_of(nights: Iterable[Night], periods: tuple[Period, ...]) -> Trial:
+    """Advice tried on the nights that it comes from. Shutdowns without a begin on record are no evidence, and
+    are not tried.
+    """
+    changes, not_asked = Counter[str](), 0
+    for shutdown, history in nights:
+        if shutdown.headless:
+            continue
+        try:
+            recorded = read_recorded_shutdown(history(), shutdown.first_seq)
+            settings = replace(recorded.settings, by_pod_priority=periods)
+            found = run_again(recorded, Changes(settings=settings))
+        except (BadPayload, Diverged, NoShutdownAtRecord, UnknownType, WrongChange):
+            not_asked += 1
+            continue
+        changes.update(side.change.replace("-", "_") for side in found.pods if side.change != "same")
+    return Trial(**changes, not_asked=not_asked)
 
 
 def _run_once(
@@ -298,7 +341,8 @@ class PodSide(NamedTuple):
     @property
     def outcomes(self) -> tuple[decisions.PodOutcome | None, decisions.PodOutcome | None]:
         """Best, worst; None: not stopped, or the record ends before."""
-        return _outcome(self.best), _outcome(self.worst)
+        best, worst = (None if pod is None else pod.outcome for pod in (self.best, self.worst))
+        return best, worst
 
 
 class WaveSide(msgspec.Struct, frozen=True):
@@ -312,7 +356,8 @@ class WaveSide(msgspec.Struct, frozen=True):
 
 class Comparison(NamedTuple):
     """The record (``then``) and the two runs. ``is_same``: both runs are the record. ``total``: from the
-    signal to the release, or to the end of a cancelled shutdown.
+    signal to the release, or to the end of a cancelled shutdown. Pods are in the order of the recorded plan,
+    new ones last.
     """
 
     then: Outline
@@ -334,57 +379,15 @@ class Comparison(NamedTuple):
         return tuple(pod for pod in self.pods if pod.change == change)
 
 
-def _compare(
-    runs: tuple[Outline, Outline, Outline],
-    evidence: tuple[Evidence, Evidence],
-    doubts: Doubts,
-    curves: Curves,
-    *,
-    is_same: bool,
-    assumptions: tuple[Assumption, ...],
-) -> Comparison:
-    """Pods in the order of the recorded plan, new ones last; waves by priority."""
-    then, best, worst = runs
-    # Waves of one priority keep their order.
+def _wave_sides(runs: tuple[Outline, ...]) -> tuple[WaveSide, ...]:
+    """By priority; waves of one priority keep their order."""
     sides: dict[tuple[int, int], list[WaveRecord | None]] = {}
     for side, run in enumerate(runs):
         seen: dict[int, int] = {}
         for wave in run.waves:
             nth = seen[wave.priority] = seen.get(wave.priority, -1) + 1
             sides.setdefault((wave.priority, nth), [None, None, None])[side] = wave
-    wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
-    pod_sides = []
-    for uid in dict.fromkeys(uid for run in runs for uid in run.pods):
-        pods = PodRuns(then.pods.get(uid), best.pods.get(uid), worst.pods.get(uid))
-        need = None if pods.then is None else _need_of(pods.then, then.last_ns)
-        support = weakest(each.of(uid) for each in evidence)
-        if is_same:
-            verdict = Verdict("same")
-        elif support.level == "assumed":
-            verdict = verdict_of(pods, support.why)
-        else:
-            verdict = verdict_of(pods, doubts.of(pods, [run.handed_over_ns for run in runs]))
-        if verdict.doubt:
-            support = Support("assumed", verdict.doubt)
-        chance = curves.chance_percent(pods, verdict, need)
-        pod_sides.append(PodSide(*pods, need, support, verdict.change, chance))
-    total = Interval(best.total_ns, worst.total_ns)
-    if not is_same and any(map(_is_open, pod_sides)):
-        total = Interval(0, None)
-    return Comparison(*runs, is_same, total, tuple(wave_sides), tuple(pod_sides), assumptions)
-
-
-def _is_open(side: PodSide) -> bool:
-    """The total has no bound: the pod may end at another time than in both runs, or the release waits for
-    its volumes.
-    """
-    pod = side.then
-    return pod is not None and (side.support.level == "assumed" or (pod.means == "api" and pod.volumes))
-
-
-def took_ns(pod: PodRecord) -> int | None:
-    """From the begin of its stop to its end."""
-    return None if pod.began_ns is None or pod.ended_ns is None else pod.ended_ns - pod.began_ns
+    return tuple(WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides))
 
 
 def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
@@ -396,7 +399,3 @@ def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
         return PodNeed(pod.ended_ns - pod.began_ns, at_least=False)
     ends = [each for each in (killed_ns(pod), pod.ended_ns, last_ns) if each is not None]
     return PodNeed(max(0, ends[0] - pod.began_ns), at_least=True)
-
-
-def _outcome(pod: PodRecord | None) -> decisions.PodOutcome | None:
-    return None if pod is None else pod.outcome

@@ -127,7 +127,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
 
 def _try_out(pool: JournalPool, only: str, periods: tuple[Period, ...]) -> Trial:
     # Late: what-if loads all actors, and most advice changes nothing.
-    from ebbtide.replay.trial import trial_of
+    from ebbtide.replay.whatif.whatif_run import trial_of
 
     nights = (
         (told, partial(each.history, LOGICS))

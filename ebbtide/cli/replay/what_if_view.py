@@ -12,17 +12,10 @@ from rich.text import Text
 from ebbtide.cli.common.output import NarrowTable, pairs
 from ebbtide.cli.common.selection import episode_heading, outcomes_text
 from ebbtide.events.record.format import document, visible
-from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, took_ns
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.whatif.verdicts import PodChange
-from ebbtide.replay.whatif.whatif_run import (
-    Comparison,
-    Interval,
-    Outline,
-    PodSide,
-    WaveSide,
-    took_ns,
-)
+from ebbtide.replay.whatif.whatif_run import Comparison, Interval, Outline, PodSide, WaveSide
 from ebbtide.replay.whatif.world import Level
 
 WHAT_IF_VERSION = 2
@@ -92,16 +85,12 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     return (
         str(wave.priority),
         "-" if wave.then is None else _time_text(wave.then.period_ns),
-        "-" if wave.then is None else _time_text(_wave_took(wave.then)),
+        "-" if wave.then is None else _time_text(took_ns(wave.then)),
         "-" if wave.then is None else wave.then.outcome,
         _interval_text(of(lambda line: line.period_ns)),
-        _interval_text(of(_wave_took)),
+        _interval_text(of(took_ns)),
         " or ".join(names),
     )
-
-
-def _wave_took(line: WaveRecord) -> int | None:
-    return None if line.began_ns is None or line.ended_ns is None else line.ended_ns - line.began_ns
 
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:

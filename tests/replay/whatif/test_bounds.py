@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.record.shutdown_record import took_ns
 from ebbtide.events.values import Hook
 from ebbtide.replay.sim.scenario import HookPlan
-from ebbtide.replay.whatif.whatif_run import PodNeed, took_ns
+from ebbtide.replay.whatif.whatif_run import PodNeed
 from tests.replay.whatif.bed import SECOND, Recorded, behaves, is_in, pod, record, settings, side
 
 

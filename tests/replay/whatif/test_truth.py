@@ -15,14 +15,14 @@ from ebbtide.actors.policy.grace_periods import group_index
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, took_ns
 from ebbtide.events.values import Period, Settings
 from ebbtide.replay.advise import Advice, advise, observed_stops
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import Changes, RecordedBehaviour
-from ebbtide.replay.whatif.whatif_run import PodSide, took_ns
+from ebbtide.replay.whatif.whatif_run import PodSide
 from tests.conftest import Sample
 from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded

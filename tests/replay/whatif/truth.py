@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, shutdown_records
-from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord, took_ns
 from ebbtide.events.values import Hook, Period, Pod, Settings
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import (
@@ -37,7 +37,7 @@ from ebbtide.replay.sim.scenario import (
 from ebbtide.replay.sim.simulate import Machine
 from ebbtide.replay.whatif.record import Changes, read_recorded_shutdown
 from ebbtide.replay.whatif.verdicts import Curves, ended_well
-from ebbtide.replay.whatif.whatif_run import Outline, PodSide, outline, run_again, took_ns
+from ebbtide.replay.whatif.whatif_run import Outline, PodSide, outline, run_again
 from tests.replay.whatif.bed import is_in
 
 #: Mode process has no name in a plan.
