@@ -125,6 +125,8 @@ def _transitions() -> Transitions:
             (*_ENGAGES, *_CLOSES)),
         # The pods.
         Row("watching leading", d.PodStopBegan, _stop_began),
+        # Another actor may fail at the same end, before the fallback leads.
+        Row("watching", f.ContainerExited, _note_exit),
         Row("leading", f.ContainerExited, _container_exited, "= ended", _STOPS),
         Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
         Row("leading", f.OrderEnded, _order_ended, "= ended", _STOPS),
@@ -132,9 +134,9 @@ def _transitions() -> Transitions:
         Row("leading", f.ReleaseRequested, _give_up, "ended", _ENDS),
         Row("watching ended", f.Tick, _release, decides=(d.ReleaseLock,)),
         ignored("idle withdrawn cancelled", f.Tick),
-        ignored("idle watching ended withdrawn cancelled", f.ContainerExited, f.InventoryTaken, f.OrderEnded,
+        ignored("idle watching ended withdrawn cancelled", f.InventoryTaken, f.OrderEnded,
                 f.ReleaseRequested),
-        ignored("idle ended withdrawn cancelled", d.PodStopBegan),
+        ignored("idle ended withdrawn cancelled", d.PodStopBegan, f.ContainerExited),
         # The shutdown.
         Row("idle withdrawn cancelled", d.ShutdownDetected,
             lambda state, event, now: (replace(state, detected=event), ())),
@@ -283,6 +285,12 @@ def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result
 
 
 def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
+    before = state
+    state, _ = _note_exit(state, event, now)
+    return (state, ()) if state is before else _go_on(state, event, now)
+
+
+def _note_exit(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
     pod = state.pods.get(event.uid)
     if pod is None or event.container not in pod.left:
         return state, ()
@@ -294,7 +302,7 @@ def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) 
     succeeds = pod.succeeds and (sidecar or event.exit_code == 0)
     codes = () if event.exit_code is None else ((event.container, event.exit_code),)
     pod = replace(pod, left=left, outcome=outcome, succeeds=succeeds, exit_codes=(*pod.exit_codes, *codes))
-    return _go_on(replace(state, pods={**state.pods, event.uid: pod}), event, now)
+    return replace(state, pods={**state.pods, event.uid: pod}), ()
 
 
 def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) -> Result:

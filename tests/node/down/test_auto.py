@@ -4,6 +4,9 @@ shutdown.
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,12 +14,16 @@ import pytest
 import trio
 
 from ebbtide.events import decisions as d
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import OrderEnded
 from tests.node.bed import Bed
 from tests.node.client import condition
 from tests.node.contenders import OFF
 from tests.node.going import Going, going, tainted
 from tests.node.pods import PODS
+from tests.node.witness import NOTE
+from tests.proc import each_process
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 
@@ -89,3 +96,57 @@ async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     assert found is not None
     assert found["status"]["phase"] == "Running"
     assert condition(found, "Ready") == "False"
+
+
+async def test_a_reboot_after_a_drain(by_auto: Going) -> None:
+    """2 s after a drain the kubelet has begun every stop: no hook and no stop signal comes a second time.
+    A hook that still runs is not begun again; its container gets its first signal. A deletion's own grace
+    counts.
+    """
+    witness, grace = by_auto.witness, {"terminationGracePeriodSeconds": 600}
+    endless = f"{NOTE.format(name='hooking', what='hook')}; sleep 600"
+    long_hook = {"preStop": {"exec": {"command": ["/bin/sh", "-c", endless]}}}
+    hooking = witness.container("hooking", ends_after=0.2, lifecycle=long_hook)
+    await by_auto.run(
+        witness.pod("hooked", waits=True, hook=True, **grace),
+        witness.pod("plain", waits=True, **grace),
+        witness.holding("hooking", [hooking], **grace),
+        witness.pod("short", slow=True, **grace),
+        witness.pod("kept", ends_after=0.2, hook=True, **grace),
+    )
+    await by_auto.arm((0, 600))
+    began_ns = time.monotonic_ns()
+    for name in ("hooked", "plain", "hooking"):
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        await by_auto.bed.api.post(f"{PODS}/{name}/eviction", eviction)
+    await by_auto.bed.api.ask("DELETE", f"{PODS}/short", {"gracePeriodSeconds": 8})
+    await by_auto.signalled("hooked", "plain", "short")
+    await until(lambda: witness.times("hooking", "hook"), "its hook does not run")
+    await until(lambda: time.monotonic_ns() > began_ns + 2 * NS_PER_SECOND, "the clock stands still")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(by_auto.down, "reboot")
+        await by_auto.signalled("kept", "hooking")
+        witness.lets_end("hooked")
+        witness.lets_end("plain")
+    assert by_auto.means() == "cri"
+    names = ("hooked", "plain", "hooking", "short", "kept")
+    assert {name: len(witness.times(name, "signal")) for name in names} == dict.fromkeys(names, 1)
+    hooks = {name: len(witness.times(name, "hook")) for name in names}
+    assert hooks == {"hooked": 1, "plain": 0, "hooking": 1, "short": 0, "kept": 1}
+    assert by_auto.outcomes() == dict.fromkeys(names, "graceful") | {"short": "killed"}
+    uids = {each.pod.name: each.pod.uid for each in by_auto.daemon.events(d.PodPlanned)}
+    (wave,) = by_auto.daemon.events(d.WaveStarted)
+    assert 1 <= next(each.grace_seconds for each in wave.pods if each.uid == uids["short"]) <= 6
+
+
+async def test_a_shim_that_crashes(by_auto: Going) -> None:
+    """The runtime ends its container and reports a code of its own: the pod did not end gracefully."""
+    await by_auto.run(by_auto.witness.pod("web", waits=True, terminationGracePeriodSeconds=600))
+    await by_auto.arm((0, 600))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(by_auto.down, "reboot")
+        await by_auto.signalled("web")
+        first = min(pid for pid, words in each_process("cmdline").items() if b"/notes/web.began" in words)
+        shim = int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(shim, signal.SIGKILL)
+    assert by_auto.outcomes()["web"] in ("killed", "unknown")

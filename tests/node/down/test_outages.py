@@ -1,12 +1,17 @@
-"""An API server that refuses or is slow during a shutdown. `tests.node.matrix` has parts that die or hang."""
+"""An API server that refuses or is slow during a shutdown, and a runtime that hangs at the signal.
+
+`tests.node.matrix` has the other parts that die or hang.
+"""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
+from ebbtide.actors.kubelet import RUNTIME_LOST_REASON
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import DeletePod, HandedOver
+from tests.node.faults import Target, hung
 from tests.node.going import Going
 from tests.node.witness import NS, TICK_NS, Witness
 
@@ -73,3 +78,15 @@ async def test_slow_api(node: Going) -> None:
     in_time(node, asked_ns, over_ns)
     if node.mode == "cri":
         assert node.witness.times("low", "hook")[0] - asked_ns < NS
+
+
+async def test_a_runtime_that_hangs_at_the_signal(by_api: Going) -> None:
+    """The pods are taken over at once: a pod that needs 2 s of its 5 s ends by itself."""
+    await by_api.run(by_api.witness.pod("web", ends_after=2))
+    await by_api.arm((0, 5))
+    async with hung("containerd")(Target(by_api.bed, by_api.member, by_api.daemon, None)):
+        await by_api.down()
+        assert by_api.outcomes() == {"web": "graceful"}
+    (over,) = by_api.daemon.events(HandedOver)
+    assert over.reason == RUNTIME_LOST_REASON
+    assert len(by_api.witness.times("web", "signal")) == 1
