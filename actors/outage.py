@@ -31,6 +31,7 @@ the cluster; in a dry run they record the change instead. The fallback at the en
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -116,28 +117,39 @@ ANOTHERS = "another controller's taint stands on the node"
 NO_MACHINE_UUID = "the Node does not say which machine it is (status.nodeInfo.systemUUID)"
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
-# The storm brake: may one more node be out of service? Each outage has its own proof. The brake limits what
-# one proof cannot show: that a source is wrong about every machine, that the controller's own view is broken,
-# or that the rest cannot carry the lost nodes' work.
+# The storm brake: may one more node be put out of service? Each outage has its own proof. The brake limits
+# what one proof cannot show: that a source is wrong about every machine, that the controller's own view is
+# broken, or that the rest cannot carry the lost nodes' work. It counts the nodes *in recovery*: each has a
+# place from its permit until its work is elsewhere. A dead node that stays dead takes no place.
 
 #: Above this share of the nodes in service a broken view is likelier than so many dead nodes, and the rest
 #: could not take over their work.
 DEAD_PERCENT_MAX = 50
+#: From so many nodes on the share allows two at least: the second one's volumes need not wait for the first.
+TWO_FROM_NODES = 5
+#: Work that hangs for longer takes no place: it waits for a person or an owner, as a pod with a finalizer
+#: does. Longer than the six-minute timer and an attacher's tries.
+PLACE_NS = 900 * NS_PER_SECOND
 
-NOT_SEEN, MANY_DEAD, FEW_HEALTHY, NO_PLACE, BEHIND = REFUSALS = (
+NOT_SEEN, MANY_DEAD, FEW_HEALTHY, *_LIMITED, NO_PLACE, BEHIND = REFUSALS = (
     "the controller's own view is broken: it sees no lease renewed",
     "the controller's own view is broken: more than half of all nodes look dead at once",
     "healthy nodes: {}; at least {} must be",
-    "nodes out of service: {}; at most {} may be",
+    "control-plane nodes out of service: {}; at most {} may be",
+    "etcd's PodDisruptionBudget allows no disruption",
+    "nodes of its pool in recovery: {}; at most {} may be",
+    "nodes of its zone in recovery: {}; at most {} may be",
+    "nodes in recovery: {}; at most {} may be",
     "the free places are for nodes that asked earlier",
 )
+LIMITED = dict(zip(("control-plane", "etcd", "pool", "zone"), _LIMITED, strict=True))
 #: Every reason that `refusal` gives.
 REFUSAL = re.compile("|".join(re.escape(each).replace(r"\{\}", r"\d+") for each in REFUSALS))
 
 
 def refusal(counted: NodesCounted) -> str:
     """Why the node may not be out of service; empty: it may."""
-    healthy, out, dead = counted.healthy, counted.out, counted.dead
+    healthy, recovering, dead = counted.healthy, counted.recovering, counted.dead
     if not counted.sees_leases:
         return NOT_SEEN
     # The node that asks looks dead as well.
@@ -145,11 +157,22 @@ def refusal(counted: NodesCounted) -> str:
         return MANY_DEAD
     if healthy < counted.min_healthy:
         return FEW_HEALTHY.format(healthy, counted.min_healthy)
-    nodes = healthy + out + dead + 1
-    places = min(counted.max_nodes, max(1, nodes * counted.max_share_percent // 100))
-    if out >= places:
-        return NO_PLACE.format(out, places)
-    return BEHIND if out + counted.ahead >= places else ""
+    if limited := limit_of(counted):
+        return limited
+    nodes = healthy + recovering + dead + 1
+    share = max(2 if nodes >= TWO_FROM_NODES else 1, nodes * counted.max_share_percent // 100)
+    places = min(counted.max_nodes, share)
+    if recovering >= places:
+        return NO_PLACE.format(recovering, places)
+    return BEHIND if recovering + counted.ahead >= places else ""
+
+
+def limit_of(counted: NodesCounted) -> str:
+    """The limit of the node's part of the cluster. A node that it refuses is not ahead of nodes elsewhere."""
+    for each in counted.limits:
+        if each.out >= each.most:
+            return LIMITED[each.part].format(each.out, each.most)
+    return ""
 
 
 class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -190,6 +213,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: When the brake granted it. An older one than `PERMIT_RETRY_NS` allows no command: the nodes are counted
     #: anew.
     permit_ns: int = 0
+    #: Out of service: when its place ends at the latest (`PLACE_NS`).
+    place_ns: int = NEVER_NS
     #: The count that answers the open request for a permit.
     counted: o.NodesCounted | None = None
     waits: kinds.OutageWait = ""
@@ -218,7 +243,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     down_ns: int = NEVER_NS
     #: Up to `READINGS_BEFORE`.
     readings: int = 0
-    #: How often the machine was switched off. The permit is kept until ``switch_ns``, the earliest next time.
+    #: How often the machine was switched off. The permit is kept until ``switch_ns``, the earliest next time,
+    #: also in the next outage.
     switched: int = 0
     switch_ns: int = 0
     #: Recorded: it is not switched off any more, or in a dry run that it would be.
@@ -238,17 +264,19 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
     *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
-    *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
+    *("lease_mark", "status_mark", "heard", "opposed", "switch_ns", "ordinal"),
 )
 
 #: In these phases a renewed lease has no effect: no outage, or the node is back.
 WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
+#: In these phases a taint has a place, until the work is elsewhere.
+PLACED = ("recovering", "quarantined", "doubted", "aside")
 #: In these phases the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "quarantined", "doubted", "untainting")
 
 
 # fmt: off
-_REBOOTED = (o.NodeReturned, o.RemoveTaint, o.OutageWaits)
+_REBOOTED = (o.NodeReturned, o.ReturnPermit, o.RemoveTaint, o.OutageWaits)
 _SAME_BOOT = (o.ProofWasWrong, o.NodeReturned, o.SetQuarantine, o.OutageWaits)
 _CONSIDER = (
     *(o.OutageWaits, o.StoodAside, o.RequestPermit, o.ReturnPermit, o.SetTaint, o.PowerOff),
@@ -270,9 +298,10 @@ def _transitions() -> Transitions:
         # --- the process
         Row("quiet", o.LeaderStarted, _started_quiet),
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
-        Row(f"{_TAINTED} doubted following", o.LeaderStarted, _started_tainted, decides=(o.ListWork,)),
+        Row(f"{_TAINTED} doubted following", o.LeaderStarted, _started_tainted,
+            decides=(o.ReturnPermit, o.ListWork)),
         Row("quarantined untainting", o.LeaderStarted, _started_back,
-            decides=(o.ListWork, o.OutageWaits, o.SetQuarantine, o.RemoveTaint)),
+            decides=(o.ReturnPermit, o.ListWork, o.OutageWaits, o.SetQuarantine, o.RemoveTaint)),
         # --- the Node
         Row("quiet", o.NodeRead, _read_quiet, f"= {_CONSIDERED}", _BEGIN),
         Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
@@ -310,13 +339,15 @@ def _transitions() -> Transitions:
         Row("tainting", f.OrderEnded, _taint_ended, "= reading recovering out untainting",
             (o.OutOfService, o.ListWork, o.WorkRecovered, o.ReadNode, *_REBOOTED)),
         Row("reading", f.OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
-        Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.RemoveTaint,)),
+        Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.ReturnPermit, o.RemoveTaint)),
         Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", _FOLLOW),
         ignored("quiet recovering out doubted following aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
-        Row("recovering out doubted aside following", f.Tick, _remind, decides=(o.OutageReminded,)),
-        Row("quarantined", f.Tick, _tick_quarantined, decides=(o.OutageReminded, o.SetQuarantine)),
+        Row("recovering out doubted aside following", f.Tick, _ticked(_remind),
+            decides=(o.ReturnPermit, o.OutageReminded)),
+        Row("quarantined", f.Tick, _ticked(_tick_quarantined),
+            decides=(o.ReturnPermit, o.OutageReminded, o.SetQuarantine)),
         Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
         ignored("quiet asking tainting switching", f.Tick),
         # --- what hangs
@@ -373,7 +404,7 @@ def _permit_back(state: OutageState) -> Result:
     if not state.permit:
         return state, ()
     state, key = _key(state, "return-permit")
-    return replace(state, permit=False), [o.ReturnPermit(key=key, node=state.node)]
+    return replace(state, permit=False, place_ns=NEVER_NS), [o.ReturnPermit(key=key, node=state.node)]
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
@@ -387,14 +418,16 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
 
 def _consider(state: OutageState, now: int) -> Result:
     """Decide from the present state, in any phase before the taint."""
-    state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS)
+    state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
     if state.taint == "ours":
         # An order whose outcome is unknown has set it.
         return _out_of_service(state, now, found=True)
-    # A node that is not tainted now holds no permit: others may wait for it.
     if state.taint == "other":
-        after, orders = _permit_back(replace(state, phase="aside", wake_ns=now + state.reminder_ns))
-        return after, [*orders, o.StoodAside()]
+        # The taint has a place, but it is no permit for one of ours.
+        state = replace(state, phase="aside", permit=True, permit_ns=now - PERMIT_RETRY_NS)
+        state = replace(state, place_ns=now + PLACE_NS, wake_ns=now + state.reminder_ns)
+        after, orders = _recovered(state)
+        return after, [o.StoodAside(), *orders]
     why = ""
     if state.ready == "":
         why = NO_CONDITION
@@ -475,7 +508,7 @@ def _switch_off(state: OutageState, now: int) -> Result:
         silent_ns=state.power_off_ns,
     )
     state = replace(state, switched=state.switched + 1, readings=0, withdrawn=False, waits="")
-    return replace(state, phase="switching", key=key), [order]
+    return replace(state, phase="switching", key=key, switch_ns=now + POWER_OFF_PAUSE_NS), [order]
 
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -484,7 +517,7 @@ def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
         return state, ()
     if event.reason == o.CHANGED or event.result == "cancelled":
         # Or this leader's watch was broken for a while: the silence counts from now on.
-        return _read(replace(state, switched=state.switched - 1, down_ns=now))
+        return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
 
@@ -716,6 +749,7 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         off_boot=off_boot or state.boot_id,
         doubt=not off_boot,
         permit=True,
+        place_ns=now + PLACE_NS,
         refused=0,
         changed=0,
         key="",
@@ -735,15 +769,18 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
 
 
 def _recovered(state: OutageState) -> Result:
-    """Close, or enter ``out``, once all that was listed is over."""
+    """Close, or enter ``out``, once all that was listed is over: its place is free."""
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
-    if state.phase == "recovering":
-        return replace(state, phase="out"), [o.WorkRecovered(unrecovered=_hanging(state))]
     # Another's taint keeps the node out of service: the outage stays open until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
-    return state, ()
+    if state.phase not in PLACED:
+        return state, ()
+    after, orders = _permit_back(state)
+    if state.phase != "recovering":
+        return after, orders
+    return replace(after, phase="out"), [o.WorkRecovered(unrecovered=_hanging(state)), *orders]
 
 
 def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
@@ -818,6 +855,21 @@ def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
 
 
+def _ticked(
+    then: Callable[[OutageState, f.Tick, int], Result],
+) -> Callable[[OutageState, f.Tick, int], Result]:
+    """The place ends by itself, whatever hangs."""
+
+    def tick(state: OutageState, event: f.Tick, now: int) -> Result:
+        state, orders = _permit_back(state) if state.place_ns <= now else (state, ())
+        if state.wake_ns > now:
+            return state, orders
+        after, decisions = then(state, event, now)
+        return after, [*orders, *decisions]
+
+    return tick
+
+
 def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
     reasons = {
         "recovering": state.waits
@@ -849,7 +901,8 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
     if event.taint != "ours":
         # A person or another controller has removed it or its note: do not set it again.
         state, decisions = _wait(state, _gone_text(state), phase="following")
-        return replace(state, wake_ns=now + state.reminder_ns), decisions
+        after, orders = _permit_back(replace(state, wake_ns=now + state.reminder_ns))
+        return after, [*decisions, *orders]
     if state.doubt:
         return _doubted(state, now)
     if event.ready == "True" or status:
@@ -934,8 +987,9 @@ def _read_quarantined(state: OutageState, event: o.NodeRead, now: int) -> Result
     if state.doubt and state.taint != "ours":
         # A person or another controller has decided it.
         state, waits = _wait(state, _gone_text(state), phase="following", wake_ns=now + state.reminder_ns)
+        state, orders = _permit_back(state)
         after, decisions = _follow(state, now)
-        return after, [*waits, *decisions]
+        return after, [*waits, *orders, *decisions]
     return _doubted(state, now) if state.doubt else _freed(_ready_since(state), now)
 
 
@@ -960,15 +1014,19 @@ def _tick_quarantined(state: OutageState, event: f.Tick, now: int) -> Result:
 
 
 def _untaint(state: OutageState, now: int) -> Result:
-    """Remove everything of ours in one write; in a dry run wait until another removes it."""
-    state = replace(state, phase="untainting", wake_ns=NEVER_NS)
+    """Remove everything of ours in one write; in a dry run wait until another removes it. The node is back:
+    its place is free.
+    """
+    state, back = _permit_back(replace(state, phase="untainting", wake_ns=NEVER_NS))
     if state.taint != "ours" and not state.quarantine:
-        return _untainted(state, now)
-    if state.dry_run:
-        return _wait(state, DRY_UNTAINT, wake_ns=now + state.reminder_ns)
-    state, key = _key(state, "untaint")
-    order = o.RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
-    return replace(state, key=key), [order]
+        after, orders = _untainted(state, now)
+    elif state.dry_run:
+        after, orders = _wait(state, DRY_UNTAINT, wake_ns=now + state.reminder_ns)
+    else:
+        state, key = _key(state, "untaint")
+        orders = [o.RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)]
+        after = replace(state, key=key)
+    return after, [*back, *orders]
 
 
 def _tick_untainting(state: OutageState, event: f.Tick, now: int) -> Result:
@@ -1038,7 +1096,7 @@ def _follow(state: OutageState, now: int) -> Result:
 # --- another leader -------------------------------------------------------------------------------
 
 
-def _configured(state: OutageState, event: o.LeaderStarted) -> OutageState:
+def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageState:
     return replace(
         state,
         node=event.node,
@@ -1054,6 +1112,8 @@ def _configured(state: OutageState, event: o.LeaderStarted) -> OutageState:
         changed=0,
         down_ns=NEVER_NS,
         readings=0,
+        # This leader's clock is another. By then the sources show a machine that was switched off.
+        switch_ns=now + POWER_OFF_PAUSE_NS if state.switch_ns else 0,
         # What a dry run only recorded is still to be done.
         gave_up=state.gave_up and not state.dry_run,
         wake_ns=NEVER_NS,
@@ -1061,33 +1121,39 @@ def _configured(state: OutageState, event: o.LeaderStarted) -> OutageState:
 
 
 def _started_quiet(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
-    return replace(_configured(state, event), proof=""), ()
+    return replace(_configured(state, event, now), proof=""), ()
 
 
 def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Only the Node shows whether the last leader's taint took place. Its proof was its own."""
-    state = replace(_configured(state, event), proof="", listed=False)
-    # This leader's clock is another. By then the sources show a machine that was switched off.
-    state = replace(state, switch_ns=now + POWER_OFF_PAUSE_NS if state.switched else 0)
+    state = replace(_configured(state, event, now), proof="", listed=False)
     # The last leader's permit ended with it.
-    after, orders = _read(replace(state, permit=False))
+    after, orders = _read(replace(state, permit=False, place_ns=NEVER_NS))
     return _with_list(after, orders)
 
 
 def _started_tainted(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """The last leader recorded the taint: list what hangs and wait anew."""
-    state = replace(_configured(state, event), listed=False)
-    return _with_list(replace(state, wake_ns=now + state.reminder_ns), [])
+    return _with_list(*_placed_anew(_configured(state, event, now), now))
 
 
 def _started_back(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Repeat the last leader's order, or give the one that its dry run only recorded."""
-    state = replace(_configured(state, event), listed=False)
-    state = replace(state, wake_ns=now + state.reminder_ns)
+    state, back = _placed_anew(_configured(state, event, now), now)
     if state.phase == "untainting":
-        return _with_list(*_untaint(state, now))
-    quarantined = state.quarantine and not state.key
-    return _with_list(*((state, ()) if quarantined else _quarantine(state, now)))
+        after, orders = _untaint(state, now)
+    else:
+        quarantined = state.quarantine and not state.key
+        after, orders = (state, ()) if quarantined else _quarantine(state, now)
+    return _with_list(after, [*back, *orders])
+
+
+def _placed_anew(state: OutageState, now: int) -> Result:
+    """This leader's brake counts every tainted node until it learns more."""
+    state = replace(state, listed=False, wake_ns=now + state.reminder_ns)
+    if state.permit:
+        return replace(state, place_ns=now + PLACE_NS), ()
+    return _permit_back(replace(state, permit=True))
 
 
 def _with_list(state: OutageState, orders: Any) -> Result:
@@ -1106,7 +1172,7 @@ def _afresh(
 
 def _deadline(state: OutageState) -> int:
     if state.phase != "suspected" or state.wake_ns != NEVER_NS:
-        return state.wake_ns
+        return min(state.wake_ns, state.place_ns)
     return min(_switch_ns(state), state.switch_ns if state.permit else NEVER_NS)
 
 

@@ -276,11 +276,20 @@ class EvidenceRead(Fact):
         return f"{who_of(self)} says {self.verdict}{error}"
 
 
+class BrakeLimit(Value):
+    """``out`` of the nodes in one part of the cluster count against ``most``, in the asking node's part."""
+
+    part: Literal["control-plane", "etcd", "pool", "zone"]
+    out: int
+    most: int
+
+
 class NodesCounted(Fact):
     """In answer to `RequestPermit`: all nodes except the one that asks, and the configured limits.
 
-    ``healthy``: Ready, in service, and with a renewed lease or none. ``out``: with any controller's
-    out-of-service taint, or with a permit. ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
+    ``healthy``: Ready, in service, and with a renewed lease or none. ``recovering``: with a place: a permit,
+    or any controller's out-of-service taint while the work is not elsewhere. ``out``: with the taint and
+    without a place. ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
     """
 
     lane = OUTCOMES
@@ -288,17 +297,22 @@ class NodesCounted(Fact):
 
     key: str
     healthy: int
-    out: int
+    recovering: int
     dead: int
     ahead: int
     max_nodes: int
     max_share_percent: int
     min_healthy: int
+    out: int = 0
+    limits: tuple[BrakeLimit, ...] = ()
     #: False: the watch of leases is broken, so the numbers are no proof.
     sees_leases: bool = True
 
     def text(self, names: Names, at: Stamp) -> str:
-        counts = f"other nodes: {self.healthy} healthy, {self.out} out of service, {self.dead} not healthy"
+        counts = (
+            f"other nodes: {self.healthy} healthy, {self.recovering} in recovery, {self.out} out of service,"
+            f" {self.dead} not healthy"
+        )
         return counts if self.sees_leases else f"{counts}; no lease is seen renewed"
 
 
@@ -427,7 +441,7 @@ class ReadNode(Order):
 
 
 class RequestPermit(Order):
-    """Ask for a place among the nodes that may be out of service: `NodesCounted`, then done or failed."""
+    """Ask for a place among the nodes that may be in recovery: `NodesCounted`, then done or failed."""
 
     template = "asking the storm brake for a permit"
     span_role = "permit"
@@ -437,7 +451,7 @@ class RequestPermit(Order):
 
 
 class ReturnPermit(Order):
-    """Give the place back, or withdraw the request. A no-op where neither exists."""
+    """Give the place back, or withdraw the request. From now on a taint on the node takes no place."""
 
     template = "giving the storm brake's permit back"
 

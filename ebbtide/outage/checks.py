@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
+from ebbtide.events.messages import plural
 from ebbtide.outage.configuration import OutageConfiguration, Pool
+from ebbtide.outage.permits import may_lose
 
 #: Versions in which NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
@@ -73,8 +75,8 @@ class VolumeCheck(NamedTuple):
 class ClusterCheck(NamedTuple):
     """``version`` (0, 0): unknown. ``leader``: the Lease's holder, or empty; None: not readable. ``denied``:
     rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other remediators.
-    ``policy``: does it exist? ``tolerating``: pods that tolerate the taint without limit. ``attached``: by
-    driver, does its CSIDriver require attachments?
+    ``policy``: does it exist? ``etcd``: do its PodDisruptionBudgets allow a disruption? ``tolerating``: pods
+    that tolerate the taint without limit. ``attached``: by driver, does its CSIDriver require attachments?
     """
 
     version: tuple[int, int]
@@ -90,6 +92,7 @@ class ClusterCheck(NamedTuple):
     configuration: OutageConfiguration = OutageConfiguration()
     configured: bool = True
     unread: tuple[str, ...] = ()
+    etcd: bool = True
     unseen: tuple[str, ...] = ()
 
 
@@ -182,6 +185,16 @@ def other_controllers(seen: ClusterCheck) -> Findings:
         text = f"Cluster API notes a Machine on {noted}, and is not installed here: its reports are not read"
         cure = "name the cluster that manages this one: clusterApi.kubeconfig (docs/outage-configuration.md)"
         yield warning("machine-elsewhere", text, cure)
+
+
+def brake(seen: ClusterCheck) -> Findings:
+    """How many nodes it may lose now."""
+    lost, refused = may_lose(seen.configuration, [node.view for node in seen.nodes], etcd=seen.etcd)
+    text = f"the cluster may lose {lost} of {plural(len(seen.nodes), 'node')} at once now"
+    if refused:
+        text += f"; the storm brake refuses the next: {refused}"
+    cure = "these limits are brake and a pool's maxNodes in the configuration"
+    yield note("may-lose", text, cure) if lost else warning("may-lose-none", text, cure)
 
 
 # --- nodes and their sources of proof ----------------------------------------------------------
@@ -290,6 +303,7 @@ def volumes(seen: ClusterCheck) -> Findings:
 RULES: tuple[Callable[[ClusterCheck], Findings], ...] = (
     server,
     controller,
+    brake,
     machine_ids,
     no_sources,
     sources,

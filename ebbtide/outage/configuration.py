@@ -321,6 +321,11 @@ class Pool(Section, frozen=True):
         Meta(max_length=len(STATEMENTS)),
         "Which statements on the Node count as proofs.",
     ] = BELIEVED
+    max_nodes: Annotated[
+        int,
+        Meta(ge=0, le=NODES_MAX),
+        "How many nodes of this pool may be in recovery at once. 0: as many as brake allows.",
+    ] = 0
     ask_kubelet: Annotated[
         bool, "Ask the node's kubelet. Its answer can only contradict a proof; it also delays powerOff."
     ] = True
@@ -361,13 +366,21 @@ DEFAULT_POOL = Pool(name="default")
 
 
 class Brake(Section, frozen=True):
-    """How many nodes may be out of service at once: the least of these."""
+    """How many nodes may be in recovery at once: the least of these."""
 
     max_nodes: Annotated[int, Meta(ge=1, le=NODES_MAX), "The largest number of nodes."] = 5
-    max_share_percent: Annotated[int, _PERCENT, "The largest share of all nodes; one node in any case."] = (
-        field(name="maxShare", default=20)
-    )
+    max_share_percent: Annotated[
+        int,
+        _PERCENT,
+        "The largest share of the nodes that are in service or in recovery; one node in any case, two of "
+        "five or more.",
+    ] = field(name="maxShare", default=20)
     min_healthy: Annotated[int, Meta(ge=0, le=NODES_MAX), "The number of nodes that must stay Ready."] = 1
+    max_nodes_per_zone: Annotated[
+        int,
+        Meta(ge=0, le=NODES_MAX),
+        "The largest number of nodes with the same label topology.kubernetes.io/zone. 0: no limit.",
+    ] = 0
 
 
 class OutageConfiguration(Section, frozen=True):
@@ -390,7 +403,8 @@ class OutageConfiguration(Section, frozen=True):
     namespace: Annotated[str, _NAMESPACE, "The namespace of the journals and the leader's Lease."] = "ebbtide"
     brake: Annotated[
         Brake,
-        "The storm brake: how many nodes may be out of service at once. The least of the three limits holds.",
+        "The storm brake: how many nodes may be in recovery at once, from the permit until their work is "
+        "elsewhere. The least of the limits holds.",
     ] = Brake()
     cluster_api: Annotated[
         ClusterApi, "Where Cluster API's Machines are, for pools that believe remediator."

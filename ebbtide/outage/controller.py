@@ -52,7 +52,7 @@ from ebbtide.log import LogOutput, failure_line
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
-from ebbtide.outage.permits import Permits
+from ebbtide.outage.permits import Permits, ask_etcd
 from ebbtide.tracing import usable_destination, usable_resource
 
 #: A look at a thousand nodes takes 3 ms.
@@ -260,9 +260,9 @@ def _leader(
     """``manager``: the management cluster's API server, if it is another one."""
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
-    permits = Permits(configuration.brake, view)
     resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
+    permits = Permits(configuration, view, lambda node: ask_etcd(paced, work.pods_of(node)))
     # Another server has its own rate.
     proof = proof_edges(configuration, view, clock, paced, None if manager is None else PacedCaller(manager))
 

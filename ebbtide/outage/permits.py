@@ -1,18 +1,32 @@
-"""Permits to be out of service: counts nodes for `actors.outage`, and queues requests in their order."""
+"""Permits to be in recovery: counts nodes for `actors.outage`, and queues requests in their order."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from functools import partial
 
+import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    Answer,
+    ApiCaller,
+    JsonObject,
+    ListPart,
+    Unanswered,
+    answer_text,
+    list_in_parts,
+    listed_path,
+)
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
+from ebbtide.actors.edges.kubernetes.work_view import PodView
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
-from ebbtide.actors.outage import refusal
+from ebbtide.actors.outage import limit_of, refusal
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
-from ebbtide.events.outage_events import NodesCounted, RequestPermit, ReturnPermit
-from ebbtide.outage.configuration import Brake
+from ebbtide.events.outage_events import BrakeLimit, NodesCounted, RequestPermit, ReturnPermit
+from ebbtide.outage.configuration import OutageConfiguration
 
 #: A refused node asks again after 15 s, unless it is back or has lost its proof.
 WAITS_SECONDS_MAX = 20.0
@@ -22,11 +36,132 @@ LEFT_SECONDS = 30.0
 SEES_SECONDS_MAX = 2.0
 
 
+#: No kubelet may set these labels of its own Node; it may set its zone.
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+ZONE = "topology.kubernetes.io/zone"
+
+BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
+#: Each has a few KiB.
+PART_BUDGETS = 250
+_decoder = msgspec.json.Decoder(ListPart[JsonObject])
+ETCD = "etcd"
+BUDGETS_UNREAD = "the PodDisruptionBudgets cannot be read, and this is a control-plane node"
+
+
+def is_control_plane(node: NodeView) -> bool:
+    return any(each in node.labels for each in CONTROL_PLANE)
+
+
+def etcd_allows(budgets: Iterable[JsonObject], pods: Iterable[PodView] = ()) -> bool:
+    """Does each PodDisruptionBudget of etcd allow that this node goes? A budget of etcd has the word in its
+    name, its namespace or a label that it selects. ``pods``: the node's own. A member that is not Ready is
+    in the budget's numbers already: then the others have to be enough.
+    """
+    down = [each.namespace for each in pods if ETCD in each.name and not each.ready]
+    for each in budgets:
+        meta, status = each.get("metadata") or {}, each.get("status") or {}
+        selector = ((each.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+        words = (meta.get("name"), meta.get("namespace"), *selector.values())
+        if not any(ETCD in str(word) for word in words) or status.get("disruptionsAllowed", 0) > 0:
+            continue
+        enough = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
+        if not enough or meta.get("namespace") not in down:
+            return False
+    return True
+
+
+async def ask_etcd(caller: ApiCaller, pods: Iterable[PodView]) -> bool:
+    """Raises Unanswered."""
+
+    async def ask(path: str) -> Answer:
+        answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds)
+        if not answer.ok:
+            raise Unanswered(answer_text(answer))
+        return answer
+
+    path = partial(listed_path, BUDGETS_PATH)
+    budgets, _ = await list_in_parts(ask, path, _decoder, lambda each: each, PART_BUDGETS)
+    return etcd_allows(budgets, pods)
+
+
+def count_nodes(
+    configuration: OutageConfiguration,
+    asks: NodeView | None,
+    others: Iterable[NodeView],
+    places: Set[str],
+    healthy: Callable[[NodeView], bool],
+    *,
+    etcd: bool = True,
+    key: str = "",
+    ahead: int = 0,
+    sees_leases: bool = True,
+) -> NodesCounted:
+    """``places``: the names of the other nodes in recovery. ``etcd``: `etcd_allows`."""
+    brake, nodes = configuration.brake, list(others)
+    stay = [each for each in nodes if each.taint == "none" and each.name not in places]
+    well = sum(map(healthy, stay))
+    limits = list[BrakeLimit]()
+    if asks is not None and is_control_plane(asks):
+        together = sum(
+            is_control_plane(each) and (each.taint != "none" or each.name in places) for each in nodes
+        )
+        limits.append(BrakeLimit(part="control-plane", out=together, most=1))
+        limits += [] if etcd else [BrakeLimit(part="etcd", out=0, most=0)]
+    moving = [each for each in nodes if each.name in places]
+    if asks is not None and (pool := configuration.pool_of(asks.labels)).max_nodes:
+        out = sum(configuration.pool_of(each.labels) is pool for each in moving)
+        limits.append(BrakeLimit(part="pool", out=out, most=pool.max_nodes))
+    if asks is not None and brake.max_nodes_per_zone and (zone := asks.labels.get(ZONE)):
+        out = sum(each.labels.get(ZONE) == zone for each in moving)
+        limits.append(BrakeLimit(part="zone", out=out, most=brake.max_nodes_per_zone))
+    return NodesCounted(
+        key=key,
+        healthy=well,
+        recovering=len(places),
+        dead=len(stay) - well,
+        ahead=ahead,
+        max_nodes=brake.max_nodes,
+        max_share_percent=brake.max_share_percent,
+        min_healthy=brake.min_healthy,
+        out=len(nodes) - len(stay) - len(moving),
+        limits=tuple(limits),
+        sees_leases=sees_leases,
+    )
+
+
+def may_lose(configuration: OutageConfiguration, nodes: Iterable[NodeView], *, etcd: bool) -> tuple[int, str]:
+    """How many Ready nodes may be in recovery at once now, and what refuses the next one. Workers first."""
+    found = list(nodes)
+    places = {each.name for each in found if each.taint != "none" and each.ready != "True"}
+    well = [each for each in found if each.ready == "True" and each.taint == "none"]
+    lost, refused = 0, ""
+    for asks in sorted(well, key=is_control_plane):
+        others = [each for each in found if each is not asks]
+        counted = count_nodes(
+            configuration, asks, others, places, lambda each: each.ready == "True", etcd=etcd
+        )
+        if reason := refusal(counted):
+            refused = refused or reason
+        else:
+            lost += 1
+            places.add(asks.name)
+    return lost, refused
+
+
 class Permits:
-    def __init__(self, settings: Brake, view: ClusterView) -> None:
-        self._settings, self._view = settings, view
+    """``etcd``: does etcd allow that this control-plane node goes? It raises Unanswered."""
+
+    def __init__(
+        self,
+        configuration: OutageConfiguration,
+        view: ClusterView,
+        etcd: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self._configuration, self._view, self._etcd = configuration, view, etcd
         #: By node, the permit's end: infinite while its actor has it.
         self._permits: dict[str, float] = {}
+        #: Nodes that gave their place back: their taint takes none. A new leader does not know yet.
+        self._elsewhere: set[str] = set()
         #: By node, in the order of first requests: the last one's time.
         self._waiting: dict[str, float] = {}
         #: By node: the last requester. The actor of a recreated Node's predecessor may still run.
@@ -35,13 +170,15 @@ class Permits:
     def edge(self, node: str) -> Edge:
         return _PermitEdge(self, node)
 
-    async def wait_seen(self, node: str) -> None:
-        """Until the view sees renewals, or `SEES_SECONDS_MAX`."""
+    async def wait_seen(self, node: str) -> bool:
+        """Until the view sees renewals, or `SEES_SECONDS_MAX`: then whether etcd allows it."""
         with trio.move_on_after(SEES_SECONDS_MAX):
             while self._view.sees_since == math.inf:
                 await self._view.of(node).news.wait()
+        found = self._view.of(node).node
+        return found is None or not is_control_plane(found) or await self._etcd(node)
 
-    def request(self, node: str, key: str = "") -> tuple[NodesCounted, str]:
+    def request(self, node: str, key: str = "", *, etcd: bool = True) -> tuple[NodesCounted, str]:
         """Take a place, or queue for one: the count, and the reason of a refusal. A refused node keeps its
         permit until `give_back`.
         """
@@ -50,42 +187,43 @@ class Permits:
         self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
         ahead = list(self._waiting).index(node) if node in self._waiting else len(self._waiting)
         # A node with a permit is counted again, but queues behind no other.
-        counted = self.count(node, key, 0 if node in self._permits else ahead)
+        counted = self.count(node, key, 0 if node in self._permits else ahead, etcd=etcd)
         refused = refusal(counted)
-        if refused and node not in self._permits:
+        if refused and node not in self._permits and not limit_of(counted):
             self._waiting[node] = now
         elif not refused:
             self._waiting.pop(node, None)
             self._permits[node] = math.inf
+            self._elsewhere.discard(node)
         return counted, refused
 
     def give_back(self, node: str) -> None:
-        """The permit or the place in the queue, if any."""
+        """The permit or the place in the queue, if any. A taint on the node takes no place any more."""
         self._permits.pop(node, None)
         self._waiting.pop(node, None)
+        self._elsewhere.add(node)
 
     def leave(self, node: str) -> None:
         """The node's actor has ended and reports no taint any more."""
         if node in self._permits:
             self._permits[node] = min(self._permits[node], trio.current_time() + LEFT_SECONDS)
         self._waiting.pop(node, None)
+        self._elsewhere.discard(node)
 
-    def count(self, asks: str, key: str = "", ahead: int = 0) -> NodesCounted:
+    def count(self, asks: str, key: str = "", ahead: int = 0, *, etcd: bool = True) -> NodesCounted:
         now = trio.current_time()
         others = [each for each in self._view.there() if each.name != asks]
-        # A permit counts without a Node too: the view may be broken.
-        out = {each.name for each in others if each.taint != "none"} | (self._permits.keys() - {asks})
-        stay = [each for each in others if each.name not in out]
-        healthy = sum(each.ready == "True" and self._view.silent_at(each.name) > now for each in stay)
-        return NodesCounted(
+        tainted = {each.name for each in others if each.taint != "none" and each.ready != "True"}
+        return count_nodes(
+            self._configuration,
+            self._view.of(asks).node,
+            others,
+            # A permit counts without a Node too: the view may be broken.
+            (self._permits.keys() | (tainted - self._elsewhere)) - {asks},
+            lambda each: each.ready == "True" and self._view.silent_at(each.name) > now,
+            etcd=etcd,
             key=key,
-            healthy=healthy,
-            out=len(out),
-            dead=len(stay) - healthy,
             ahead=ahead,
-            max_nodes=self._settings.max_nodes,
-            max_share_percent=self._settings.max_share_percent,
-            min_healthy=self._settings.min_healthy,
             sees_leases=self._view.sees_since < math.inf,
         )
 
@@ -110,11 +248,14 @@ class _PermitEdge(Edge):
 
     async def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
         returned = self._returned
-        await self._permits.wait_seen(self._node)
+        try:
+            etcd = await self._permits.wait_seen(self._node)
+        except Unanswered as error:
+            return Ending("failed", f"{BUDGETS_UNREAD}: {error}")
         if returned != self._returned:
             return Ending("cancelled", "withdrawn")
         self._permits.asked[self._node] = self
-        counted, refused = self._permits.request(self._node, order.key)
+        counted, refused = self._permits.request(self._node, order.key, etcd=etcd)
         await outlet.put(counted)
         return Ending("failed", refused) if refused else Ending()
 

@@ -54,7 +54,7 @@ POD = o.LostPod(
 )
 #: A cluster in which the storm brake lets the node go.
 COUNTED = o.NodesCounted(
-    key="", healthy=1, out=0, dead=0, ahead=0, max_nodes=5, max_share_percent=20, min_healthy=1
+    key="", healthy=1, recovering=0, dead=0, ahead=0, max_nodes=5, max_share_percent=20, min_healthy=1
 )
 IN_USE = f"{CSI_VOLUME}csi.example.com^v"
 VOLUME = o.Attachment(name="va", volume="pv", driver="csi.example.com", unique_name=IN_USE)

@@ -42,6 +42,7 @@ NEEDED: dict[str, Asked] = {
     "watch-volumes": ("GET", f"/api/v1/persistentvolumes?{WATCH}", None),
     "attachments": ("GET", f"{ATTACHMENTS}?limit=1", None),
     "watch-attachments": ("GET", f"{ATTACHMENTS}?{WATCH}", None),
+    "budgets": ("GET", "/apis/policy/v1/poddisruptionbudgets?limit=1", None),
     "heartbeats": ("GET", f"{NODE_LEASES}?limit=1", None),
     "a-heartbeat": ("GET", f"{NODE_LEASES}/node-1", None),
     "watch-heartbeats": ("GET", f"{NODE_LEASES}?{WATCH}", None),

@@ -1,4 +1,4 @@
-"""The storm brake: a bound on nodes out of service, and fair places."""
+"""The storm brake: a bound on nodes in recovery, and fair places."""
 
 from __future__ import annotations
 
@@ -11,13 +11,44 @@ import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, NodeView
+from ebbtide.actors.edges.kubernetes.work_view import PodView
 from ebbtide.actors.interfaces import Ending
-from ebbtide.actors.outage import BEHIND, MANY_DEAD, NOT_SEEN, PERMIT_RETRY_NS, REFUSAL, refusal
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage_events import NodesCounted, Ready, RequestPermit, ReturnPermit, TaintOwner
-from ebbtide.outage.configuration import Brake
-from ebbtide.outage.permits import LEFT_SECONDS, WAITS_SECONDS_MAX, Permits
+from ebbtide.actors.outage import (
+    BEHIND,
+    LIMITED,
+    MANY_DEAD,
+    NOT_SEEN,
+    PERMIT_RETRY_NS,
+    PLACE_NS,
+    REFUSAL,
+    refusal,
+)
+from ebbtide.actors.system import System
+from ebbtide.events import outage_events as o
+from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.outage_events import (
+    BrakeLimit,
+    NodesCounted,
+    Ready,
+    RequestPermit,
+    ReturnPermit,
+    TaintOwner,
+)
+from ebbtide.events.segment import OUTAGE_LOGIC
+from ebbtide.outage.configuration import Brake, OutageConfiguration, Pool
+from ebbtide.outage.permits import (
+    BUDGETS_UNREAD,
+    CONTROL_PLANE,
+    LEFT_SECONDS,
+    WAITS_SECONDS_MAX,
+    ZONE,
+    Permits,
+    etcd_allows,
+    may_lose,
+)
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -31,9 +62,14 @@ ONE = Brake(max_nodes=1)
 class Cluster:
     """The brake and its view; without ``leases`` no node is silent."""
 
-    def __init__(self, count: int, settings: Brake = ONE, *, leases: bool = True) -> None:
-        self.view = ClusterView()
-        self.permits = Permits(settings, self.view)
+    def __init__(
+        self, count: int, settings: Brake = ONE, *pools: Pool, leases: bool = True, **labels: str
+    ) -> None:
+        """``labels``: by node, one label and its value."""
+        self.view, self._labels = ClusterView(), labels
+        self.configuration = OutageConfiguration(brake=settings, pools=pools)
+        self.etcd = True
+        self.permits = Permits(self.configuration, self.view, self._etcd)
         self.view.sees(trio.current_time())
         self._versions = iter(range(1, 1 << 40))
         for name in self.names(count):
@@ -46,7 +82,12 @@ class Cluster:
 
     def put(self, name: str, ready: Ready = "True", taint: TaintOwner = "none") -> None:
         version = str(next(self._versions))
-        self.view.nodes.put(NodeView(name, name, version, "b", ready, "", "", taint, (), ""))
+        label, _, value = self._labels.get(name, "").partition("=")
+        labels = {label: value} if label else {}
+        self.view.nodes.put(NodeView(name, name, version, "b", ready, "", "", taint, (), "", labels))
+
+    async def _etcd(self, node: str) -> bool:
+        return self.etcd
 
     def renew(self, name: str) -> None:
         version = str(next(self._versions))
@@ -66,7 +107,7 @@ class Cluster:
 
     def counts(self, asks: str) -> tuple[int, int, int]:
         counted = self.permits.count(asks)
-        return counted.healthy, counted.out, counted.dead
+        return counted.healthy, counted.recovering, counted.dead
 
     def tainted(self) -> set[str]:
         return {each.name for each in self.view.there() if each.taint != "none"}
@@ -87,7 +128,7 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
 
     assert await ask(one, "n1", outbox) == Ending()
     assert await ask(one, "n1", outbox) == Ending()
-    assert await ask(two, "n2", outbox) == Ending("failed", "nodes out of service: 1; at most 1 may be")
+    assert await ask(two, "n2", outbox) == Ending("failed", "nodes in recovery: 1; at most 1 may be")
     for _ in range(2):
         assert one.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), outbox) == Ending()
     assert await ask(two, "n2", outbox) == Ending()
@@ -104,7 +145,7 @@ async def test_a_refused_node_keeps_its_permit(autojump_clock: MockClock) -> Non
     cluster.view.sees(math.inf)
     assert cluster.refused("n1") == NOT_SEEN
     cluster.view.sees(trio.current_time())
-    assert cluster.refused("n2") == "nodes out of service: 1; at most 1 may be"
+    assert cluster.refused("n2") == "nodes in recovery: 1; at most 1 may be"
     cluster.permits.give_back("n1")
     assert cluster.refused("n2") == ""
 
@@ -156,11 +197,12 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
                 assert took == pytest.approx(2)
             case "returned":
                 assert ended == [Ending("cancelled", "withdrawn")]
-                assert cluster.permits.count("n0").out == 0
+                assert cluster.permits.count("n0").recovering == 0
 
 
 @pytest.mark.parametrize("nodes, settings, allowed", [
-    (100, Brake(), 5), (20, Brake(), 4), (9, Brake(), 1), (3, Brake(), 1), (2, Brake(), 1), (1, Brake(), 0),
+    (100, Brake(), 5), (20, Brake(), 4), *((each, Brake(), 2) for each in range(5, 15)), (4, Brake(), 1),
+    (3, Brake(), 1), (2, Brake(), 1), (1, Brake(), 0), (9, Brake(max_nodes=1), 1),
     (100, Brake(max_nodes=1000), 20), (100, Brake(max_nodes=1000, max_share_percent=29), 29),
     (7, Brake(max_nodes=1000, max_share_percent=29), 2),
     (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=7), 3),
@@ -189,14 +231,18 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
 def test_from_the_count_alone() -> None:
     """The first matching reason, in a form that a redacted journal keeps."""
     free = NodesCounted(
-        key="k", healthy=5, out=1, dead=1, ahead=0, max_nodes=5, max_share_percent=100, min_healthy=5
+        key="k", healthy=5, recovering=1, dead=1, ahead=0, max_nodes=5, max_share_percent=100, min_healthy=5
     )
     assert refusal(free) == ""
     refused = {
         BEHIND: {"ahead": 4},
-        "nodes out of service: 5; at most 5 may be": {"ahead": 4, "out": 5},
-        "nodes out of service: 1; at most 1 may be": {"max_share_percent": 1},
-        "healthy nodes: 4; at least 5 must be": {"out": 5, "healthy": 4},
+        "nodes in recovery: 5; at most 5 may be": {"ahead": 4, "recovering": 5},
+        "nodes in recovery: 2; at most 2 may be": {"max_share_percent": 1, "recovering": 2},
+        **{
+            text.format(1, 1): {"limits": (BrakeLimit(part=part, out=1, most=1),), "recovering": 5}  # type: ignore[arg-type]  # one of its words
+            for part, text in LIMITED.items()
+        },
+        "healthy nodes: 4; at least 5 must be": {"recovering": 5, "healthy": 4},
         MANY_DEAD: {"healthy": 4, "dead": 4},
         NOT_SEEN: {"healthy": 4, "dead": 4, "sees_leases": False},
     }
@@ -215,25 +261,30 @@ async def test_what_is_healthy(autojump_clock: MockClock) -> None:
     assert cluster.counts("n0") == (7, 0, 0)
     cluster.put("n1", "False")
     cluster.put("n2", "")
+    # Its work runs there, or its taint was forgotten: it takes no place.
     cluster.put("n3", "True", "other")
     cluster.put("n4", "Unknown", "ours")
     cluster.put("no-lease")
-    assert cluster.counts("n0") == (4, 2, 2)
+    assert cluster.counts("n0") == (4, 1, 2)
+    assert cluster.permits.count("n0").out == 1
     await trio.sleep(20)
-    assert cluster.counts("n0") == (1, 2, 5)
-    assert cluster.counts("no-lease") == (0, 2, 6)
+    assert cluster.counts("n0") == (1, 1, 5)
+    assert cluster.counts("no-lease") == (0, 1, 6)
     cluster.renew("n5")
-    assert cluster.counts("n0") == (2, 2, 4)
+    assert cluster.counts("n0") == (2, 1, 4)
     # An unseen node is not silent.
     cluster.view.sees(trio.current_time())
-    assert cluster.counts("n0") == (4, 2, 2)
+    assert cluster.counts("n0") == (4, 1, 2)
     cluster.dead("n6")
     assert cluster.refused("n6") == ""
-    assert cluster.counts("n0") == (3, 3, 2)
-    cluster.remove("n6")
-    assert cluster.counts("n0") == (3, 3, 2)
-    cluster.permits.give_back("n6")
     assert cluster.counts("n0") == (3, 2, 2)
+    cluster.remove("n6")
+    assert cluster.counts("n0") == (3, 2, 2)
+    cluster.permits.give_back("n6")
+    assert cluster.counts("n0") == (3, 1, 2)
+    cluster.permits.give_back("n4")
+    assert cluster.counts("n0") == (3, 0, 2)
+    assert cluster.permits.count("n0").out == 2
 
 
 async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
@@ -261,8 +312,196 @@ async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     assert cluster.refused("n3") == ""
 
 
+async def test_limits_of_a_part_of_the_cluster(autojump_clock: MockClock) -> None:
+    """By pool, by zone and for the control plane. A node that waits for its own part's place keeps none of
+    the others waiting.
+    """
+    master, other = CONTROL_PLANE
+    cluster = Cluster(
+        40,
+        Brake(max_nodes_per_zone=2),
+        Pool(name="disks", node_selector={"disk": "yes"}, max_nodes=1),
+        n0=master,
+        n1=other,
+        n2=master,
+        n3="disk=yes",
+        n4="disk=yes",
+        **dict.fromkeys(("n5", "n6", "n7"), f"{ZONE}=east"),
+        n8=f"{ZONE}=west",
+    )
+    names = [f"n{at}" for at in range(9)]
+    cluster.dead(*names)
+    assert [cluster.refused(name) for name in ("n0", "n3", "n5", "n6")] == [""] * 4
+    for _ in range(2):
+        assert cluster.refused("n1") == "control-plane nodes out of service: 1; at most 1 may be"
+        assert cluster.refused("n4") == "nodes of its pool in recovery: 1; at most 1 may be"
+        assert cluster.refused("n7") == "nodes of its zone in recovery: 2; at most 2 may be"
+    assert cluster.refused("n8") == ""
+    for name in ("n0", "n3", "n5"):
+        cluster.put(name, "Unknown", "ours")
+        cluster.permits.give_back(name)
+    assert [cluster.refused(name) for name in ("n4", "n7")] == ["", ""]
+    # Its static pods run nowhere else: it counts until it is back or deleted.
+    assert cluster.refused("n1") == "control-plane nodes out of service: 1; at most 1 may be"
+    cluster.remove("n0")
+    cluster.permits.give_back("n6")
+    cluster.etcd = False
+    edge = cluster.permits.edge("n1")
+    assert await ask(edge, "n1") == Ending("failed", "etcd's PodDisruptionBudget allows no disruption")
+    cluster.etcd = True
+    assert await ask(edge, "n1") == Ending()
+
+
+async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
+    cluster = Cluster(9, Brake(), n0=CONTROL_PLANE[0])
+    cluster.dead("n0", "n1")
+
+    async def unread(node: str) -> bool:
+        raise Unanswered("503")
+
+    cluster.permits = Permits(cluster.configuration, cluster.view, unread)
+    ended = await ask(cluster.permits.edge("n0"), "n0")
+    assert ended == Ending("failed", f"{BUDGETS_UNREAD}: 503")
+    assert await ask(cluster.permits.edge("n1"), "n1") == Ending()
+
+
+BUDGET = {"metadata": {"namespace": "openshift-etcd", "name": "guard"}, "spec": {"selector": {}}}
+
+
+@pytest.mark.parametrize("status, ready, allowed", [
+    ({"disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2}, True, True),
+    ({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}, True, False),
+    # Its own member is down already, and the others are enough.
+    ({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}, False, True),
+    ({"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 2}, False, False),
+    ({"disruptionsAllowed": 0}, False, False), ({}, False, False),
+])  # fmt: skip
+def test_what_etcd_allows(status: dict[str, int], ready: bool, allowed: bool) -> None:
+    pod = PodView(uid="u", namespace="openshift-etcd", name="etcd-guard-n0", ready=ready)
+    assert etcd_allows([{**BUDGET, "status": status}], [pod]) == allowed
+    labels = {"spec": {"selector": {"matchLabels": {"component": "etcd"}}}, "metadata": {"namespace": "a"}}
+    assert etcd_allows([{**labels, "status": status}]) == (allowed and ready)
+    other = {"metadata": {"namespace": "shop", "name": "web"}, "status": status}
+    assert etcd_allows([other], [pod])
+
+
+async def test_how_many_may_be_lost_now(autojump_clock: MockClock) -> None:
+    """What `outage doctor` says of a cluster."""
+    cluster = Cluster(9, Brake(), n0=CONTROL_PLANE[0], n1=CONTROL_PLANE[0])
+
+    def lost(*, etcd: bool = True) -> tuple[int, str]:
+        return may_lose(cluster.configuration, cluster.view.there(), etcd=etcd)
+
+    assert lost() == (2, "nodes in recovery: 2; at most 2 may be")
+    cluster.put("n8", "Unknown", "other")
+    assert lost() == (1, "nodes in recovery: 2; at most 2 may be")
+    for name in ("n2", "n3", "n4", "n5", "n6", "n7"):
+        cluster.remove(name)
+    cluster.remove("n8")
+    assert lost() == (1, MANY_DEAD)
+    assert lost(etcd=False) == (0, "etcd's PodDisruptionBudget allows no disruption")
+
+
+class Mortal:
+    """One node's actors in the real brake: its work moves in half a minute, and it stays dead."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name, self.records = cluster, name, list[Record]()
+        self._system, self._moves = System(logic=OUTAGE_LOGIC), list[tuple[float, list[Fact]]]()
+        self._version = 0
+        self.step(o.LeaderStarted(version="0", replica="r", node=name, node_uid=name))
+        self.step(self._read("True"))
+
+    def _read(self, ready: Ready, taint: TaintOwner = "none") -> o.NodeRead:
+        self._version += 1
+        self.cluster.put(self.name, ready, taint)
+        return o.NodeRead(
+            uid=self.name, boot_id="b", ready=ready, resource_version=str(self._version), taint=taint
+        )
+
+    @property
+    def cured(self) -> bool:
+        return any(isinstance(each.event, o.WorkRecovered) for each in self.records)
+
+    def die(self) -> None:
+        self.step(self._read("Unknown"))
+
+    def step(self, fact: Fact) -> None:
+        now_ns = int(trio.current_time() * NS_PER_SECOND)
+        records = self._system.step(fact, Stamp(now_ns, now_ns))
+        self.records += records
+        for record in records:
+            self._answer(record.event)
+
+    def _answer(self, order: object) -> None:
+        now, facts = trio.current_time(), list[Fact]()
+        match order:
+            case o.ReadSources():
+                begun_ns = int(now * NS_PER_SECOND) + 1
+                facts = [o.EvidenceRead(source="cloud", name="", verdict="off", begun_ns=begun_ns,
+                                        identity_kind="nodeUID", identity=self.name)]  # fmt: skip
+            case o.RequestPermit():
+                facts = [self.cluster.permits.request(self.name, order.key)[0]]
+            case o.ReturnPermit():
+                self.cluster.permits.give_back(self.name)
+            case o.SetTaint():
+                facts = [self._read("Unknown", "ours")]
+                new = o.ElsewhereRead(
+                    uid=f"{self.name}-2",
+                    namespace="d",
+                    name=self.name,
+                    owner_uid=self.name,
+                    node="n",
+                    ready=True,
+                )
+                self._moves.append((now + 30, [o.LostPodGone(uid=f"{self.name}-1"), new]))
+            case o.ListWork():
+                pod = o.LostPod(
+                    uid=f"{self.name}-1", namespace="d", name=self.name, owner_uid=self.name, same_name=True
+                )
+                facts = [o.WorkListed(key=order.key, pods=(pod,))]
+            case o.Order():
+                pass
+            case _:
+                return
+        self._moves.append((now, [*facts, OrderEnded(key=order.key, result="done")]))
+
+    def move(self) -> bool:
+        now = trio.current_time()
+        due = [each for each in self._moves if each[0] <= now]
+        self._moves = [each for each in self._moves if each[0] > now]
+        for _, facts in due:
+            for fact in facts:
+                self.step(fact)
+        deadline_ns = self._system.next_deadline_ns()
+        late = deadline_ns is not None and deadline_ns <= now * NS_PER_SECOND
+        if late:
+            self.step(Tick())
+        return late or bool(due)
+
+
+@pytest.mark.parametrize("apart", [3600, 45, 0])
+async def test_nine_nodes_die_and_stay_dead(apart: int, autojump_clock: MockClock) -> None:
+    """One by one, each an hour after the other, faster, and half of them at once; no Node is deleted. All are
+    cured but the last, which leaves no node to take the work over; and at each moment at most two of five or
+    more, else one, are in recovery.
+    """
+    cluster = Cluster(9, Brake(), leases=False)
+    nodes = [Mortal(cluster, name) for name in cluster.names(9)]
+    dead = 8 if apart else 4
+    for node in nodes[:dead]:
+        node.die()
+        for _ in range(max(1, apart if node is not nodes[dead - 1] else int(PLACE_NS / NS_PER_SECOND))):
+            while sum(each.move() for each in nodes):
+                recovering = cluster.permits.count("").recovering
+                left = len(cluster.view.there()) - cluster.permits.count("").out
+                assert recovering <= (2 if left >= 5 else 1)
+            await trio.sleep(1 if apart or node is nodes[dead - 1] else 0)
+    assert [node.cured for node in nodes] == [True] * dead + [False] * (9 - dead)
+
+
 def limit(settings: Brake, nodes: int) -> int:
-    return min(settings.max_nodes, max(1, nodes * settings.max_share_percent // 100))
+    return min(settings.max_nodes, max(2 if nodes >= 5 else 1, nodes * settings.max_share_percent // 100))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -280,6 +519,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     cluster = Cluster(count, settings)
     names = cluster.names(30)
     held: set[str] = set()
+    elsewhere: set[str] = set()
     granted = 0
     for _ in range(400):
         there = {each.name: each for each in cluster.view.there()}
@@ -291,8 +531,15 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                 if cluster.refused(name) == "":
                     granted += 1
                     held.add(name)
+                    elsewhere.discard(name)
                     out = cluster.tainted() | held
-                    assert len(out) <= limit(settings, len({each.name for each in before} | held))
+                    moving = held | {
+                        each.name
+                        for each in before
+                        if each.taint != "none" and each.ready != "True" and each.name not in elsewhere
+                    }
+                    gone = {each.name for each in before if each.name not in moving and each.taint != "none"}
+                    assert len(moving) <= limit(settings, len({each.name for each in before} - gone | held))
                     now = trio.current_time()
                     healthy = [
                         each.name
@@ -308,6 +555,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
             case 3:
                 cluster.permits.give_back(name)
                 held.discard(name)
+                elsewhere.add(name)
             case 4 if name in held:
                 cluster.put(name, "Unknown", "ours")
             case 5:
@@ -323,7 +571,8 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                 cluster.view.sees(draws.pick([math.inf, trio.current_time()]))
             case 8 if draws.below(20) == 0:
                 # A new leader knows only permits that became taints.
-                cluster.permits, held = Permits(settings, cluster.view), set()
+                permits = Permits(cluster.configuration, cluster.view, cluster.permits._etcd)
+                cluster.permits, held, elsewhere = permits, set(), set()
             case _:
                 pass
 

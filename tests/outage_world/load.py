@@ -110,9 +110,9 @@ class Load:
                 pod = o.LostPod(uid="p1", namespace="d", name="db-0", owner_uid="w", terminating=True)
                 self._after(40, o.WorkListed(key=order.key, pods=(pod,)))
             case o.RequestPermit():
-                out = 5 if self.stuck == "braked" else 0
-                result = "failed" if out else "done"
-                counted = replace(COUNTED, key=order.key, out=out)
+                recovering = 5 if self.stuck == "braked" else 0
+                result = "failed" if recovering else "done"
+                counted = replace(COUNTED, key=order.key, recovering=recovering)
                 self._after(40, counted)
             case o.SetTaint() if self.stuck == "refused":
                 result = "failed"

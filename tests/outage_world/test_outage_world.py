@@ -191,7 +191,8 @@ def switched_off(records: list[Record]) -> list[str]:
         match event:
             case o.LeaderStarted():
                 alive_ns, seconds, readings = record.mono_ns, event.settings.power_off_seconds, 0
-                permit, proved, again_ns = False, False, record.mono_ns + POWER_OFF_PAUSE_NS if ordered else 0
+                permit, proved = False, False
+                again_ns = record.mono_ns + POWER_OFF_PAUSE_NS if ordered or again_ns else 0
                 switch = ""
             case o.NodeRead():
                 if event.boot_id != seen.boot_id:
@@ -222,7 +223,7 @@ def switched_off(records: list[Record]) -> list[str]:
             case OrderEnded() if event.key.startswith("ProofActor/sources/"):
                 readings += event.result == "done"
             case o.OutageClosed():
-                ordered = again_ns = 0
+                ordered = 0  # the pause goes on
             case o.PowerOff():
                 silent_ns = record.mono_ns - max(down_ns, alive_ns)
                 if event.ready not in DOWN or not 0 < seconds * NS_PER_SECOND <= silent_ns:

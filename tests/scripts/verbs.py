@@ -293,7 +293,7 @@ def _inventory(bench: Bench, command: Command) -> Output:
 
 
 def _end(bench: Bench, command: Command) -> Output:
-    """The verb is the result. A permit has its count first: ``failed permit out=1``."""
+    """The verb is the result. A permit has its count first: ``failed permit recovering=1``."""
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
         raise ScriptError(

@@ -54,6 +54,7 @@ def rights(namespace: str) -> list[Right]:
         *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
         *(Right(verb, each) for each in ("pods", "persistentvolumes") for verb in ("list", "watch")),
         *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+        Right("list", "poddisruptionbudgets", "policy"),
         *(Right(verb, "leases", leases, LEASES_NAMESPACE) for verb in ("get", "list", "watch")),
         *(Right(verb, "configmaps", "", namespace) for verb in ("get", "list", "create", "delete")),
         Right("create", "leases", leases, namespace),
@@ -83,6 +84,7 @@ async def gather(
     from ebbtide.actors.edges.kubernetes.known_pods import PodObject
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
+    from ebbtide.outage.permits import BUDGETS_PATH, etcd_allows
 
     look = Look(cluster)
     nodes = await cluster.some(NODES_PATH, ApiNode)
@@ -112,6 +114,7 @@ async def gather(
     apis = await look.one("/apis") or {}
     groups = tuple(str(each.get("name")) for each in apis.get("groups") or ())
     version = await look.one("/version") or {}
+    budgets = await look.some(BUDGETS_PATH)
     return ClusterCheck(
         version=_numbers(version),
         nodes=tuple(checks),
@@ -126,6 +129,7 @@ async def gather(
         attached=attached,
         configuration=configuration,
         configured=configured,
+        etcd=etcd_allows(budgets),
         unseen=tuple(look.unseen),
     )
 
