@@ -1,18 +1,21 @@
 """Which objects of a store are one journal: planned by their names, with one LIST and no GET. Then opened, to
 find full ids, and objects whose content contradicts their name.
+
+A store grants each node its prefix, so below ``v1/`` a name is an identity: objects of two nodes are never
+one journal. In plain folders copies are: there every writer is trusted.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import sha256
-from os.path import abspath, dirname, isdir, join, realpath
+from itertools import chain
+from os.path import abspath, dirname, isdir, islink, join, realpath
+from stat import S_ISREG
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -23,7 +26,9 @@ from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
-from ebbtide.replay.journal_library import Journal
+from ebbtide.events.units import size_text
+from ebbtide.replay.journal_library import Journal, utc
+from ebbtide.shipping.shipping_destination import LAYOUT
 
 # --- stores by their URLs; a plain path is a folder --------------------------------------------
 
@@ -106,9 +111,18 @@ def in_a_line(error: Exception) -> str:
 
 #: Digits of a journal's id in its objects' names.
 ID_BEGIN = 8
-_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
-#: The path of a shipped object.
-_SHIPPED = re.compile(r"(?:^|/)v1/cluster=([^/]*)/node=([^/]*)/journal=([0-9a-f]{32})$")
+_NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
+#: The folder of a shipped object, below `LAYOUT`.
+_SHIPPED = re.compile(r"cluster=([^/]+)/node=([^/]+)/journal=([0-9a-f]{32})")
+#: The end of a URL that names a part of a store with shipped objects.
+_PART = re.compile(rf"(?:^|/){LAYOUT}(/cluster=[^/]+(?:/node=[^/]+(?:/journal=[^/]+)?)?)?/*$")
+#: Of one node: a plan is kept in memory, and a node's credentials may put any number. In ten years a node
+#: ships some thousands.
+NODE_OBJECTS_MAX = 16_384
+#: No node ships a larger segment.
+OBJECT_BYTES_MAX = 64 << 20
+#: Of one node: a plan is kept in memory.
+REFUSED_SHOWN_MAX = 8
 
 
 class File(NamedTuple):
@@ -137,41 +151,60 @@ class Key(NamedTuple):
 class Ref(NamedTuple):
     """The objects that may be one journal, by their names alone.
 
-    In a folder two journals may share the first eight digits of their ids: `open_journals` separates these by
-    their headers. Without ``files`` it is a folder that cannot be listed, and ``error`` says why.
+    ``key``: None for plain folders. There two journals may share the first eight digits of their ids:
+    `open_journals` separates these by their headers. Without ``files`` it is a place whose objects are not
+    used, and ``error`` says why.
     """
 
     url: str
     folder: str
     files: tuple[File, ...]
     error: str = ""
+    key: Key | None = None
 
     @property
     def bytes(self) -> int:
         return sum(each.size for each in self.files)
 
     @property
-    def id_begin(self) -> str:
-        return self.files[0].id_begin if self.files else ""
-
-    def key(self, file: File) -> Key | None:
-        """None for a plain folder."""
-        return _key_of(self.url, folder_of(file.path))
+    def fingerprint(self) -> str:
+        """Equal if no object has changed."""
+        files = sorted(each._replace(path="") for each in self.files)
+        return sha256(repr((self.key, files)).encode()).hexdigest()
 
 
 def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-#: A folder is used while its journal is planned or read: more would grow with the fleet.
-FOLDERS_KEPT_MAX = 1024
+@cache
+def _part_of(url: str) -> str | None:
+    """Where the URL itself is below `LAYOUT`, with a slash at its end; None: it is not."""
+    match = _PART.search(unquote(urlsplit(url).path))
+    return f"{match[1] or ''}/".lstrip("/") if match else None
 
 
-@lru_cache(FOLDERS_KEPT_MAX)
-def _key_of(url: str, folder: str) -> Key | None:
-    # The URL of a part of a store has the begin of the path.
-    match = _SHIPPED.search(f"{unquote(urlsplit(url).path).strip('/')}/{folder}".strip("/"))
-    return Key(unquote(match[1]), unquote(match[2]), match[3]) if match else None
+def _shipped_path(url: str, path: str) -> str | None:
+    """Below the `LAYOUT` of the URL, else the first one of the path; None: a plain folder's.
+
+    A node can put only below it.
+    """
+    part = _part_of(url)
+    if part is not None:
+        return part + path
+    _, found, below = f"/{path}".partition(f"/{LAYOUT}/")
+    return below if found else None
+
+
+def _key_of(shipped_path: str) -> Key | None:
+    """None: not as `shipping_destination.object_key` makes it."""
+    folder, _, name = shipped_path.rpartition("/")
+    match, named = _SHIPPED.fullmatch(folder), _NAME.fullmatch(name)
+    if not match or not named or not named[3] or not match[3].startswith(named[2]):
+        return None
+    key = Key(unquote(match[1]), unquote(match[2]), match[3])
+    # Two spellings of one name would be two prefixes of one node.
+    return key if (quote(key.cluster, safe=""), quote(key.node, safe="")) == match.group(1, 2) else None
 
 
 def journals(url: str) -> list[Ref]:
@@ -179,28 +212,29 @@ def journals(url: str) -> list[Ref]:
     import obstore
 
     url = store_url(url)
-    if url.startswith("file://") and not isdir(place_name(url)):
-        raise BadUrl(
-            f"{place_name(url) or url} is no folder: name one with journals below it, or a URL of a store"
-        )
+    if url.startswith("file://"):
+        if not isdir(place_name(url)):
+            raise BadUrl(
+                f"{place_name(url) or url} is no folder: name one with journals below it, or a URL of a store"
+            )
+        return _plan_folders(url)
     try:
         return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
-        # One bad folder ends the client's listing. A row names it, and the others are read.
-        if url.startswith("file://"):
-            return plan_folders(url)
         raise StoreFailed(
             f"{place_name(url)} cannot be listed{cure_text(url)}: {in_a_line(error)}"
         ) from error
 
 
-def plan_folders(url: str) -> list[Ref]:
-    """As `plan`, folder by folder: each that cannot be read, and each symbolic link to a folder around it, is
-    a `Ref` with an ``error``.
+def _plan_folders(url: str) -> list[Ref]:
+    """As `plan`. What cannot be read, and each symbolic link to a folder around it, is a `Ref` with an
+    ``error``: the client's listing would end there.
     """
     root = place_name(url)
     found: list[dict[str, Any]] = []
     broken: list[Ref] = []
+    #: Behind links: once each, because links to links multiply.
+    seen = set[str]()
 
     def refuse(path: str, error: str) -> None:
         broken.append(Ref(url, os.path.relpath(path, root), (), error))
@@ -209,21 +243,29 @@ def plan_folders(url: str) -> list[Ref]:
         refuse(str(error.filename), f"it cannot be read: {error.strerror}")
 
     for folder, names, files in os.walk(root, onerror=unreadable, followlinks=True):
-        around = [realpath(folder)]
-        above = folder
-        while above != root:
-            above = dirname(above)
-            around.append(realpath(above))
-        for name in [each for each in names if realpath(join(folder, each)) in around]:
-            names.remove(name)
-            refuse(join(folder, name), "it is a symbolic link to a folder around it")
+        for name in [each for each in names if islink(join(folder, each))]:
+            above, around = folder, [realpath(folder)]
+            while above != root:
+                above = dirname(above)
+                around.append(realpath(above))
+            to = realpath(join(folder, name))
+            if to in around or to in seen:
+                names.remove(name)
+            if to in around:
+                refuse(join(folder, name), "it is a symbolic link to a folder around it")
+            seen.add(to)
         for name in files:
-            # A link to no file is none.
-            with suppress(FileNotFoundError):
+            try:
                 told = os.stat(join(folder, name))
-                at = datetime.fromtimestamp(told.st_mtime, UTC)
+            except FileNotFoundError:
+                continue  # a link to no file
+            except OSError as error:
+                unreadable(error)
+                continue
+            # Reading a pipe would wait for its writer.
+            if S_ISREG(told.st_mode):
                 path = os.path.relpath(join(folder, name), root)
-                found.append({"path": path, "size": told.st_size, "last_modified": at})
+                found.append({"path": path, "size": told.st_size, "last_modified": utc(told.st_mtime_ns)})
     return sorted((*plan(url, found), *broken), key=_order)
 
 
@@ -233,28 +275,39 @@ def _order(ref: Ref) -> str:
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
     """From a listing with ``path``, ``size`` and ``last_modified``."""
-    found: dict[str, list[File]] = defaultdict(list)
+    found: dict[Key | str, list[File]] = defaultdict(list)
+    #: By cluster and node: how many objects, and the first ones that are refused.
+    counts, refused = Counter[str](), defaultdict[str, list[Ref]](list)
     for info in listed:
-        last = info["path"].rpartition("/")[2]
-        match = _NAME.fullmatch(last)
+        path, size = info["path"], info["size"]
+        shipped = _shipped_path(url, path)
+        match = _NAME.fullmatch(path.rpartition("/")[2])
+        of: Key | str = match[2] if match else ""
+        if shipped is not None:
+            place = "/".join(shipped.split("/")[:2])
+            counts[place] += 1
+            key = _key_of(shipped)
+            why = "" if key else f"below {LAYOUT}/ no node ships an object of this name"
+            if size > OBJECT_BYTES_MAX:
+                why = f"it has more than {size_text(OBJECT_BYTES_MAX)}"
+            elif counts[place] > NODE_OBJECTS_MAX:
+                why = f"its node has more than {NODE_OBJECTS_MAX} objects"
+            of = key if key and not why else ""
+            # Some clients make empty objects for folders.
+            if why and (size or match) and len(refused[place]) < REFUSED_SHOWN_MAX:
+                refused[place].append(Ref(url, path, (), f"refused: {why}"))
         # An empty file is a segment before its first byte, but a name with a hash had bytes.
-        if match and (info["size"] or match[3]):
+        if match and of and (size or match[3]):
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
             name = f"{match[1]}-{match[2]}.ebj"
-            file = File(name, info["path"], info["size"], modified_ns, match[3] or "", bool(match[4]))
-            found[match[2]].append(file)
+            found[of].append(File(name, path, size, modified_ns, match[3] or "", bool(match[4])))
     refs = []
-    for alike in found.values():
-        by_journal: dict[str, list[File]] = defaultdict(list)
-        for file in alike:
-            key = _key_of(url, folder_of(file.path))
-            by_journal[key.journal if key is not None else ""].append(file)
-        # In a plain folder it may be a copy from any of them.
-        for files in [alike] if "" in by_journal else by_journal.values():
-            files.sort(key=lambda file: file.path)
-            refs.append(Ref(url, folder_of(files[0].path), tuple(files)))
-    return sorted(refs, key=_order)
+    for of, files in found.items():
+        files.sort(key=lambda file: file.path)
+        key = of if isinstance(of, Key) else None
+        refs.append(Ref(url, folder_of(files[0].path), tuple(files), key=key))
+    return sorted((*refs, *chain.from_iterable(refused.values())), key=_order)
 
 
 class HasBytes(Protocol):
@@ -363,21 +416,20 @@ class Opened(NamedTuple):
 
     def journal(self) -> Journal:
         """Raises NoJournal."""
-        if self.redacted:
-            return _RedactedJournal(self)
-        return Journal(self.sources, boot_id=ELSEWHERE)
+        return _NamedJournal(self) if self.names_node else Journal(self.sources, boot_id=ELSEWHERE)
 
     @property
-    def redacted(self) -> bool:
-        """A redacted segment is a journal of its own."""
-        return any(file.redacted for file in self.files)
+    def names_node(self) -> bool:
+        """Its name decides: in a segment of any node, a header inside of it may name another one. A redacted
+        segment is a journal of its own, and all have the same pseudonym.
+        """
+        return bool(self.cluster) or any(file.redacted for file in self.files)
 
     def named(self, record: EpisodeRecordT) -> EpisodeRecordT:
-        """All redacted segments have the same pseudonym for their node."""
-        return replace(record, node=self.node) if self.redacted else record
+        return replace(record, node=self.node) if self.names_node else record
 
 
-class _RedactedJournal(Journal):
+class _NamedJournal(Journal):
     def __init__(self, opened: Opened) -> None:
         super().__init__(opened.sources, boot_id=ELSEWHERE)
         self._opened = opened
@@ -395,7 +447,7 @@ def open_journals(ref: Ref) -> list[Opened]:
     except OF_THE_READER:
         raise
     except Exception as problem:
-        key = ref.key(ref.files[0]) or Key("", "", ref.id_begin)
+        key = ref.key or Key("", "", ref.files[0].id_begin)
         error = f"{type(problem).__name__}: {problem}"
         return [Opened(key.journal, key.cluster, key.node, location_of(ref), ref.files, (), error=error)]
 
@@ -408,17 +460,15 @@ def _open(ref: Ref) -> Iterator[Opened]:
     nameless: list[File] = []
     nodes: dict[str, str] = {}
     for file in ref.files:
-        key = ref.key(file)
-        journal_id, node, problem = _look(ref, file, key, reader)
-        if key is not None:
-            nodes.setdefault(key.journal, node or key.node)
+        journal_id, node, problem = _look(file, ref.key, reader)
+        if ref.key is not None:
+            _, node, journal_id = ref.key
+        nodes[journal_id] = node or nodes.get(journal_id, "")
         if problem:
-            owner = key.journal if key is not None else journal_id or file.id_begin
-            lies[owner].append(problem)
-            liars[owner].append(file)
-        elif journal_id or key is not None:
-            ours[journal_id or (key.journal if key is not None else "")].append(file)
-            nodes[journal_id] = node or nodes.get(journal_id, "")
+            lies[journal_id or file.id_begin].append(problem)
+            liars[journal_id or file.id_begin].append(file)
+        elif journal_id:
+            ours[journal_id].append(file)
         else:
             nameless.append(file)
     # Without a header it belongs to the journal in its folder, else to the first one.
@@ -430,10 +480,9 @@ def _open(ref: Ref) -> Iterator[Opened]:
         ours[owner].append(file)
     for journal_id in sorted({**ours, **lies}):
         files = (*ours[journal_id], *liars[journal_id])
-        keys = [key for file in files if (key := ref.key(file)) is not None]
         yield Opened(
             journal_id,
-            keys[0].cluster if keys else "",
+            ref.key.cluster if ref.key else "",
             nodes.get(journal_id, ""),
             location_of(ref, folder_of(files[0].path) if files else None),
             files,
@@ -442,7 +491,7 @@ def _open(ref: Ref) -> Iterator[Opened]:
         )
 
 
-def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
+def _look(file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
     """Id and node from its header, empty without one; and a contradiction, or empty.
 
     A redacted object's node comes from its path: the store grants the right to write there by it.

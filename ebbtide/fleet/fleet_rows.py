@@ -83,10 +83,17 @@ UNFORESEEN_CODE = 1
 Row = tuple[Any, ...]
 
 
-def schema(table: str) -> pa.Schema:
+#: What a lake has beside: in its ledgers, and in `JOURNALS`. Another node may ship the same journal id.
+LAKE_COLUMN = Column("cluster", "text", "of its journal; empty: not shipped")
+FINGERPRINT_COLUMN = Column("fingerprint", "text", "a hash of its objects' names, sizes and times")
+
+
+def schema(table: str, *, lake: bool = False) -> pa.Schema:
     found = ALL_TABLES[table]
+    beside = (FINGERPRINT_COLUMN if found is JOURNALS else LAKE_COLUMN,) if lake else ()
     fields = [
-        pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
+        pa.field(column.name, TYPES[column.type], metadata={"doc": column.text})
+        for column in (*found.columns, *beside)
     ]
     return pa.schema(fields, metadata={"doc": found.text})
 
@@ -97,10 +104,10 @@ def subject_of(shape: pa.Schema) -> str:
 
 
 def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[str, pa.RecordBatch]]:
-    """All tables in one pass. ``settled``: only finished shutdowns, whose rows never change; if one table's
-    rows fail, the shutdown is in no table.
+    """All tables in one pass. ``settled``: for a lake, finished shutdowns, whose rows never change; if one
+    table's rows fail, the shutdown is in no table.
     """
-    return list(batched(_rows_of_all(refs, settled)))
+    return list(batched(_rows_of_all(refs, settled), lake=settled))
 
 
 def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
@@ -109,20 +116,26 @@ def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_of_all(refs: Iterable[Ref], settled: bool) -> Iterator[tuple[str, list[Row]]]:
-    return (found for ref in refs for each in open_journals(ref) for found in _rows(each, settled))
+    for ref in refs:
+        for opened in open_journals(ref):
+            for name, rows in _rows(opened, settled):
+                beside = ref.fingerprint if name == JOURNALS.name else opened.cluster
+                yield name, [(*row, beside) for row in rows] if settled else rows
 
 
-def batched(found: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def batched(
+    found: Iterable[tuple[str, Sequence[Row]]], *, lake: bool = False
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows by their table's name, in order, some thousands at a time."""
     kept: dict[str, list[Row]] = {name: [] for name in ALL_TABLES}
     for name, rows in found:
         kept[name] += rows
         if len(kept[name]) >= ROWS_MAX:
-            yield name, _batch(kept[name], schema(name))
+            yield name, _batch(kept[name], schema(name, lake=lake))
             kept[name] = []
     for name, rows in kept.items():
         if rows:
-            yield name, _batch(rows, schema(name))
+            yield name, _batch(rows, schema(name, lake=lake))
 
 
 def _batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
@@ -305,14 +318,11 @@ def parts(options: Options, nodes: Collection[str] | None = None, since_ns: int 
     """The journals of each task, by names alone: of ``nodes``, and written since ``since_ns``."""
 
     def may_hold_rows(ref: Ref) -> bool:
-        if ref.error:
-            return True
-        named = {key.node if (key := ref.key(file)) else "" for file in ref.files}
         # A plain folder may be any node's, copied at any time.
-        if "" in named:
+        if ref.error or ref.key is None:
             return True
         since = max(file.modified_ns for file in ref.files) >= since_ns
-        return since and (nodes is None or not named.isdisjoint(nodes))
+        return since and (nodes is None or ref.key.node in nodes)
 
     refs = [ref for ref in journals(options.path) if may_hold_rows(ref)]
     return bins(refs, options.partition_mib * MIB, options.partition_journals)

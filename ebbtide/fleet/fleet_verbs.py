@@ -72,7 +72,7 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
         replace(
             each,
             cluster=opened.cluster,
-            node=each.node or opened.node,
+            node=opened.node if opened.names_node else each.node or opened.node,
             journal_id=opened.id,
             location=opened.location,
         )

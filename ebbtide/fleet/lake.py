@@ -23,7 +23,15 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, store_url
-from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS, LEDGERS, schema, subject_of
+from ebbtide.fleet.fleet_rows import (
+    ALL_TABLES,
+    FINGERPRINT_COLUMN,
+    JOURNALS,
+    LAKE_COLUMN,
+    LEDGERS,
+    schema,
+    subject_of,
+)
 
 T = TypeVar("T")
 
@@ -32,6 +40,8 @@ _LAST = (*LEDGERS.values(), JOURNALS.name)
 WRITTEN = (*(name for name in ALL_TABLES if name not in _LAST), *_LAST)
 #: Its place among the rows of its shutdown, which may be alike.
 ROW = "row"
+#: A node can ship another node's journal id, but not below its prefix.
+OF_JOURNAL = (LAKE_COLUMN.name, "node", "journal_id")
 #: In one merge, which reads a whole table.
 ROWS_MAX = 200_000
 
@@ -59,22 +69,12 @@ class Lake:
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Journals with other numbers or lengths of objects than at their last reading, and damaged ones,
-        which may be repaired with the same length.
-        """
-        columns = ("journal_id", "segments", "bytes", "exit_code")
-        found = self._read(JOURNALS.name, columns)
-        there = set[tuple[str, int, int]]()
-        counts, lengths = Counter[str](), Counter[str]()
-        for name, count, length, code in found:
-            if code == 0:
-                begin = name[:ID_BEGIN]
-                there.add((begin, count, length))
-                counts[begin] += count
-                lengths[begin] += length
-        # A `Ref` may have two journals with the same begin.
-        there |= {(begin, counts[begin], lengths[begin]) for begin in counts}
-        return [ref for ref in refs if (ref.id_begin, len(ref.files), ref.bytes) not in there]
+        """Journals with other objects than at their last reading, and damaged ones."""
+        codes: dict[str, int] = defaultdict(int)
+        # Objects that share the first digits of their ids may be several journals.
+        for fingerprint, code in self._read(JOURNALS.name, (FINGERPRINT_COLUMN.name, "exit_code")):
+            codes[fingerprint] |= code
+        return [ref for ref in refs if codes.get(ref.fingerprint) != 0]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
         """The new rows of each table, counted, some bins of whole journals at a time. Raises StoreFailed."""
@@ -100,7 +100,7 @@ class Lake:
             if name in kept:
                 # A ledger grows for ever: only of these journals.
                 ids = pc.unique(pa.Table.from_batches(kept[name])["journal_id"])
-                known[name].update(self._read(name, ("journal_id", subject), ids))
+                known[name].update(self._read(name, (*OF_JOURNAL, subject), ids))
         for name in WRITTEN:
             if name not in kept:
                 continue
@@ -109,11 +109,11 @@ class Lake:
                 # A folder that cannot be listed is no journal: its row would stay after its repair.
                 data = data.filter(pc.greater(data["segments"], 0))
                 self._forget(data["journal_id"].to_pylist())
-                keys, changes = ["journal_id"], True
+                keys, changes = [*OF_JOURNAL], True
             else:
                 subject = subject_of(data.schema)
                 data = _numbered(data, subject, known[LEDGERS[subject]])
-                keys, changes = ["journal_id", subject, ROW], False
+                keys, changes = [*OF_JOURNAL, subject, ROW], False
             if data.num_rows:
                 wrote[name] = self._merge(name, data, keys, changes=changes)
         return wrote
@@ -162,7 +162,7 @@ class Lake:
         """Makes an absent one: each table exists with its columns, also an empty one."""
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
-            shape = schema(name)
+            shape = schema(name, lake=True)
             if name != JOURNALS.name:
                 shape = shape.append(_row_field(subject_of(shape)))
             DeltaTable.create(
@@ -213,7 +213,7 @@ class Lake:
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
     """Rows that the ledger lacks, with their places."""
     places, counts, wanted = list[int](), Counter[tuple[str, ...]](), list[bool]()
-    for key in zip(data["journal_id"].to_pylist(), data[subject].to_pylist(), strict=True):
+    for key in zip(*(data[each].to_pylist() for each in (*OF_JOURNAL, subject)), strict=True):
         wanted.append(key not in known)
         places.append(counts[key])
         counts[key] += 1

@@ -62,14 +62,14 @@ def test_the_order_of_a_listing_is_nothing(tmp_path: Path) -> None:
 
 
 def test_copies_count_once(tmp_path: Path) -> None:
-    """The full ID identifies a journal under two names, clusters and layouts."""
+    """In plain folders; a node's prefix is an identity of its own, whatever it holds."""
     node = a_node(tmp_path, 1)
     shutil.copytree(node, tmp_path / "copy")
+    assert len(journals(str(tmp_path))) == len(rows(tmp_path, "shutdowns")) == 1
     shipped(node, tmp_path, "one")
     shipped(node, tmp_path, "two")
-    assert len(journals(str(tmp_path))) == 1
-    assert len(rows(tmp_path, "shutdowns")) == 1
-    assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"]
+    assert len(journals(str(tmp_path))) == len(rows(tmp_path, "shutdowns")) == 3
+    assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"] * 3
 
 
 @pytest.mark.parametrize("lie", ["bytes", "node", "not-redacted", "redacted-bytes", "redacted-journal"])
@@ -81,14 +81,14 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
         if lie.endswith("bytes"):
             path.write_bytes(path.read_bytes()[:-1] + b"!")
         elif lie.endswith("journal"):
-            path.parent.rename(path.parent.with_name(f"journal={path.name[:10]:0>32}"))
+            path.parent.rename(path.parent.with_name(f"journal={path.name[11:19]:0<32}"))
         elif lie == "not-redacted":
             path.rename(path.with_suffix(".redacted.ebj"))
     sizes = [path.stat().st_size for path in store.rglob("*.ebj")]
     ship(other, store)
     found = every_row(journals(str(store)))
     assert {(row["node"], row["state"]) for row in found["journals"]} == {
-        ("node-1", "corrupt"),
+        ("other" if lie == "node" else "node-1", "corrupt"),
         ("node-2", "intact"),
     }
     assert {row["node"] for row in found["shutdowns"]} == {"node-2"}
@@ -242,7 +242,7 @@ def test_a_part_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_node_that_was_renamed(tmp_path: Path) -> None:
-    """Whole if each segment's header has its prefix's name."""
+    """In its folder it has one journal. Shipped it is two nodes, and the rest is named as a rest."""
     records = records_of(SHUTDOWN)
     half = next(at for at, record in enumerate(records) if at > len(records) // 2 and record.last) + 1
     begins = [Stamp(records[at].mono_ns, records[at].wall_ns) for at in (0, half)]
@@ -250,8 +250,9 @@ def test_a_node_that_was_renamed(tmp_path: Path) -> None:
     made.restart(IDENTITY._replace(node="new-name")).begin(begins[1]).add(*records[half:])
     node = write_files(tmp_path / "node", made.files)
     shipped(node, tmp_path / "store")
-    (told,) = rows(tmp_path / "store", "journals")
-    assert (told["state"], told["segments"]) == ("intact", 2)
+    found = {row["node"]: row["state"] for row in rows(tmp_path / "store", "journals")}
+    assert found == {"node-1": "intact", "new-name": "corrupt"}
+    assert [row["state"] for row in rows(node, "journals")] == ["intact"]
     assert len(rows(tmp_path / "store", "shutdowns")) == len(rows(node, "shutdowns")) == 1
 
 

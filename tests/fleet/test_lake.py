@@ -80,7 +80,7 @@ def test_every_table_is_there(fleet_of_two: Path, tmp_path: Path) -> None:
     ingest(fleet_of_two, tmp_path)
     for name in WRITTEN:
         names = [field.name for field in DeltaTable(str(tmp_path / name)).schema().fields]
-        assert names == [*schema(name).names, *([] if name == "journals" else [ROW])]
+        assert names == [*schema(name, lake=True).names, *([] if name == "journals" else [ROW])]
     assert there(tmp_path)["outages"] == []
 
 
@@ -144,9 +144,11 @@ def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch
         for name, batch in table_batches(journals(str(folders[0])), settled=True)
     ]
     with monkeypatch.context() as patched:
-        shape = schema("pods")
+        shape = schema("pods", lake=True)
         without = shape.remove(shape.get_field_index("reason"))
-        patched.setattr(lakes, "schema", lambda name: without if name == "pods" else schema(name))
+        patched.setattr(
+            lakes, "schema", lambda name, **more: without if name == "pods" else schema(name, **more)
+        )
         assert sum(new["pods"] for new in lake.add([old]))
     assert "reason" not in there(tmp_path / "lake")["pods"][0]
     ingest(folders[1], tmp_path / "lake")
@@ -190,16 +192,17 @@ def test_what_goes_on_is_waited_for(nodes: Nodes, tmp_path: Path) -> None:
         counts.append(ingest(folder, tmp_path / "lake")["shutdowns"])
     expected = whole(node)
     assert sum(counts) == len(expected["shutdowns"])
-    told = (ROW, "events", "location")
+    told = (ROW, "events", "location", "fingerprint")
     assert ordered(there(tmp_path / "lake"), told) == ordered(expected, told)
 
 
-def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
-    """Also with equal size: a good copy replaces one with zeroes inside."""
+def test_what_has_changed_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
+    """Also with equal size: zeroes inside, and a good copy that replaces it."""
     folder = tmp_path / "node"
     shutil.copytree(nodes.folder / "node-3", folder)
     (segment, *_) = sorted(folder.iterdir())
     good = segment.read_bytes()
+    ingest(folder, tmp_path / "lake")
     segment.write_bytes(good[:5000] + bytes(100) + good[5100:])
     ingest(folder, tmp_path / "lake")
     (journal,) = there(tmp_path / "lake")["journals"]
