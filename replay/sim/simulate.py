@@ -239,7 +239,8 @@ class Machine:
     def __init__(self, plan: SimulationPlan) -> None:
         self.plan = plan
         self._draws = Draws(plan.seed).fork("machine")
-        ids = self._draws.fork("ids")
+        # One seed in two modes is two journals: readers of both would take them for copies of one.
+        ids = self._draws.fork(f"ids {plan.faults.mode}".rstrip())
         self.journal = SimulatedJournal(random_bytes(ids))
         self.machine_id = random_bytes(ids).hex()
         self._boot_ids = [random_bytes(ids).hex() for _ in range(4)]

@@ -35,6 +35,13 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert again == told
 
 
+def test_one_seed_in_two_modes_is_two_journals(run: Run) -> None:
+    """Readers of several journals take one id for copies of one."""
+    asked = [("--mode", mode) for mode in ("api", "cri")]
+    told = [run("simulate", "--seed", "3", "--calm", "-o", "json", *each).out for each in ((), *asked)]
+    assert len({each["id"] for text in told for each in json.loads(text)["shutdowns"]}) == 3
+
+
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     """The output names means and hand-over; the journal verifies."""
     journal = tmp_path / "journal"
