@@ -16,13 +16,15 @@ import click
 import msgspec
 
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.output import painter
+from ebbtide.cli.common.output import painter, remark
 from ebbtide.cli.common.reading import conclude, follow_journal, open_journal, refuse_following, sources_of
 from ebbtide.cli.common.shared_options import journals_option, output_option
 from ebbtide.events.base import TYPES, Fact, Order
 from ebbtide.events.codec import RawRecord, learn_record, plain_payload
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.messages import Names
+from ebbtide.events.record.causes import headline
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.format import rfc3339, visible, visible_json
 from ebbtide.events.segment import Header
 
@@ -83,18 +85,17 @@ def show_command(
     history, names = open_journal(journals), Names()
     tests = filter_tests(since, actor)
     if pod:
-        from ebbtide.cli.common.selection import PodSelection
+        from ebbtide.cli.common.selection import names_pod, pod_uids
 
-        # Collect the pod's UIDs before the first line: a record may precede the one that introduces the
-        # pod.
+        # Before the first line: a record may precede the one that introduces the pod.
         for raw in open_journal(journals).raw():
             learn_record(names, raw)
-        selected = PodSelection(pod, names)
+        uids = pod_uids(pod, names)
         # In a followed journal the pod may still come.
-        if not follow and not selected.is_known():
+        if not follow and not uids():
             look = "'ebbtide journal show --actor edge' shows those that came"
             raise Refused(f"no pod {pod!r} in this journal: {look}")
-        tests.append(lambda header, raw: selected.takes(raw))
+        tests.append(lambda header, raw: names_pod(raw, uids()))
     paint, out = painter(RECORD_COLOURS), sys.stdout.buffer
     # In batches: neither a write for each record nor a journal in memory.
     for batch in follow_journal(sources_of(journals)) if follow else history.batches():
@@ -114,20 +115,12 @@ def show_command(
             out.writelines([record_text_line(header, raw, names, paint) for raw in records])
         for number in closed if output != "json" else ():
             out.flush()
-            _remark_verdict(journals, number)
+            # The first line of a shutdown that has just ended, beside its records.
+            for record in shutdown_records(open_journal(journals)):
+                if record.first_seq == number:
+                    remark(f"ebbtide: {headline(record)}")
     out.flush()
     return DONE if follow else conclude(history.verdict)
-
-
-def _remark_verdict(journals: tuple[Path, ...], number: int) -> None:
-    """The first line of a shutdown that has just ended, beside its records."""
-    from ebbtide.cli.common.output import remark
-    from ebbtide.events.record.causes import headline
-    from ebbtide.events.record.episodes import shutdown_records
-
-    for record in shutdown_records(open_journal(journals)):
-        if record.first_seq == number:
-            remark(f"ebbtide: {headline(record)}")
 
 
 def filter_tests(since: str, actor: str) -> list[RecordTest]:

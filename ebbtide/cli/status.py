@@ -101,6 +101,7 @@ def _protected(document: dict[str, Any]) -> bool:
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
+    from ebbtide.events.record.format import time_text
     from ebbtide.events.record.shutdown_record import SIGNS
 
     if not document["running"]:
@@ -119,8 +120,19 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         granted, needed = span_s(document["grantSeconds"]), span_s(document["neededSeconds"])
         enough = "" if document["sufficient"] else ": not enough"
         yield "grant", f"{granted} granted, {needed} needed{enough}"
-        yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
-        yield "last boot", last_boot_text(document["lastBoot"]) if document["lastBoot"] else ""
+        progress = []
+        if runs:
+            pods, waves = shutdown["pods"], shutdown["waves"]
+            progress = [f"{sum(pod['phase'] in OVER for pod in pods)} of {len(pods)} pods ended"]
+            for number, wave in enumerate(waves, start=1):
+                progress += [f"wave {wave['wave']} ({number} of {len(waves)})"] * (wave["phase"] == "running")
+            progress.append(f"{short_span(shutdown['leftSeconds'])} left")
+        yield "phase", document["phase"] + (f": {', '.join(progress)}" if progress else "")
+        if boot := document["lastBoot"]:
+            ended = boot_end_text(boot["ending"], boot["why"], -1 if boot["wave"] is None else boot["wave"])
+            # After an orderly end the shutdown has the time.
+            seen = boot["aliveTime"] is not None and boot["ending"] != "graceful"
+            yield "last boot", f"{ended}; last seen {time_text(boot['aliveTime'])}" if seen else ended
         yield "scheduled", time_text(document["scheduledTime"])
         yield from node_rows(document)
         if document["endedPods"]:
@@ -130,7 +142,15 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
         yield "", f"head {journal['head']}" if journal["head"] else ""
-        yield "shipping", shipping_text(document["shipping"]) if document["shipping"] else ""
+        if shipping := document["shipping"]:
+            waits, oldest, lost = shipping["pending"], shipping["oldestTime"], shipping["lost"]
+            text = (
+                f"{plural(waits, 'closed segment') if waits else 'no closed segment'} to store"
+            )
+            text += f", the oldest since {time_text(oldest)}" if oldest else ""
+            text += f": {shipping['reason']}" if shipping["reason"] else ""
+            text += f"; {lost} were removed before they were known to be there" if lost else ""
+            yield "shipping", "not checked yet" if waits is None else text
     last, damage = document["lastShutdown"], document["journalDamage"]
     if last is None:
         # An unreadable journal may contain shutdowns.
@@ -153,49 +173,9 @@ OVER = (*get_args(PodOutcome), "ended")
 #: The consequence of a missing lock.
 UNPROTECTED = "logind does not wait: the machine may go down before the pods have ended"
 LOCK_TEXTS = {
-    "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
-    + UNPROTECTED,
+    "lost": f"LOCK LOST: a restart in this shutdown did not get the lock back; {UNPROTECTED}",
     "none": f"NO LOCK: this shutdown began without one; {UNPROTECTED}",
 }
-
-
-def progress_text(shutdown: dict[str, Any]) -> str:
-    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: for a running shutdown."""
-    pods, waves = shutdown["pods"], shutdown["waves"]
-    ended = sum(pod["phase"] in OVER for pod in pods)
-    running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
-    at = ", ".join(f"wave {waves[number - 1]['wave']} ({number} of {len(waves)})" for number in running)
-    left = f"{short_span(shutdown['leftSeconds'])} left"
-    return ", ".join(part for part in (f"{ended} of {len(pods)} pods ended", at, left) if part)
-
-
-def last_boot_text(said: dict[str, Any]) -> str:
-    wave, alive = said["wave"], said["aliveTime"]
-    text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
-    # After an orderly end the shutdown has the time.
-    seen = alive is not None and said["ending"] != "graceful"
-    return f"{text}; last seen {time_text(alive)}" if seen else text
-
-
-def shipping_text(said: dict[str, Any]) -> str:
-    pending, oldest = said["pending"], said["oldestTime"]
-    if pending is None:
-        return "not checked yet"
-    segments = plural(pending, "closed segment") if pending else "no closed segment"
-    text = f"{segments} {'waits' if pending < 2 else 'wait'} for the store"
-    since = f", the oldest since {time_text(oldest)}" if oldest else ""
-    reason = f": {said['reason']}" if said["reason"] else ""
-    lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""
-    return f"{text}{since}{reason}{lost}"
-
-
-def time_text(time: str | None) -> str:
-    """``2026-03-01 12:00:00.000 UTC`` from an RFC 3339 time in UTC; empty for none."""
-    return f"{time[:10]} {time[11:23]} UTC" if time else ""
-
-
-_ANSWERS = {True: "answers", False: "does not answer", None: "not known yet"}
-_UNIT_STATES = {True: "active", False: "not active", None: "not known"}
 
 
 def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -204,10 +184,12 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if document["mode"] == PROCESS:
         return
     own = ", holds a delay lock of its own" if node["kubeletLock"] else ""
-    yield "kubelet", _UNIT_STATES[node["kubelet"]] + own
-    yield "runtime", _answer_text(node["runtime"], node["runtimeError"])
+    yield "kubelet", {True: "active", False: "not active", None: "not known"}[node["kubelet"]] + own
     taint = ", may not taint this node" if node["api"] and not node["mayTaint"] else ""
-    yield "API server", _answer_text(node["api"], node["apiError"]) + taint
+    for name, part, more in (("runtime", "runtime", ""), ("API server", "api", taint)):
+        answer = {True: "answers", False: "does not answer", None: "not known yet"}[node[part]]
+        error = f": {node[f'{part}Error']}" if node[f"{part}Error"] and not node[part] else ""
+        yield name, answer + error + more
     yield "pods ended by", f"{node['means']} ({node['meansReason']})" if node["means"] else ""
     yield "handed over", node["handedOver"]
     yield "left undone", ", ".join(node["leftUndone"])
@@ -217,7 +199,3 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         again = ", the kubelet may have started pods again" if certificate["restarts"] else ""
         unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted{again}"
         yield "volumes", safe if certificate["safe"] else unsafe
-
-
-def _answer_text(reachable: bool | None, error: str) -> str:
-    return _ANSWERS[reachable] + (f": {error}" if error and not reachable else "")

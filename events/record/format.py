@@ -107,8 +107,12 @@ def rfc3339(wall_ns: int) -> str:
 
 def utc_text(wall_ns: int) -> str:
     """The same for people: ``2026-03-01 12:00:00.123 UTC``."""
-    text = rfc3339(wall_ns)
-    return f"{text[:10]} {text[11:23]} UTC"
+    return time_text(rfc3339(wall_ns))
+
+
+def time_text(time: str | None) -> str:
+    """From an RFC 3339 time in UTC; empty for none."""
+    return f"{time[:10]} {time[11:23]} UTC" if time else ""
 
 
 # A shutdown has thousands of records within seconds, and a listing prints the time of each.

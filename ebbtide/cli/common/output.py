@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-    from ebbtide.events.record.causes import RootCause
     from ebbtide.events.record.outage_record import OutageRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
@@ -72,16 +71,19 @@ def show(renderable: RenderableType) -> None:
     """Print a table or a text; in a pipe without trailing blanks."""
     if isinstance(renderable, str):
         print(renderable)
-        return
-    if sys.stdout.isatty():
+    elif sys.stdout.isatty():
         console().print(renderable, crop=False)
-        return
-    # rich fills each cell up to its column's width: noise for diff and grep.
+    else:
+        # rich fills each cell up to its column's width: noise for diff and grep.
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed_lines(renderable)))
+
+
+def printed_lines(renderable: RenderableType) -> list[str]:
+    """As on standard output."""
     to = console()
     with to.capture() as captured:
         to.print(renderable)
-    lines = captured.get().splitlines()
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+    return captured.get().splitlines()
 
 
 def table(
@@ -243,15 +245,6 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
     return Text(visible(f"{sign} {headline(shutdown)}"), style=STYLES[sign])
 
 
-def verdict_lines(shutdown: ShutdownRecord, root: RootCause | None) -> RenderableType:
-    """The headline and what to do about this root."""
-    from rich.console import Group
-    from rich.text import Text
-
-    do = [] if root is None else [Text(visible(f"{' ' * GAP}do: {root.do}"), style="bold")]
-    return Group(headline_text(shutdown), *do)
-
-
 def outage_lines(outage: OutageRecord) -> list[str]:
     """The first line of an outage, and what to do."""
     from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
@@ -298,14 +291,6 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
         for left, text, style in lines
     )
     return Group(headline_text(shutdown), *padded)
-
-
-def line_count(renderable: RenderableType) -> int:
-    """How many lines of standard output it takes."""
-    to = console()
-    with to.capture() as captured:
-        to.print(renderable)
-    return captured.get().count("\n")
 
 
 def hanging(before: Text, text: Text) -> RenderableType:

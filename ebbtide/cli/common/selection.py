@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,40 +178,25 @@ def known_actor(wanted: str) -> str:
     return wanted
 
 
-class PodSelection:
-    """The records of one pod: those with its name, and its actor's.
-
-    ``wanted`` is namespace/name, a name, or a UID. A recreated pod has several UIDs.
+def pod_uids(wanted: str, names: Names) -> Callable[[], Sequence[str]]:
+    """The UIDs of this pod in the records so far: a recreated pod has several. ``wanted`` is namespace/name,
+    a name, or a UID.
     """
+    from ebbtide.replay.timeline import is_pod
 
-    def __init__(self, wanted: str, names: Names) -> None:
-        self._wanted, self._names = wanted, names
-        self._known = 0
-        self._uids: set[str] = set()
-        self._needles: list[bytes] = []
+    @lru_cache(maxsize=1)
+    def uids(known: int) -> list[str]:
+        return [uid for uid, label in names.labels.items() if is_pod(wanted, uid, label)]
 
-    def is_known(self) -> bool:
-        """Whether an earlier record has introduced it."""
-        # Names only grow: with the same number of names there is no new one.
-        if len(self._names.labels) != self._known:
-            from ebbtide.replay.timeline import is_pod
+    # Names only grow: with the same number of names there is no new one.
+    return lambda: uids(len(names.labels))
 
-            self._known = len(self._names.labels)
-            self._uids = {
-                uid for uid, label in self._names.labels.items() if is_pod(self._wanted, uid, label)
-            }
-            # Searched in the encoded bytes: as a value, and as the subject in an order's key.
-            self._needles = [
-                needle for uid in self._uids for needle in (msgspec.msgpack.encode(uid), f"/{uid}/".encode())
-            ]
-        return bool(self._uids)
 
-    def takes(self, raw: RawRecord) -> bool:
-        if not self.is_known():
-            return False
-        return raw.actor.partition(":")[2] in self._uids or any(
-            needle in raw.payload for needle in self._needles
-        )
+def names_pod(raw: RawRecord, uids: Sequence[str]) -> bool:
+    """The pod's actor wrote it, or it has the UID: as a value, or as the subject in an order's key."""
+    return raw.actor.partition(":")[2] in uids or any(
+        needle in raw.payload for uid in uids for needle in (msgspec.msgpack.encode(uid), f"/{uid}/".encode())
+    )
 
 
 # --- documents about shutdowns -----------------------------------------------------------------

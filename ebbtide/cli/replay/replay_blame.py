@@ -10,8 +10,8 @@ from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import (
     NarrowTable,
     cause_lines,
-    line_count,
     outage_lines,
+    printed_lines,
     show,
     show_json,
     table,
@@ -84,7 +84,7 @@ def blame_command(
         show("no stop is on record")
         return code
     # The causes must stay in sight: the rows get the lines that are left.
-    room = max(0, SCREEN_LINES - line_count(causes) - FRAME_LINES)
+    room = max(0, SCREEN_LINES - len(printed_lines(causes)) - FRAME_LINES)
     shown = costs if every or count is not None else costs[:room]
     rows = (
         (

@@ -131,7 +131,7 @@ def timeline(
 
 def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
     """The verdict on a shutdown, or the root of one pod's fate; none for an outage."""
-    from ebbtide.cli.common.output import show, verdict_lines
+    from ebbtide.cli.common.output import headline_text, show
     from ebbtide.events.record.causes import cause_tree, root_cause
 
     found = shutdown_records(open_journal(journals), boot_id=boot_id())
@@ -139,7 +139,10 @@ def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
     if record is None:
         return
     if not pod:
-        show(verdict_lines(record, root_cause(record)))
+        show(headline_text(record))
+        if root := root_cause(record):
+            show(visible(f"  do: {root.do}"))
+        return
     uids = [each.uid for each in record.pods if is_pod(pod, each.uid, each.label)]
     for root in cause_tree(record):
         if any(uid in root.pods for uid in uids):
