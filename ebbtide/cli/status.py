@@ -144,9 +144,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"head {journal['head']}" if journal["head"] else ""
         if shipping := document["shipping"]:
             waits, oldest, lost = shipping["pending"], shipping["oldestTime"], shipping["lost"]
-            text = (
-                f"{plural(waits, 'closed segment') if waits else 'no closed segment'} to store"
-            )
+            text = f"{plural(waits, 'closed segment') if waits else 'no closed segment'} to store"
             text += f", the oldest since {time_text(oldest)}" if oldest else ""
             text += f": {shipping['reason']}" if shipping["reason"] else ""
             text += f"; {lost} were removed before they were known to be there" if lost else ""

@@ -217,12 +217,18 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
         mode = AUTO_MODE
     mode = mode or detect_mode(section, options.runtime)
     if mode == PROCESS:
-        records = running_pods(options.runtime)
-        return FoundPods(
-            tuple(Manifest(pod=each.pod, spec=each.spec, source=str(options.runtime)) for each in records),
-            tuple(forecast for each in records for forecast in forecasts_of_processes(each)),
-            tuple(target for each in records for target in targets_of_processes(each)),
-        )
+        manifests, forecasts, targets = list[Manifest](), list[SignalForecast | None](), list[HookTarget]()
+        for found in running_pods(options.runtime):
+            pod, spec = found.pod, found.spec
+            manifests.append(Manifest(pod=pod, spec=spec, source=str(options.runtime)))
+            targets += _targets_of(pod.label, (*spec.init, *spec.containers), LOOPBACK_ADDRESS)
+            signals = {container.name: container.stop_signal for container in pod.containers}
+            forecasts += [
+                forecast_signal(pod.uid, each.name, each.pid, signals.get(each.name, "SIGTERM"))
+                for each in found.containers
+                if proc.is_same_process(each.pid, each.start_ticks)
+            ]
+        return FoundPods(tuple(manifests), tuple(filter(None, forecasts)), tuple(targets))
     # Late: YAML, gRPC and the API's client.
     from ebbtide.doctor.node_looks import look_at_node
 
@@ -249,10 +255,6 @@ class HookTarget(NamedTuple):
     host: str = ""
     port: int = 0
     error: str = ""
-
-
-def targets_of_processes(pod: PodRecord) -> Iterator[HookTarget]:
-    return _targets_of(pod.pod.label, (*pod.spec.init, *pod.spec.containers), LOOPBACK_ADDRESS)
 
 
 def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
@@ -298,14 +300,3 @@ def running_pods(runtime: Path) -> list[PodRecord]:
         and record.boot_id == proc.boot_id_with_dashes()
         and any(proc.is_same_process(each.pid, each.start_ticks) for each in record.containers)
     ]
-
-
-def forecasts_of_processes(pod: PodRecord) -> list[SignalForecast]:
-    """The stop signal's effect on each running container's first process."""
-    signals = {container.name: container.stop_signal for container in pod.pod.containers}
-    found = [
-        forecast_signal(pod.pod.uid, each.name, each.pid, signals.get(each.name, "SIGTERM"))
-        for each in pod.containers
-        if proc.is_same_process(each.pid, each.start_ticks)
-    ]
-    return [each for each in found if each is not None]

@@ -33,6 +33,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 )
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.kubernetes.known_pods import (
+    FINAL_PHASES,
     TAINT_KEY,
     KnownPod,
     PodCache,
@@ -51,7 +52,7 @@ from ebbtide.actors.edges.linux.bus import (
     side_by_side,
     system_bus_address,
 )
-from ebbtide.actors.edges.linux.proc import SignalForecast, cgroups_of, forecast_signal
+from ebbtide.actors.edges.linux.proc import cgroups_of, forecast_signal
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
@@ -219,15 +220,6 @@ async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodE
     return state, pods
 
 
-def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
-    """The stop signal's effect on each container's first process, where visible."""
-    for pod in pods:
-        for name, entry in pod.containers.items():
-            found = forecast_signal(pod.uid, name, entry.pid, entry.spec.stop_signal) if entry.pid else None
-            if found is not None:
-                yield found
-
-
 # --- the API server ----------------------------------------------------------------------------
 #
 # Each call is a read, a review or a dry run. They run side by side: a distant server makes each slow.
@@ -242,7 +234,6 @@ SELF = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ACCESS = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
-TERMINAL_PHASES = ("Succeeded", "Failed")
 #: More than a node has.
 PODS_MAX = 1000
 
@@ -326,7 +317,7 @@ def known_pods_of(body: bytes) -> tuple[KnownPod, ...]:
         listed = msgspec.json.decode(body, type=_Pods).items
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
-    return tuple(project_pod(each) for each in listed if each.status.phase not in TERMINAL_PHASES)
+    return tuple(project_pod(each) for each in listed if each.status.phase not in FINAL_PHASES)
 
 
 async def ask_bounded(
@@ -399,11 +390,9 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
 
 async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> FoundPods:
     async def look_at_cluster() -> tuple[ApiServerState, tuple[KnownPod, ...]]:
-        return (
-            await look_at_api_server(parts.kubeconfig, parts.node)
-            if parts.has_api
-            else (ApiServerState(), ())
-        )
+        if not parts.has_api:
+            return ApiServerState(), ()
+        return await look_at_api_server(parts.kubeconfig, parts.node)
 
     kubelet, (runtime, entries), (api, listed) = await side_by_side(
         Exception,
@@ -424,7 +413,12 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
             Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
             for pod in pods
         ),
-        forecasts=tuple(forecasts_of_containers(entries)),
+        forecasts=tuple(
+            found
+            for pod in entries
+            for name, each in pod.containers.items()
+            if each.pid and (found := forecast_signal(pod.uid, name, each.pid, each.spec.stop_signal))
+        ),
         targets=tuple(target for entry in entries for target in targets_of_containers(entry)),
         seen=NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
         known=listed,

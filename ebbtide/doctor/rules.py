@@ -324,22 +324,20 @@ def _will_be_raised(snapshot: Snapshot) -> bool:
     return snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by
 
 
-def going_down(snapshot: Snapshot) -> Findings:
-    if snapshot.bus is not None and snapshot.bus.preparing and not snapshot.bus.our_lock:
-        message = "the machine is going down already"
-        yield note("going-down", message, "wait: logind gives no lock until it is over")
-
-
 def other_locks(snapshot: Snapshot) -> Findings:
     """logind has one limit for every delay lock: ours lets the others hold the machine longer, too."""
     bus = snapshot.bus
-    for holder in () if bus is None else bus.holders:
-        limit = span(bus.grant_ns) if bus is not None else ""
+    if bus is None:
+        return
+    for holder in bus.holders:
         message = (
-            f"{visible(holder_text(holder))} holds a delay lock, too: a shutdown waits for it up to {limit}, "
-            f"logind's limit for every lock (its default is {span(LOGIND_DEFAULT_NS)})"
+            f"{visible(holder_text(holder))} holds a delay lock, too: a shutdown waits for it up to"
+            f" {span(bus.grant_ns)}, logind's limit for every lock (its default is {span(LOGIND_DEFAULT_NS)})"
         )
         yield note("other-lock", message, "none needed if it releases in time; else see that program")
+    if bus.preparing and not bus.our_lock:
+        message = "the machine is going down already"
+        yield note("going-down", message, "wait: logind gives no lock until it is over")
 
 
 def ways_around_logind(snapshot: Snapshot) -> Findings:
@@ -623,12 +621,7 @@ def rights(snapshot: Snapshot) -> Findings:
         if restricted:
             cure = "use a service account with the ClusterRole of deploy/kubernetes/rbac"
         yield warning("no-taint", message, cure)
-
-
-def unconfined_identity(snapshot: Snapshot) -> Findings:
-    node = snapshot.node
-    if node is not None and node.api.user.startswith(ACCOUNT_USER) and node.api.confined is False:
-        user = visible(node.api.user)
+    if node.api.user.startswith(ACCOUNT_USER) and node.api.confined is False:
         message = f"no policy keeps {user}, a service account, to this node: its token may delete any pod"
         cure = "apply deploy/kubernetes/rbac (Kubernetes 1.30), or use the node's own identity"
         yield warning("identity-unconfined", message, cure)
@@ -685,7 +678,6 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
     grant_too_small,
     kubelet_graceful_shutdown,
     other_locks,
-    going_down,
     journal,
     ways_around_logind,
     measurements,
@@ -694,7 +686,6 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
     runtime_away,
     api_server_away,
     rights,
-    unconfined_identity,
     plan_warnings,
     deaf_processes,
 )

@@ -16,10 +16,12 @@ import pytest
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord, ProcessRecord
-from ebbtide.doctor.gather import look_at_journal, targets_of_processes
+from ebbtide.config.schema import NodeSection
+from ebbtide.doctor.gather import look_at_journal, look_at_pods
 from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
 from ebbtide.events.values import Container, Pod
+from ebbtide.options import PROCESS, RunOptions
 from tests.cli.bed import whole_shutdown
 from tests.cli.test_journal import damage
 from tests.commands import Run
@@ -101,9 +103,10 @@ def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord
     assert finding["message"].startswith("shop/web-0, container web, process ")
 
 
-async def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
+async def test_hook_targets_are_connected_to_and_not_asked(tmp_path: Path, deaf_pod: PodRecord) -> None:
     """A finding for a closed port; no request is sent."""
-    (target,) = targets_of_processes(deaf_pod)
+    options = RunOptions(runtime=tmp_path, mode=PROCESS)
+    (target,) = look_at_pods(options, NodeSection(), "").targets
     measured = await measure_connection(target)
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error

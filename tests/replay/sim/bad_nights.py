@@ -23,7 +23,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.causes import cause_tree
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.events.values import Hook, Period, Pod, Settings
+from ebbtide.events.values import Hook
 from ebbtide.replay.sim.scenario import (
     Behaviour,
     BehaviourRule,
@@ -31,17 +31,15 @@ from ebbtide.replay.sim.scenario import (
     DurationQuantiles,
     NodeMode,
     SimulationPlan,
-    pods_of_node,
-    synthetic_pods,
 )
 from ebbtide.replay.sim.simulate import Machine, MemorySource, SimulationRequest, plan_of
+from tests.replay.sim.nights import drawn_pods, hooked, periods
 
 #: Pods need some seconds, so that a fault that takes time from them is felt; and nearly all of their grace.
 STOPS = DurationQuantiles((500 * MS, 4_000 * MS, 12_000 * MS))
 LONG_STOPS = DurationQuantiles((15_000 * MS, 29_500 * MS))
 ENDLESS_STOPS = DurationQuantiles((31_000 * MS, 50_000 * MS))
 GRACE_SECONDS = 30
-PRIORITIES = (0, 10_000, 2_000_000_000)
 EVERY: tuple[NodeMode, ...] = ("", "cri", "api", "observe")
 OWN: tuple[NodeMode, ...] = ("", "cri")
 BY_KUBELET: tuple[NodeMode, ...] = ("api", "observe")
@@ -206,26 +204,17 @@ def hurt(machine: Machine) -> dict[str, None]:
 
 def _calm_plan(seed: int, count: int, mode: NodeMode, fault: Drawn, draws: Draws) -> SimulationPlan:
     """Each pod asks for its wave's whole period, unless that is the fault."""
-    pods: tuple[Pod, ...] = tuple(
-        replace(
-            pod,
-            grace_seconds=GRACE_SECONDS,
-            containers=tuple(
-                replace(each, hook=None if each.sidecar else fault.hook) for each in pod.containers
-            ),
-        )
-        for pod in synthetic_pods(count, draws.fork("pods"))
+    pods = drawn_pods(
+        count, mode, draws, lambda pod: replace(hooked(pod, fault.hook), grace_seconds=GRACE_SECONDS)
     )
-    pods = pods_of_node(pods, draws.fork("of node")) if mode else pods
     rules = (BehaviourRule(stop=STOPS), *fault.rules)
     # An ordinary pod must not become the first line of another fault.
     if not fault.rules and draws.chance(1, 3):
         rules += (BehaviourRule(pod=pods[0].name, ignores=True),)
-    periods = zip(PRIORITIES, fault.periods, strict=True)
-    settings = Settings(by_pod_priority=tuple(Period(priority=at, seconds=of) for at, of in periods))
-    return plan_of(
-        SimulationRequest(settings=settings, pods=pods, behaviour=Behaviour(rules), mode=mode), seed
+    request = SimulationRequest(
+        settings=periods(*fault.periods), pods=pods, behaviour=Behaviour(rules), mode=mode
     )
+    return plan_of(request, seed)
 
 
 def _record(machine: Machine, damaged_percent: int) -> ShutdownRecord | None:

@@ -20,10 +20,10 @@ from ebbtide.replay.whatif.whatif_run import (
     Interval,
     Outline,
     PodSide,
-    outline,
     run_again,
 )
 from tests import journals
+from tests.replay.sim.nights import first_shutdown
 
 LOW, HIGH = 0, 1000
 SECOND = NS_PER_SECOND
@@ -74,11 +74,9 @@ class Recorded(NamedTuple):
 
     def truth(self, settings: Settings) -> Outline:
         """The same node and behaviour under other settings."""
-        machine = Machine(self.machine.plan._replace(settings=settings)).run()
-        records = machine.boots[0].records
-        first = next(each.seq for each in records if each.episode == each.seq)
-        mine = [(each.mono_ns, each.event) for each in records if each.episode == first]
-        return outline(mine, mine[0][0])
+        found = first_shutdown(Machine(self.machine.plan._replace(settings=settings)).run())
+        assert found is not None
+        return found
 
 
 def record(pods: Sequence[PodPlan], given: Settings | None = None, faults: Faults = CALM) -> Recorded:

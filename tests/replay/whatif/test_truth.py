@@ -6,7 +6,7 @@ enclose the truth; under the advised periods every pod that ended by itself does
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, took_ns
-from ebbtide.events.values import Period, Settings
+from ebbtide.events.values import Settings
 from ebbtide.replay.advise import Advice, advise, observed_stops
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import NodeMode
@@ -26,6 +26,7 @@ from ebbtide.replay.whatif.whatif_run import PodSide
 from tests.conftest import Sample
 from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
+from tests.replay.whatif.truth import CHANGES
 
 SEEDS, SEEDS_A_TEST = 60, 20
 #: Sampled, one seed of so many.
@@ -39,15 +40,6 @@ FATES: tuple[PodOutcome | None, ...] = ("spared", "graceful", "killed", "failed"
 @pytest.fixture
 def seeds(first: int, sample: Sample) -> Sequence[int]:
     return sample(range(first, first + SEEDS_A_TEST), ONE_OF)
-
-
-def variations() -> Iterator[Settings]:
-    for times in ((10, 5, 3), (45, 30, 20), (3, 40, 10)):
-        periods = tuple(
-            Period(priority=each.priority, seconds=seconds)
-            for each, seconds in zip(drawing.DEFAULT_SETTINGS.by_pod_priority, times, strict=True)
-        )
-        yield replace(drawing.DEFAULT_SETTINGS, by_pod_priority=periods)
 
 
 def wrong(side: PodSide, truth: PodRecord) -> str:
@@ -95,8 +87,8 @@ def test_on_a_kubernetes_node(mode: NodeMode) -> None:
 def judge(known: Recorded, where: str) -> int:
     """Compare each pod's prediction with the truth; returns the number."""
     judged = 0
-    for settings in () if coincides(known) else variations():
-        truth, found = known.truth(settings), known.ask(settings=settings)
+    for change in () if coincides(known) else ("shorter", "longer", "mixed"):
+        truth, found = known.truth(CHANGES[change]), known.ask(settings=CHANGES[change])
         if not known.machine.plan.faults.mode:  # whose last statuses and volumes take their own time
             assert is_in(found.total, truth.total_ns), f"{where}: {found.total}, {truth.total_ns}"
         for side in found.pods:

@@ -37,7 +37,8 @@ from ebbtide.replay.sim.scenario import (
 from ebbtide.replay.sim.simulate import Machine
 from ebbtide.replay.whatif.record import Changes, read_recorded_shutdown
 from ebbtide.replay.whatif.verdicts import Curves, ended_well
-from ebbtide.replay.whatif.whatif_run import Outline, PodSide, outline, run_again
+from ebbtide.replay.whatif.whatif_run import Outline, PodSide, run_again
+from tests.replay.sim.nights import drawn_pods, first_shutdown, hooked, periods
 from tests.replay.whatif.bed import is_in
 
 #: Mode process has no name in a plan.
@@ -84,42 +85,32 @@ POPULATIONS: dict[str, Behaviour | None] = {
 }
 
 
-def _periods(*seconds: int) -> Settings:
-    given = drawing.DEFAULT_SETTINGS.by_pod_priority
-    waves = tuple(
-        Period(priority=each.priority, seconds=own) for each, own in zip(given, seconds, strict=True)
-    )
-    return replace(drawing.DEFAULT_SETTINGS, by_pod_priority=waves)
-
-
 CHANGES: dict[str, Settings] = {
-    "shorter": _periods(10, 5, 3),
-    "longer": _periods(45, 30, 20),
-    "much longer": _periods(120, 60, 30),
-    "mixed": _periods(3, 40, 10),
+    "shorter": periods(10, 5, 3),
+    "longer": periods(45, 30, 20),
+    "much longer": periods(120, 60, 30),
+    "mixed": periods(3, 40, 10),
     "one wave": replace(drawing.DEFAULT_SETTINGS, by_pod_priority=(Period(priority=0, seconds=40),)),
-    "elastic": replace(_periods(20, 10, 5), budget="elastic"),
-    "tiny": _periods(1, 2, 1),
+    "elastic": replace(periods(20, 10, 5), budget="elastic"),
+    "tiny": periods(1, 2, 1),
 }
 
 
 def plan_of(seed: int, mode: NodeMode, population: str) -> SimulationPlan:
     draws = Draws(seed).fork(f"truth {population}")
-    pods, behaves = drawing.synthetic_pods(PODS, draws.fork("pods")), POPULATIONS[population]
-    if population == "hooked":
-        hooks = draws.fork("hooks")
-        pods = tuple(_hooked(pod, Hook(kind=hooks.weighted((3, "exec"), (1, "httpGet")))) for pod in pods)
-    pods = drawing.pods_of_node(pods, draws.fork("of node")) if mode else pods
-    fork = draws.fork("behaviour")
+    hooks, behaves = draws.fork("hooks"), POPULATIONS[population]
+
+    def changed(pod: Pod) -> Pod:
+        if population != "hooked":
+            return pod
+        return hooked(pod, Hook(kind=hooks.weighted((3, "exec"), (1, "httpGet"))))
+
+    pods, fork = drawn_pods(PODS, mode, draws, changed), draws.fork("behaviour")
     plans = drawing.draw_pod_plans(pods, fork) if behaves is None else behaves.plans(pods, fork)
     faults = drawing.draw_faults(draws.fork("faults"))
     if mode:
         faults = drawing.draw_node_faults(faults, mode, draws.fork("node faults"), calm=False)
     return SimulationPlan(drawing.DEFAULT_SETTINGS, plans, faults, seed=seed)
-
-
-def _hooked(pod: Pod, hook: Hook) -> Pod:
-    return replace(pod, containers=tuple(replace(each, hook=hook) for each in pod.containers))
 
 
 class Night(NamedTuple):
@@ -148,10 +139,7 @@ class Night(NamedTuple):
 
 def night(plan: SimulationPlan) -> Night:
     machine = Machine(plan).run()
-    records = machine.boots[0].records
-    first = next((each.seq for each in records if each.episode == each.seq), None)
-    mine = [(each.mono_ns, each.event) for each in records if first and each.episode == first]
-    return Night(machine, outline(mine, mine[0][0]) if mine else None)
+    return Night(machine, first_shutdown(machine))
 
 
 @cache
