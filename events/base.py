@@ -62,6 +62,8 @@ class Event(FrozenStruct):
     template: ClassVar[str] = ""
     #: The same as a sentence about the pod; or a class overrides `sentence`. Empty: the text.
     story: ClassVar[str] = ""
+    #: A field, and the levels with and without it; or a class has one ``level``.
+    level_by: ClassVar[tuple[str, int, int]] = ("", DEBUG, DEBUG)
     #: A form of `events.messages`, and the mildest level that the log shows.
     log: ClassVar[str] = UNLOGGED
     log_level_max: ClassVar[int] = DEBUG
@@ -78,7 +80,8 @@ class Event(FrozenStruct):
 
     @property
     def level(self) -> int:
-        return DEBUG
+        field, with_it, without = self.level_by
+        return with_it if field and getattr(self, field) else without
 
     def text(self, names: Names, at: Stamp) -> str:
         return self.template.format(self=self)

@@ -86,6 +86,7 @@ class ConfigDeferred(Decision):
 class GrantAssessed(Decision):
     """Whether logind's limit covers request and reserve. A smaller limit degrades, never refuses."""
 
+    level_by = ("sufficient", NOTICE, WARNING)
     log = PLAIN
 
     needed_ns: int
@@ -99,10 +100,6 @@ class GrantAssessed(Decision):
             return f"logind grants {grant}, {needed} needed"
         who = f"; {self.overridden_by} overrides ours" if self.overridden_by else ""
         return f"logind grants {grant} of the {needed} needed{who}; the highest priorities are served first"
-
-    @property
-    def level(self) -> int:
-        return NOTICE if self.sufficient else WARNING
 
 
 class WriteDropIn(Order):
@@ -164,6 +161,7 @@ class Armed(Decision):
 class Disarmed(Decision):
     """Not protected. ``retry_at_ns``: the monotonic time of the next try; 0: none."""
 
+    level_by = ("retry_at_ns", WARNING, NOTICE)
     log = PLAIN
 
     reason: str
@@ -172,10 +170,6 @@ class Disarmed(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         again = f"; next try in {span(self.retry_at_ns - at.mono_ns)}" if self.retry_at_ns else ""
         return f"not armed: {self.reason}{again}"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.retry_at_ns else NOTICE
 
 
 class ShutdownDetected(Decision):
@@ -525,6 +519,7 @@ class ShutdownCancelled(Decision):
 class PodsEnded(Decision):
     """The wait for pods is over. ``unfinished``: UIDs of pods that outlived the budget."""
 
+    level_by = ("unfinished", WARNING, NOTICE)
     log = TIMED
     last_resort = True
 
@@ -532,10 +527,6 @@ class PodsEnded(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"not ended in time: {names.all_of(self.unfinished)}" if self.unfinished else "all pods ended"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.unfinished else NOTICE
 
 
 class EpisodeClosed(Decision):
@@ -948,6 +939,7 @@ class DetachCertified(Decision):
     ``restarts``: the kubelet may have started ended pods again.
     """
 
+    level_by = ("safe", NOTICE, WARNING)
     log = TIMED
 
     safe: bool
@@ -965,10 +957,6 @@ class DetachCertified(Decision):
         again = "the kubelet may have started pods again" if self.restarts else ""
         why = "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
         return f"not safe to detach: {why}"
-
-    @property
-    def level(self) -> int:
-        return NOTICE if self.safe else WARNING
 
 
 class PublishCertificate(Order):
@@ -1087,16 +1075,14 @@ class StatusesSettled(Decision):
     pod that was not seen to end has none.
     """
 
+    level_by = ("missing", WARNING, INFO)
+
     missing: tuple[kinds.Uid, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.missing:
             return "all due pod statuses delivered"
         return f"not delivered in time: the status of {names.some_of(self.missing)}"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.missing else INFO
 
 
 # --- the system itself -------------------------------------------------------------------------

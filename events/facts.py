@@ -154,6 +154,7 @@ class DaemonStarted(Fact):
 class StopRequested(Fact):
     """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
 
+    level_by = ("system_stopping", WARNING, INFO)
     lane = URGENT
 
     system_stopping: bool
@@ -164,10 +165,6 @@ class StopRequested(Fact):
         if not self.system_stopping:
             return "stop requested"
         return f"stop requested while the system stops, {span(self.stop_time_ns)} are left"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.system_stopping else INFO
 
 
 class SettingsLoaded(Fact):
@@ -418,6 +415,7 @@ class LockHoldersRead(Fact):
     logind waits for all of them, up to the limit that Ebbtide raised.
     """
 
+    level_by = ("holders", INFO, DEBUG)
     log = PLAIN
     log_level_max = INFO
 
@@ -427,10 +425,6 @@ class LockHoldersRead(Fact):
         if not self.holders:
             return "no other program holds the machine back"
         return f"the machine also waits for {', '.join(map(holder_text, self.holders))}"
-
-    @property
-    def level(self) -> int:
-        return INFO if self.holders else DEBUG
 
 
 class ScheduleRead(Fact):
@@ -493,6 +487,7 @@ class InventoryTaken(Fact):
     ``untold``: why some have no priority yet, with no answer of the API server since the daemon's start.
     """
 
+    level_by = ("untold", WARNING, INFO)
     log = PLAIN
     log_level_max = WARNING
 
@@ -528,10 +523,6 @@ class InventoryTaken(Fact):
         part = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
         lacking = f", some without a priority: {self.untold}" if self.untold else ""
         return f"{plural(len(self.pods), 'pod')} listed by {self.source}{part}{lacking}"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.untold else INFO
 
     def introduce(self, names: Names) -> None:
         # Keep every name: an order's outcome may come long after the pod has gone, and a node sees only a few
@@ -661,6 +652,7 @@ class KubeletRead(Fact):
 class RuntimeRead(Fact):
     """The container runtime began or ceased to answer."""
 
+    level_by = ("reachable", NOTICE, WARNING)
     log = PLAIN
 
     reachable: bool
@@ -669,14 +661,11 @@ class RuntimeRead(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         return _reachable_text("the container runtime", self)
 
-    @property
-    def level(self) -> int:
-        return NOTICE if self.reachable else WARNING
-
 
 class ApiRead(Fact):
     """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
 
+    level_by = ("reachable", NOTICE, WARNING)
     log = PLAIN
 
     reachable: bool
@@ -686,10 +675,6 @@ class ApiRead(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         untainted = ", but this identity may not taint the node" if self.reachable and not self.taint else ""
         return f"{_reachable_text('the API server', self)}{untainted}"
-
-    @property
-    def level(self) -> int:
-        return NOTICE if self.reachable else WARNING
 
 
 class PodJoined(Fact):
@@ -743,6 +728,7 @@ class StatusesSeen(Fact):
     the API server. Before the order's outcome; from a slow delivery also meanwhile.
     """
 
+    level_by = ("missing", WARNING, INFO)
     lane = OUTCOMES
 
     key: str
@@ -752,10 +738,6 @@ class StatusesSeen(Fact):
         if self.missing:
             return f"the API server has no final status of: {names.some_of(self.missing)}"
         return "the API server has every final status"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.missing else INFO
 
 
 # --- people ------------------------------------------------------------------------------------

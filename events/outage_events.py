@@ -617,6 +617,7 @@ class AttachmentLeft(Decision):
 class WorkRecovered(Decision):
     """Every pod and volume is gone, runs elsewhere, or is in ``unrecovered``, without a cure."""
 
+    level_by = ("unrecovered", WARNING, NOTICE)
     log = TIMED
 
     unrecovered: tuple[str, ...] = ()
@@ -624,10 +625,6 @@ class WorkRecovered(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
         return f"no pod or volume hangs on the node any more{left}"
-
-    @property
-    def level(self) -> int:
-        return WARNING if self.unrecovered else NOTICE
 
 
 class NodeReturned(Decision):
