@@ -1126,7 +1126,8 @@ def _started_quiet(state: OutageState, event: o.LeaderStarted, now: int) -> Resu
 
 def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Only the Node shows whether the last leader's taint took place. Its proof was its own."""
-    state = replace(_configured(state, event, now), proof="", listed=False)
+    # Its record says anew what it waits for.
+    state = replace(_configured(state, event, now), proof="", listed=False, waits="")
     # The last leader's permit ended with it.
     after, orders = _read(replace(state, permit=False, place_ns=NEVER_NS))
     return _with_list(after, orders)

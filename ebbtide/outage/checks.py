@@ -17,6 +17,11 @@ from ebbtide.outage.permits import may_lose
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
 #: Objects that a finding names; it counts the rest.
 NAMED_MAX = 3
+#: Whatever refuses a ConfigMap.
+JOURNAL_CURE = (
+    "repair what refuses it: a webhook (kubectl get validatingwebhookconfigurations; exempt the controller's"
+    " namespace from it), a quota (kubectl get resourcequota), a policy, or a right"
+)
 #: Volumes that stay on their node.
 LOCAL_KINDS = ("local", "hostPath")
 #: API group of its Machines.
@@ -77,6 +82,7 @@ class ClusterCheck(NamedTuple):
     rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other remediators.
     ``policy``: does it exist? ``etcd``: do its PodDisruptionBudgets allow a disruption? ``tolerating``: pods
     that tolerate the taint without limit. ``attached``: by driver, does its CSIDriver require attachments?
+    ``blocked``: the leader's own words on why it stores no record; ``create``: why a dry run of one failed.
     """
 
     version: tuple[int, int]
@@ -94,6 +100,8 @@ class ClusterCheck(NamedTuple):
     unread: tuple[str, ...] = ()
     etcd: bool = True
     unseen: tuple[str, ...] = ()
+    blocked: str = ""
+    create: str = ""
 
 
 def named(words: Iterable[str]) -> str:
@@ -137,6 +145,11 @@ def controller(seen: ClusterCheck) -> Findings:
     if seen.leader == "":
         cure = "kubectl apply -k deploy/kubernetes/outage, then look at the pods' logs; or name --namespace"
         yield critical("no-leader", "no outage controller leads: its Lease is not renewed", cure)
+    if why := seen.create or seen.blocked:
+        text = (
+            f"the controller's journals cannot be written: {why}" if seen.create else f"the controller: {why}"
+        )
+        yield critical("journal-blocked", text, JOURNAL_CURE)
     if seen.denied is None:
         text = f"you may not ask whether {seen.account} has its rights"
         yield note("rights-unknown", text, "ask with the right to create subjectaccessreviews")

@@ -4,6 +4,7 @@ leader; then the process. No state survives a lead: the next leader reads it fro
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,9 +14,14 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller, Unanswered, answer_text
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
+from ebbtide.actors.edges.kubernetes.config_maps import (
+    BLOCKED_SECONDS,
+    StoredJournal,
+    list_journals,
+    try_create,
+)
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import WorkEdge, WorkView
@@ -63,6 +69,10 @@ BEGUN_MAX = 5
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
+#: Between two dry runs of a journal's write.
+TRY_SECONDS = 5.0
+#: The leader's dry run and its first list, beside the nodes with a journal.
+EVERY_JOURNAL = ""
 
 
 def urgency(node: NodeView | None) -> int:
@@ -88,6 +98,9 @@ class Leader:
         self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
+        #: Why no journal can be written, or listed.
+        self._refused = self._unlisted = ""
+        self._blocked: dict[str, str] = {}
 
     async def run(self) -> None:
         """Until a journal has another leader."""
@@ -96,6 +109,8 @@ class Leader:
             self._nursery = nursery
             for task in self._tasks:
                 nursery.start_soon(task, self._link)
+            nursery.start_soon(self._try_journals)
+            nursery.start_soon(self._report_blocked)
             await shared.view.listed()
             now = trio.current_time()
             for journal in await self._stored():
@@ -132,14 +147,44 @@ class Leader:
         return sorted(due.items(), key=lambda each: urgency(there.get(each[0])))
 
     async def _stored(self) -> list[StoredJournal]:
-        told = ""
         while True:
             try:
-                return await list_journals(self._shared.caller, self._shared.namespace)
+                found = await list_journals(self._shared.caller, self._shared.namespace)
+                self._unlisted = ""
+                return found
             except OSError as error:
-                if str(error) != told:
-                    self._shared.tell(WARNING, told := f"{error.strerror or error}: trying again")
+                self._unlisted = error.strerror or str(error)
                 await trio.sleep(AGAIN_SECONDS)
+
+    async def _try_journals(self) -> None:
+        """A calm cluster writes no journal: find out before its next outage."""
+        failing_since = math.inf
+        while True:
+            began = trio.current_time()
+            try:
+                answer = await try_create(self._shared.caller, self._shared.namespace)
+                problem = "" if answer.ok else answer_text(answer)
+            except Unanswered as error:
+                problem = str(error) if error.sent else self._refused
+            failing_since = min(failing_since, began) if problem else math.inf
+            if not problem or trio.current_time() - failing_since >= BLOCKED_SECONDS:
+                self._refused = problem
+            await trio.sleep(TRY_SECONDS if problem == self._refused else LOOK_SECONDS)
+
+    async def _report_blocked(self) -> None:
+        """Log each journal that waits, once for each reason."""
+        while True:
+            found = {each.node: each.blocked for each in self.followers.values()}
+            found[EVERY_JOURNAL] = self._unlisted or self._refused
+            blocked = {node: why for node, why in sorted(found.items()) if why}
+            for node in self._blocked.keys() | blocked.keys():
+                why, whose = blocked.get(node, ""), f"{node}: the journal" if node else "the journals"
+                if why != self._blocked.get(node, ""):
+                    line = f"{whose} cannot be written: {why}" if why else f"{whose} can be written again"
+                    self._shared.tell(WARNING if why else NOTICE, line)
+            self._blocked = blocked
+            self._shared.on_blocked(blocked)
+            await trio.sleep(LOOK_SECONDS)
 
     def _follow(self, node: str, node_uid: str) -> None:
         self._left.pop(node_uid, None)
@@ -209,7 +254,9 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         if (file := configuration.cluster_api.kubeconfig) is not None:
             manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
             await nursery.start(manager.run)
-        leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
+        leadership = Leadership(
+            link, configuration.namespace, LEASE, identity, log.tell, metrics.blocked_text
+        )
         #: At most one.
         leads: list[Leader] = []
 
@@ -220,6 +267,7 @@ async def run_controller(options: Options, log: LogOutput) -> None:
             finally:
                 leads.clear()
                 metrics.followers = None
+                metrics.block({})
 
         async def end_when_asked() -> None:
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -297,6 +345,7 @@ def _leader(
         report=log.report,
         observers=(metrics.observe,),
         on_failed=metrics.follower_failed,
+        on_blocked=metrics.block,
     )
     tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run]
     destination = usable_destination(configuration.tracing.given, os.environ, log.tell)

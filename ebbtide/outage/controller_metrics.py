@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import BLOCKED_SECONDS
 from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
 from ebbtide.actors.outage import OutagePhase, OutageState
 from ebbtide.actors.system import System
@@ -19,6 +22,7 @@ from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.record.outage_causes import CURES
 from ebbtide.events.record.outage_record import BRAKE_SAYS
+from ebbtide.events.units import span_s
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
@@ -46,8 +50,10 @@ ALARMS: Mapping[type, str] = {
     ActorFailed: "actor-failed",
 }
 
-#: On the Node, as in their orders' keys.
-WRITES = ("taint", "untaint", "quarantine")
+#: On the Node, as in their orders' keys; and the journal's.
+WRITES = ("taint", "untaint", "quarantine", "journal")
+#: Nodes in the Lease's note.
+NAMED_MAX = 3
 
 
 class Followed(Protocol):
@@ -76,6 +82,9 @@ class OutageMetrics:
         self.followers: Mapping[str, Followed] | None = None
         #: By node, the codes of its outage's alarms.
         self.alarms: dict[str, dict[str, None]] = {}
+        #: By node, why its journal cannot be written, and since when. The node is empty for all journals.
+        self.blocked: Mapping[str, str] = {}
+        self._blocked_at: dict[str, float] = {}
 
     def observe(self, follower: object, records: Sequence[Record]) -> None:
         node = getattr(follower, "node", "")
@@ -86,6 +95,24 @@ class OutageMetrics:
                 self.alarms.setdefault(node, {})[code] = None
             for name, value in counted(record.event):
                 self.counts[name, value] += 1
+
+    def block(self, blocked: Mapping[str, str]) -> None:
+        """The leader's journals that wait now."""
+        now = trio.current_time()
+        self.counts["ebbtide_outage_writes_failed_total", "journal"] += len(blocked.keys() - self.blocked)
+        self._blocked_at = {node: self._blocked_at.get(node, now) for node in blocked}
+        self.blocked = blocked
+
+    def blocked_text(self) -> str:
+        """For the Lease; empty: the journals are written."""
+        if not self.blocked:
+            return ""
+        seconds = BLOCKED_SECONDS + trio.current_time() - min(self._blocked_at.values())
+        nodes = [node for node in self.blocked if node]
+        whose = f" of {', '.join(nodes[:NAMED_MAX])}" if nodes and "" not in self.blocked else ""
+        more = f" and {len(nodes) - NAMED_MAX} more" if whose and nodes[NAMED_MAX:] else ""
+        why = next(iter(self.blocked.values()))
+        return f"no record{whose}{more} could be stored for {span_s(seconds)}: {why}"
 
     def follower_failed(self) -> None:
         """The failure may be the journal's: no record has it."""
@@ -175,6 +202,13 @@ CATALOG: tuple[Metric, ...] = (
         ],
     ),
     Metric(
+        "ebbtide_outage_journal_blocked",
+        "1 for each node whose journal cannot be written for 5 s; without a node: no journal can be.",
+        lambda metrics, _: (
+            [Sample((("node", node),), 1) for node in metrics.blocked] or [Sample((("node", ""),), 0)]
+        ),
+    ),
+    Metric(
         "ebbtide_outage_pods_waiting",
         "Pods of out-of-service nodes that have not recovered yet.",
         _each(lambda each: each.pods),
@@ -207,7 +241,7 @@ CATALOG: tuple[Metric, ...] = (
     _counter("ebbtide_outage_brake_refusals_total", "Places that the storm brake refused."),
     _counter(
         "ebbtide_outage_writes_failed_total",
-        "Writes on a Node that the API server did not take, other than because the Node had changed.",
+        "Writes that the API server did not take, other than because the Node had changed.",
         "what",
         WRITES,
     ),

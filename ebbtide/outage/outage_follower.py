@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -58,7 +58,8 @@ class JournalLost(Exception):
 
 class Shared(NamedTuple):
     """``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
-    Node's, made after the recovery. ``observers`` get each step and its follower.
+    Node's, made after the recovery. ``observers`` get each step and its follower. ``on_blocked`` gets the
+    blocked journals at each look.
     """
 
     caller: ApiCaller
@@ -74,6 +75,7 @@ class Shared(NamedTuple):
     report: Report
     observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
     on_failed: Callable[[], None] = lambda: None
+    on_blocked: Callable[[Mapping[str, str]], None] = lambda blocked: None
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
@@ -128,9 +130,7 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
 class Follower:
     def __init__(self, shared: Shared, node: str, node_uid: str) -> None:
         self._shared, self.node, self.node_uid = shared, node, node_uid
-        self._storage = ConfigMapStorage(
-            shared.caller, shared.namespace, node_uid, shared.writer, self._tell, node
-        )
+        self._storage = ConfigMapStorage(shared.caller, shared.namespace, node_uid, shared.writer, node)
         #: Reads and writes the Node.
         self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid, heeded=self._heeds_renewals)
         self._lost = ""
@@ -142,6 +142,11 @@ class Follower:
         self._traces = TraceIds()
         self._writer: Writer
         self._full_at_bytes = 0
+
+    @property
+    def blocked(self) -> str:
+        """Why its journal waits; empty: it does not."""
+        return self._storage.blocked
 
     def _tell(self, level: int, line: str) -> None:
         self._shared.tell(level, f"{self.node}: {line}")

@@ -264,6 +264,7 @@ _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
     "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
     "quarantine": ("quarantined", "the quarantine could not be written, and is tried again"),
     "power-off": ("powering", "the machine could not be switched off"),
+    "read": ("reading", "the Node could not be read, and is read again"),
 }
 
 
@@ -294,6 +295,8 @@ class OutageFold(EpisodeFold):
         #: The monotonic time of the record that the fold interprets, on its leader's clock.
         self.mono_ns = first.mono_ns
         self.boots = OutageBoots()
+        #: Of the Node as last read, by kind.
+        self.identities: dict[str, str] = {}
         self.course: list[Phase] = []
         self.pods: dict[str, LostPodRecord] = {}
         self.attachments: dict[str, AttachmentRecord] = {}
@@ -432,6 +435,11 @@ class OutageFold(EpisodeFold):
         damaged note still counts as set.
         """
         self.boots.read(event)
+        self.identities = {
+            "systemUUID": event.system_uuid,
+            "providerID": event.provider_id,
+            "nodeUID": event.uid,
+        }
         record = self.record
         if record.out_ns is None:
             return
@@ -514,7 +522,10 @@ class OutageFold(EpisodeFold):
         verdict = (
             "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
         )
-        reason = f"{verdict}: {event.error}" if event.error else verdict
+        known = self.identities.get(event.identity_kind, "")
+        strange = event.verdict != "unknown" and event.identity and known and event.identity != known
+        reason = f"{verdict}, of another machine ({event.identity})" if strange else verdict
+        reason = f"{reason}: {event.error}" if event.error else reason
         self.record.sources[o.who_of(event)] = Wait(at_ns=self.point.at_ns, reason=reason)
 
     @meaning(o.LastBootStated)

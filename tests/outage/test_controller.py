@@ -21,7 +21,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     Answer,
 )
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.config_maps import BLOCKED_SECONDS, GATHER_SECONDS, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, LeaseView, NodeView
 from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
@@ -47,13 +47,15 @@ from ebbtide.outage.outage_follower import Follower, Shared
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
-from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
+from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.runner_parts import TrioClock
 from tests.events.making import IDENTITY
 from tests.waiting import until
 
 HANGS = outage_events.Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
 RENEW_SECONDS = 10
+#: Promised 15, less the renewal of the Lease, which has the note.
+SEEN_SECONDS_MAX = 15 - 2.4
 HOUR_SECONDS = 3600
 
 
@@ -161,6 +163,7 @@ class Led:
             report=lambda level, line, fields: None,
             observers=[self._see],
             on_failed=self.metrics.follower_failed,
+            on_blocked=self.metrics.block,
         )
         self.leader = Leader(shared, None, ())  # type: ignore[arg-type]
 
@@ -300,6 +303,40 @@ async def test_a_leader_that_is_ended_stores_what_it_has_seen(autojump_clock: Mo
     place = ConfigMapStorage(server, "ns", "uid-n", "two")
     await place.acquire("two")
     assert max(raw.seq for raw in History([place.source]).raw()) >= led.last_seq > 0
+
+
+DEAD = status(500, 'failed calling webhook "a.example.test": connection refused')
+
+
+@pytest.mark.parametrize("refused", [DEAD, None], ids=["dead", "hung"])
+@pytest.mark.parametrize("calm", [True, False])
+async def test_a_blocked_journal_is_seen_within_fifteen_seconds(
+    calm: bool, refused: Answer | None, autojump_clock: MockClock
+) -> None:
+    """In log, metrics and the Lease's note; also in a calm cluster, which writes no record."""
+    async with leading(**({} if calm else {"ready": "Unknown"})) as (server, led):
+        await server.renew_for(60)
+        assert led.metrics.blocked_text() == ""
+        assert 'ebbtide_outage_journal_blocked{node=""} 0\n' in led.metrics.text()
+        blocked_at, server.refuses = trio.current_time(), [refused]
+        await until(led.metrics.blocked_text, "it is seen")
+        assert trio.current_time() - blocked_at < SEEN_SECONDS_MAX
+        assert 'ebbtide_outage_journal_blocked{node=""} 1\n' in led.metrics.text()
+        assert 'ebbtide_outage_writes_failed_total{what="journal"} 1\n' in led.metrics.text()
+        why = "500 failed calling webhook" if refused else "silence"
+        assert [line for line in led.told if line == f"the journals cannot be written: {why}"]
+        server.refuses.clear()
+        await until(lambda: not led.metrics.blocked_text(), "it is over")
+        assert "the journals can be written again" in led.told
+
+
+async def test_one_lost_answer_is_no_alarm(autojump_clock: MockClock) -> None:
+    async with leading() as (server, led):
+        server.refuses = [DEAD]
+        await trio.sleep(BLOCKED_SECONDS / 2)
+        server.refuses.clear()
+        await trio.sleep(60)
+        assert led.metrics.counts["ebbtide_outage_writes_failed_total", "journal"] == 0
 
 
 # --- the assembled controller on a server in virtual time: the total request rate -----------------

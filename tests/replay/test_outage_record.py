@@ -14,6 +14,7 @@ from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import BootRecord, episodes, outage_records
 from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.time_spent import recovery_chain, waits_of
 from ebbtide.replay.timeline import timeline
@@ -22,6 +23,7 @@ from tests.journals import Files, Memory
 from tests.replay import outages
 from tests.replay.report.conftest import Reader
 from tests.replay.shutdown import Book
+from tests.scripts.verbs import benches
 
 MS = 1_000_000
 
@@ -51,6 +53,21 @@ def test_a_whole_outage(story: OutageRecord) -> None:
     assert (story.untainted_ns, story.ended_ns) == (294_214 * MS, 294_214 * MS)
     assert [each.replica for each in story.leaders] == ["a"]
     assert not story.alarms
+
+
+@pytest.mark.parametrize("verdict", ["on", "off"])
+def test_a_reading_of_another_machine_is_shown_as_such(verdict: str) -> None:
+    script = f"leader\nreads Unknown\nafter 1s\nsays redfish {verdict} name=b uuid=u9\n"
+    (bench,) = benches(script, OUTAGE_LOGIC)
+    (record,) = told(outages.book(bench.records).files)
+    assert record.sources["redfish b"].reason == f"{verdict}, of another machine (u9)"
+
+
+def test_a_new_leader_says_what_it_waits_for() -> None:
+    """Its own reading of the Node is no wait."""
+    (bench,) = benches("leader\nreads Unknown\ndie\nleader\nreads Unknown\ndone read\n", OUTAGE_LOGIC)
+    (record,) = told(outages.book(bench.records).files)
+    assert (record.course[-1].what, record.course[-1].text) == ("proof", "no proof that the machine is off")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -103,6 +103,8 @@ API_TEXTS = (
     "is not allowed to modify taints",
     "not found",
     "admission webhook",
+    "failed calling webhook",
+    "because it is being terminated",
     "ValidatingAdmissionPolicy",
     "exceeded quota",
     "the object has been modified",

@@ -18,7 +18,8 @@ import base64
 import errno
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -29,8 +30,6 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
-from ebbtide.actors.edges.kubernetes.api_client import UNAUTHORIZED
-from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import StoredFile
@@ -59,7 +58,19 @@ HOLE_BYTES_MAX = 16 * 1024 * 1024
 PART_PIECES = 100
 #: While the API server is away. A hundred journals wait together.
 AGAIN_SECONDS_MAX = 5.0
-REFUSED_SECONDS = 5.0
+#: Longer than one lost answer takes. With the leader's looks, people see it 15 s after it began.
+BLOCKED_SECONDS = 5.0
+#: An admission webhook may take 30 s, and the server ends it with the request that waits for it.
+PATIENCE_SECONDS_MAX = 35.0
+NO_ANSWER = "the API server has not answered yet"
+#: Answers that say what is there. After any other one the request is repeated.
+FINAL = {
+    "POST": (api.HTTP_CONFLICT,),
+    "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
+    "DELETE": (api.HTTP_NOT_FOUND,),
+}
+#: No Node's, and no journal's number: a dry run's.
+DRY_RUN_UID, DRY_RUN_NUMBER = "00000000-0000-0000-0000-000000000000", 0
 
 #: A created piece is stored. While no task waits, one check covers this time.
 UNSYNCED_SECONDS = 30.0
@@ -178,6 +189,45 @@ class ConfigMapSource:
         return self._files
 
 
+def _object_of(piece: Piece, node_uid: str, node: str = "", *, at_rest: bool = False) -> api.JsonObject:
+    """``node``: the Node's name, for people."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name_of(node_uid, piece.number),
+            "labels": {
+                NODE_LABEL: node_uid,
+                SEGMENT_LABEL: piece.segment.partition("-")[0],
+                NUMBER_LABEL: f"{piece.number:010d}",
+                **({REST_LABEL: "true"} if at_rest else {}),
+            },
+            "annotations": {
+                OFFSET_ANNOTATION: str(piece.offset),
+                FIRST_ANNOTATION: str(piece.first),
+                WRITER_ANNOTATION: piece.writer,
+                **({NODE_ANNOTATION: node} if node else {}),
+            },
+        },
+        "immutable": True,
+        "binaryData": {piece.segment: base64.b64encode(piece.data).decode()},
+    }
+
+
+def _name_of(node_uid: str, number: int) -> str:
+    return f"{PREFIX}-{node_uid}-{number:010d}"
+
+
+async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
+    """The answer to a piece's create, as a dry run: rights, quotas, webhooks and policies decide as for a
+    real one. Raises Unanswered.
+    """
+    piece = Piece(DRY_RUN_NUMBER, 0, "", "dry-run", 0, b"", "dry-run", 0)
+    path = f"{_maps_path(namespace)}?dryRun=All"
+    call = api.ApiCall(caller, bounds.now.api_try_seconds, "")
+    return await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
+
+
 def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
     """Without pieces below the journal's first."""
     first = max((first, *(piece.first for piece in pieces)))
@@ -220,12 +270,11 @@ class ConfigMapStorage:
         namespace: str,
         node_uid: str,
         writer: str,
-        tell: Tell = lambda level, line: None,
         node: str = "",
     ) -> None:
         if not _UID.fullmatch(node_uid):
             raise ValueError(f"no UID of a Node that a ConfigMap could be named after: {node_uid!r}")
-        self._caller, self._tell, self._writer = caller, tell, writer
+        self._caller, self._writer = caller, writer
         self._namespace, self._node_uid, self._node = namespace, node_uid, node
         #: The next writes end a journal without an open outage.
         self.at_rest = False
@@ -240,7 +289,9 @@ class ConfigMapStorage:
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
-        self._told = ""
+        #: Since when each request waits, the last one's failure, and how long the next try may take.
+        self._waits_since = list[float]()
+        self._problem, self._patience_seconds = "", 0.0
 
     @property
     def location(self) -> str:
@@ -299,42 +350,18 @@ class ConfigMapStorage:
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """Raises Fenced, OSError."""
         number, first = self._next, self._first
-        made: api.JsonObject = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": self._name(number),
-                "labels": {
-                    NODE_LABEL: self._node_uid,
-                    SEGMENT_LABEL: segment.partition("-")[0],
-                    NUMBER_LABEL: f"{number:010d}",
-                    **({REST_LABEL: "true"} if self.at_rest else {}),
-                },
-                "annotations": {
-                    OFFSET_ANNOTATION: str(offset),
-                    FIRST_ANNOTATION: str(first),
-                    WRITER_ANNOTATION: self._writer,
-                    **({NODE_ANNOTATION: self._node} if self._node else {}),
-                },
-            },
-            "immutable": True,
-            "binaryData": {segment: base64.b64encode(data).decode()},
-        }
-        while True:
-            answer = await self._ask("POST", self._path, made)
-            if answer.ok:
-                found: Piece | None = self._decode(answer)
-                break
-            if answer.code != api.HTTP_CONFLICT:
-                raise OSError(
-                    errno.EIO, f"the API server does not take the journal: {api.answer_text(answer)}"
-                )
-            # Our own with its answer lost, another leader's, or a conflict such as the quota's.
-            found = await self._get(number)
-            if found is not None:
-                break
-            await trio.sleep(AGAIN_SECONDS_MAX)
-        assert found is not None
+        piece = Piece(number, first, "", segment, offset, data, self._writer, 0)
+        made = _object_of(piece, self._node_uid, self._node, at_rest=self.at_rest)
+        found: Piece | None = None
+        with self._waiting():
+            while found is None:
+                answer = await self._ask("POST", self._path, made)
+                if answer.ok:
+                    found = self._decode(answer)
+                # Our own with its answer lost, another leader's, or a conflict such as the quota's.
+                elif (found := await self._get(number)) is None:
+                    self._problem = api.answer_text(answer)
+                    await trio.sleep(AGAIN_SECONDS_MAX)
         if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
             raise self._fence(f"another leader goes on with this journal: {found.writer or 'unnamed'}")
         self._next, self._last, self._said_first = number + 1, (number, found.uid), first
@@ -369,24 +396,15 @@ class ConfigMapStorage:
             raise OSError(errno.EBUSY, "the journal's last segment stays", name)
         self._first = max(self._first, newest + 1)
         for number in sorted(each for each in self._index if each < self._said_first):
-            answer = await self._ask("DELETE", self._path_of(number), {})
-            if not answer.ok and answer.code != api.HTTP_NOT_FOUND:
-                raise OSError(errno.EIO, f"the API server does not remove {name}: {api.answer_text(answer)}")
+            await self._ask("DELETE", self._path_of(number), {})
             del self._index[number]
 
-    def _name(self, number: int) -> str:
-        return f"{PREFIX}-{self._node_uid}-{number:010d}"
-
     def _path_of(self, number: int) -> str:
-        return f"{self._path}/{self._name(number)}"
+        return f"{self._path}/{_name_of(self._node_uid, number)}"
 
     async def _get(self, number: int) -> Piece | None:
         answer = await self._ask("GET", self._path_of(number))
-        if answer.code == api.HTTP_NOT_FOUND:
-            return None
-        if not answer.ok:
-            raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
-        return self._decode(answer)
+        return self._decode(answer) if answer.ok else None
 
     def _decode(self, answer: api.Answer) -> Piece:
         try:
@@ -415,24 +433,48 @@ class ConfigMapStorage:
                 raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
             return sorted(found, key=lambda piece: piece.number)
 
+    @property
+    def blocked(self) -> str:
+        """Why a request has waited for `BLOCKED_SECONDS`; empty: none has."""
+        since = min(self._waits_since, default=math.inf)
+        return self._problem or NO_ANSWER if since <= trio.current_time() - BLOCKED_SECONDS else ""
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        since = trio.current_time()
+        self._waits_since.append(since)
+        try:
+            yield
+        finally:
+            self._waits_since.remove(since)
+            self._problem = self._problem if self._waits_since else ""
+
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        while True:
-            call = api.ApiCall(self._caller, math.inf, "")
-            answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
-            no_namespace = method == "POST" and answer.code == api.HTTP_NOT_FOUND
-            refused = (
-                f"the journal waits: {api.answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
-            )
-            if answer.code not in (UNAUTHORIZED, api.HTTP_FORBIDDEN) and not no_namespace:
-                break
-            if refused != self._told:
-                self._told = refused
-                self._tell(WARNING, refused)
-            await trio.sleep(REFUSED_SECONDS)
-        if self._told:
-            self._tell(NOTICE, "the journal goes on")
-        self._told = ""
-        return answer
+        """Until the server says what is there, however long: rights and quotas are given back."""
+        again, is_read = api.AGAIN_SECONDS, method == "GET"
+        with self._waiting():
+            while True:
+                asked, pause, patience = trio.current_time(), again, bounds.now.api_try_seconds
+                patience = patience if is_read else max(patience, self._patience_seconds)
+                call = api.ApiCall(self._caller, math.inf, "")
+                try:
+                    answer = await call.once(method, path, body, seconds_max=patience)
+                    if answer.ok or answer.code in FINAL[method]:
+                        if not is_read and trio.current_time() - asked < bounds.now.api_try_seconds:
+                            self._patience_seconds = 0.0
+                        return answer
+                    self._problem = (
+                        f"{api.answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
+                    )
+                    pause = answer.retry_after_seconds or again
+                except api.AnswerTooLong:
+                    raise
+                except api.Unanswered as error:
+                    self._problem = str(error)
+                    if error.sent and not is_read:
+                        self._patience_seconds = min(2 * patience, PATIENCE_SECONDS_MAX)
+                await trio.sleep(pause)
+                again = min(again * 2, AGAIN_SECONDS_MAX)
 
 
 class StoredJournal(NamedTuple):

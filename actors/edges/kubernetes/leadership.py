@@ -29,6 +29,8 @@ from ebbtide.events.units import span_s
 #: each asks every third. A killed leader is replaced after 20 s.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
+#: Why the leader cannot write: the journal cannot tell it.
+NOTE_ANNOTATION = "ebbtide.dev/blocked"
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,8 +56,8 @@ class _Lost(Exception):
 
 
 class Leadership:
-    """``identity``: of this process alone. ``holder``: the leader at the last look, or empty. Raises
-    ValueError without an identity.
+    """``identity``: of this process alone. ``note``: the leader's, renewed with the Lease. ``holder``: the
+    leader at the last look, or empty. Raises ValueError without an identity.
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class Leadership:
         name: str,
         identity: str,
         tell: Tell = lambda level, line: None,
+        note: Callable[[], str] = str,
     ) -> None:
         if not identity:
             raise ValueError("a leader needs an identity: name this process")
         self.holder = ""
-        self._caller, self._tell, self._identity = caller, tell, identity
+        self._caller, self._tell, self._identity, self._note_of = caller, tell, identity, note
         self._name, self._label = name, f"the Lease {namespace}/{name}"
         space = quote(namespace, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
@@ -191,7 +194,12 @@ class Leadership:
         """Compare and swap. Raises Unanswered, _NotAllowed."""
         assert self._found is not None
         spec = {**self._found.get("spec", {}), **self._spec(holder)}
-        return await self._swap("PUT", self._path, {**self._found, "spec": spec})
+        meta = self._found.get("metadata") or {}
+        said = {key: text for key, text in (meta.get("annotations") or {}).items() if key != NOTE_ANNOTATION}
+        if holder and (note := self._note_of()):
+            said[NOTE_ANNOTATION] = note
+        changed = {**self._found, "metadata": {**meta, "annotations": said}, "spec": spec}
+        return await self._swap("PUT", self._path, changed)
 
     def _spec(self, holder: str) -> api.JsonObject:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

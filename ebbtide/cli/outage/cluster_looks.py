@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ebbtide.cli.outage.outage_common import Cluster, Look, alive_by, decoded, leader_of
+from ebbtide.cli.outage.outage_common import (
+    Cluster,
+    Look,
+    alive_by,
+    decoded,
+    leader_of,
+    status_text,
+)
 from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
@@ -22,6 +29,8 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 STORAGE = "/apis/storage.k8s.io/v1"
 LEASES_NAMESPACE = "kube-node-lease"
+#: RBAC's refusal; a quota's has the same code.
+NO_RIGHT = "cannot create resource"
 
 
 class Right(NamedTuple):
@@ -107,6 +116,7 @@ async def gather(
         each["metadata"]["name"]: each["spec"].get("attachRequired", True)
         for each in await look.some(f"{STORAGE}/csidrivers")
     }
+    leading = await leader_of(cluster, namespace)
     account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     before = len(look.unseen)
     policies = [await look.one(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
@@ -118,7 +128,9 @@ async def gather(
     return ClusterCheck(
         version=_numbers(version),
         nodes=tuple(checks),
-        leader=await leader_of(cluster, namespace),
+        leader=leading.holder,
+        blocked=leading.blocked,
+        create=await _create(cluster, look, namespace),
         account=account,
         denied=await _denied(cluster, account, namespace, rights(namespace)),
         unread=await _denied(cluster, account, namespace, remediator_rights(configuration, groups)) or (),
@@ -132,6 +144,23 @@ async def gather(
         etcd=etcd_allows(budgets),
         unseen=tuple(look.unseen),
     )
+
+
+async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
+    """Why no journal could be created now, in the server's own words."""
+    from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
+    from ebbtide.actors.edges.kubernetes.config_maps import try_create
+
+    try:
+        answer = await try_create(cluster.caller, namespace)
+    except Unanswered as error:
+        return str(error)
+    said = status_text(answer.body)
+    if NO_RIGHT in said:
+        # Ours, not the controller's.
+        look.unseen.append(said)
+        return ""
+    return "" if answer.ok else f"{answer.code} {said}".rstrip()
 
 
 def _numbers(version: JsonObject) -> tuple[int, int]:

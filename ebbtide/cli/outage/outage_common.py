@@ -316,27 +316,38 @@ def ready_text(conditions: list[JsonObject]) -> str:
 LEADER_LEASE = "ebbtide-outage"
 
 
-async def leader_of(cluster: Cluster, namespace: str) -> str | None:
-    """The holder that renews the controller's Lease; empty: none; None: no right to read it."""
+class Leading(NamedTuple):
+    """``holder``: renews the controller's Lease; empty: none does; None: no right to read it. ``blocked``:
+    the leader's own words on why it stores no record.
+    """
+
+    holder: str | None = ""
+    blocked: str = ""
+
+
+async def leader_of(cluster: Cluster, namespace: str) -> Leading:
     from urllib.parse import quote
 
     import trio
 
+    from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
+
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
 
-    async def lease() -> tuple[str, str]:
+    async def lease() -> tuple[Leading, str]:
         found: JsonObject = await cluster.one(path, dict[str, Any]) or {}
-        spec = found.get("spec") or {}
-        return str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
+        spec, said = found.get("spec") or {}, found.get("metadata", {}).get("annotations") or {}
+        holder, blocked = spec.get("holderIdentity") or "", said.get(NOTE_ANNOTATION) or ""
+        return Leading(str(holder), str(blocked)), str(spec.get("renewTime") or "")
 
     try:
-        holder, renewed = await lease()
-        with trio.move_on_after(LEADER_SECONDS_MAX if holder else 0):
+        leading, renewed = await lease()
+        with trio.move_on_after(LEADER_SECONDS_MAX if leading.holder else 0):
             while True:
                 await trio.sleep(LEADER_LOOK_SECONDS)
-                holder, renewed_now = await lease()
-                if not holder or renewed_now != renewed:
-                    return holder
+                leading, renewed_now = await lease()
+                if not leading.holder or renewed_now != renewed:
+                    return leading
     except Refused:
-        return None
-    return ""
+        return Leading(None)
+    return Leading()

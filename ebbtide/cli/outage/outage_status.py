@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from msgspec import Struct
 
 from ebbtide.cli.common.guard import DONE, NOT_SO, worst
-from ebbtide.cli.common.output import pairs, remark, show, show_json, struct_table
+from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     Cluster,
     ago,
     ask_cluster,
     kubeconfig_option,
+    leader_of,
     namespace_option,
     node_argument,
     see_node,
 )
 from ebbtide.cli.outage.outage_summary import (
+    Controller,
     Damaged,
     Found,
     NodeNow,
     OutageStatus,
     OutageSummary,
+    controller_of,
     line_of,
+    newest_outage,
     outages_of,
     parts,
     stored_journals,
@@ -41,16 +47,28 @@ Examples:
   ebbtide outage ls --all -o json | jq -r '.outages[].outcome'
 
 
-Read from the controller's journals; only --all reads journals without an open outage. A journal that cannot
-be read to its end may hide one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by
-another version).
+Begins with the controller that leads, and with why its record is behind the cluster. Read from its
+journals; only --all reads those without an open outage. A journal that cannot be read to its end may hide
+one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
 
 
 class OutageList(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageList"):
     version: int = 1
+    controller: Controller
     outages: list[OutageSummary]
     damaged_journals: list[Damaged]
+
+
+async def led(
+    cluster: Cluster, namespace: str, read: Callable[[], Awaitable[Found]]
+) -> tuple[Found, Controller]:
+    """Both at once: a leader is seen when it renews its Lease. Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.api_calls import for_each
+
+    both: tuple[Callable[[], Awaitable[Any]], ...] = (partial(leader_of, cluster, namespace), read)
+    leading, found = await for_each(both, lambda each: each())
+    return found, controller_of(leading, found.records)
 
 
 async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Found:
@@ -68,20 +86,29 @@ async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Fou
 @output_option("table", "json")
 def ls(closed: bool, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """List the outages of all nodes: what each waits for, its proof, and what still hangs."""
-    found = ask_cluster(kubeconfig, lambda each: read_outages(each, namespace, closed=closed))
+    found, controller = ask_cluster(
+        kubeconfig,
+        lambda each: led(each, namespace, lambda: read_outages(each, namespace, closed=closed)),
+    )
     summaries = list(map(summary_of, found.records))
     if output == "json":
-        show_json(OutageList(outages=summaries, damaged_journals=found.damaged))
+        show_json(OutageList(controller=controller, outages=summaries, damaged_journals=found.damaged))
         return found.code
+    show(pairs(controller.rows))
     for each in found.damaged:
         remark(each.line)
     if summaries:
         now_wall_ns = time.time_ns()
+        show("")
         show(struct_table([line_of(each, now_wall_ns) for each in found.records]))
+        alarms = [(each.node, alarm.text) for each in summaries for alarm in each.alarms]
+        if alarms:
+            show("")
+            show(NarrowTable(("NODE", "ALARM"), alarms))
     elif not found.journals:
         remark(
             f"no outage is on record in namespace {namespace}: if the controller is elsewhere, name that with"
-            " --namespace; 'ebbtide outage doctor' checks whether one leads"
+            " --namespace"
         )
     elif not found.damaged:
         remark("no outage is on record" if closed else "no outage is open")
@@ -117,14 +144,17 @@ async def look_at(cluster: Cluster, namespace: str, node: str) -> Look:
     now = NodeNow()
     if seen is not None:
         now = NodeNow(seen.view.uid, seen.ready, seen.view.taint, ago(seen.mark))
-    journals = await stored_journals(cluster, namespace)
-    mine = [each for each in journals if node in (each.node, each.node_uid) or now.uid == each.node_uid]
-    found = await outages_of(cluster, namespace, mine)
-    # An open outage wins over a later one.
-    records = sorted(found.records, key=lambda each: summary_of(each).is_open)
-    record = records[-1] if records else None
-    summary = None if record is None else summary_of(record)
-    status = OutageStatus(node=node, now=now, outage=summary, damaged_journals=found.damaged)
+    found, controller = await led(
+        cluster, namespace, lambda: newest_outage(cluster, namespace, node, now.uid)
+    )
+    record = found.records[0] if found.records else None
+    status = OutageStatus(
+        node=node,
+        controller=controller,
+        now=now,
+        outage=None if record is None else summary_of(record),
+        damaged_journals=found.damaged,
+    )
     return Look(status, record, worst([found.code, NOT_SO if record is None else DONE]))
 
 
@@ -140,7 +170,7 @@ def status(node: str, kubeconfig: Path | None, namespace: str, output: str) -> i
         show_json(found)
         return code
     if record is None:
-        show(pairs([("node", node), ("now", found.now.text)]))
+        show(pairs([*found.controller.rows, ("node", node), ("now", found.now.text)]))
         if not found.damaged_journals:
             hint = (
                 f"'ebbtide outage explain {node}' looks at what hangs now"

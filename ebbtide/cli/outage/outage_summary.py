@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import Heading, NarrowTable, outage_lines, pairs, struct_table
-from ebbtide.cli.outage.outage_common import Cluster
+from ebbtide.cli.outage.outage_common import Cluster, Leading
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import boot_end_text, plural
 from ebbtide.events.outage_events import BACK_UNDER, LastBootStated
@@ -256,8 +256,46 @@ class NodeNow(Struct, frozen=True):
         return "; ".join(parts)
 
 
+class Controller(Struct, frozen=True):
+    """``leader`` None: no right to read the Lease. ``stale``: why the record is behind the cluster; empty: as
+    far as the leader knows, it is not.
+    """
+
+    leader: str | None = ""
+    stale: str = ""
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        leader = {None: "cannot be seen: you may not read its Lease", "": "none"}.get(
+            self.leader, self.leader
+        )
+        return [("leader", str(leader)), ("stale", self.stale)]
+
+
+#: A record that no leader continues.
+NO_LEADER = "no controller leads, so no record is written: 'ebbtide outage doctor' names the cure"
+
+
+def controller_of(leading: Leading, records: Collection[OutageRecord]) -> Controller:
+    stale = f"{leading.blocked}; 'ebbtide outage doctor' names the cure" if leading.blocked else ""
+    if leading.holder == "":
+        stale = NO_LEADER
+    elif leading.holder and not stale:
+        # The holder is the replica's name and a nonce.
+        earlier = [
+            each.node
+            for each in records
+            if each.outcome == OPEN
+            and each.leaders
+            and each.leaders[-1].replica != leading.holder.rpartition("_")[0]
+        ]
+        stale = f"the new leader has not read these Nodes yet: {', '.join(earlier)}" if earlier else ""
+    return Controller(leading.holder, stale)
+
+
 class OutageStatus(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageStatus"):
     version: int = 1
+    controller: Controller = Controller()
     node: str
     now: NodeNow
     outage: OutageSummary | None
@@ -303,6 +341,7 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
     """The whole output for a node with an outage."""
     outage = found.outage
     assert outage is not None
+    yield pairs(found.controller.rows)
     yield from outage_lines(record)
     yield ""
     node = (("node", record.node), ("now", found.now.text))
@@ -344,18 +383,13 @@ async def _outages_of(
 
     from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 
-    def refuse(level: int, line: str) -> None:
-        # A controller would wait until it is repaired.
-        raise Refused(line)
-
-    place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "", refuse, journal.node)
+    place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "")
     try:
         with trio.fail_after(READ_SECONDS_MAX):
             return await place.call(_read, place.source)
     except trio.TooSlowError:
-        raise Refused(
-            f"{place.location} could not be read in {span_s(READ_SECONDS_MAX)}: try again"
-        ) from None
+        text = f"{place.location} could not be read in {span_s(READ_SECONDS_MAX)}: try again"
+        raise Refused(text) from None
 
 
 async def _outages_together(
@@ -430,3 +464,13 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
         worst(each.exit_code for each in verdicts),
         len(journals),
     )
+
+
+async def newest_outage(cluster: Cluster, namespace: str, node: str, node_uid: str) -> Found:
+    """The newest one of the Node with this UID, or of an earlier one with its name; an open one wins over a
+    later one. Raises Refused.
+    """
+    journals = await stored_journals(cluster, namespace)
+    mine = [each for each in journals if node in (each.node, each.node_uid) or node_uid == each.node_uid]
+    found = await outages_of(cluster, namespace, mine)
+    return found._replace(records=sorted(found.records, key=lambda each: each.outcome == OPEN)[-1:])

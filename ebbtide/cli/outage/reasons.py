@@ -15,6 +15,7 @@ from msgspec import Struct
 from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
+from ebbtide.cli.outage.outage_summary import newest_outage, summary_of
 from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     """
 
     name: str
+    uid: str = ""
     there: bool = True
     ready: str = "Ready"
     heard: str = ""
@@ -95,9 +97,21 @@ class AttachmentScene(Struct, frozen=True, rename="camel"):
     timer: str = ""
 
 
+class ControllersWord(Struct, frozen=True, rename="camel"):
+    """The record of the node's open outage: the ``proof`` that counts, what it ``waits_for``, that cause's
+    code and cure.
+    """
+
+    proof: str = ""
+    waits_for: str = ""
+    cause: str = ""
+    do: str = ""
+
+
 class Scene(Struct, frozen=True, rename="camel"):
     """``node``: the node asked about, or the pod's; None: the pod has none. ``leader``: the holder of the
-    controller's Lease; empty: none, None: it may not be read. ``unseen``: what could not be read.
+    controller's Lease; empty: none, None: it may not be read. ``blocked``: its own words on why it stores no
+    record. ``word``: its record. ``unseen``: what could not be read.
     """
 
     subject: str
@@ -106,6 +120,8 @@ class Scene(Struct, frozen=True, rename="camel"):
     attachments: tuple[AttachmentScene, ...] = ()
     leader: str | None = None
     unseen: tuple[str, ...] = ()
+    blocked: str = ""
+    word: ControllersWord = ControllersWord()
 
     @property
     def asked(self) -> tuple[PodScene, ...]:
@@ -205,21 +221,32 @@ def node_down(scene: Scene) -> Iterator[Cause]:
             f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
             " becomes Unknown within a minute"
         )
+    # Behind a record that is not written any more, the controller may see something else.
+    word = scene.word if scene.leader != "" and not scene.blocked else ControllersWord()
+    if scene.blocked:
+        text += f"; {scene.leader or 'the controller'} leads, and {scene.blocked}"
+        do.append("give the controller its journal back: 'ebbtide outage doctor' names what refuses it")
+    elif word.waits_for:
+        proved = f"has proved it off by {word.proof}, and " if word.proof else ""
+        text += f"; the controller {proved}waits: {word.waits_for}"
     if node.alive:
         text += f"; {node.alive} has declared that it is alive, so no proof counts while that is in force"
         withdraw = f"ebbtide outage declare {node.name} --alive --withdraw"
         do.append(f"ask {node.alive}, or check it yourself; if it is not alive, withdraw that: {withdraw}")
+    elif word.proof or word.cause not in ("", "not-proved"):
+        do.append(word.do or see)
     elif node.cloud_off or node.declared:
         do += [see] if scene.leader != "" else []
-    else:
+    elif not scene.blocked:
         do.append("make sure that the machine is off: its console, its management controller, its cloud")
         do.append(f"then declare it: ebbtide outage declare {node.name} --off")
-    if scene.leader == "":
+    if scene.leader == "" or scene.blocked:
+        start = "no outage controller leads here: start it (deploy/kubernetes/outage), "
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
-        proved = node.cloud_off and not node.alive
+        is_proved = node.cloud_off and not node.alive
         do.append(
-            "no outage controller leads here: start it (deploy/kubernetes/outage), or set the taint by hand"
-            f"{'' if proved else ' once the machine is off'}: kubectl taint node {node.name} {taint};"
+            f"{'' if scene.blocked else start}or set the taint by hand"
+            f"{'' if is_proved else ' once the machine is off'}: kubectl taint node {node.name} {taint};"
             " remove it when it is back"
         )
     do.append("or bring the node back: then its kubelet ends them")
@@ -475,6 +502,7 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     effects = [str(each.get("effect")) for each in taints if each.get("key") == OUT_OF_SERVICE]
     return NodeScene(
         name,
+        uid=view.uid,
         ready=seen.ready,
         heard=ago(seen.mark) if seen.mark else "",
         taint=view.taint,
@@ -485,6 +513,17 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         alive=alive_by(view),
         cloud_off=view.cloud_off,
         volumes_in_use=view.volumes_in_use,
+    )
+
+
+async def controllers_word(cluster: Cluster, namespace: str, node: NodeScene) -> ControllersWord | None:
+    """Of the node's open outage. Raises Refused."""
+    if not node.is_down:
+        return None
+    found = await newest_outage(cluster, namespace, node.name, node.uid)
+    open_ones = [summary for summary in map(summary_of, found.records) if summary.is_open]
+    return next(
+        (ControllersWord(each.proof, each.waits_for, each.cause, each.do) for each in open_ones), None
     )
 
 
@@ -537,5 +576,15 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
                 # A Node that may not be read counts as there.
                 there[where] = await look.may(partial(is_there, where)) is not False
             found.append(attachment_scene(each, volumes.get(name), node, node_there=there[where]))
-    leader = await leader_of(cluster, namespace)
-    return Scene(subject, node, tuple(scenes), tuple(found), leader, tuple(look.unseen))
+    leading = await leader_of(cluster, namespace)
+    word = await look.may(partial(controllers_word, cluster, namespace, node)) if node is not None else None
+    return Scene(
+        subject=subject,
+        node=node,
+        pods=tuple(scenes),
+        attachments=tuple(found),
+        leader=leading.holder,
+        blocked=leading.blocked,
+        word=word or ControllersWord(),
+        unseen=tuple(look.unseen),
+    )

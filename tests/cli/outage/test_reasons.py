@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from ebbtide.cli.common.output import show
 from ebbtide.cli.outage.outage_explain import explanation, lines
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
+    ControllersWord,
     NodeScene,
     PodScene,
     Scene,
@@ -75,6 +77,41 @@ def test_the_cause_first(what: Scene, codes: list[str]) -> None:
     assert all(each.text for each in found)
 
 
+BLOCKED = "no record could be stored for 34 s: 500 failed calling webhook"
+BRAKE = "raise brake in the controller's configuration"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "do"),
+    [
+        ({"blocked": BLOCKED}, "one_1234 leads, and no record could be stored", "its journal back"),
+        (
+            {"word": ControllersWord("redfish bmc", "the storm brake: full", "brake", BRAKE)},
+            "the controller has proved it off by redfish bmc, and waits: the storm brake: full",
+            "raise brake",
+        ),
+        (
+            {"word": ControllersWord("", "dry run: the node would be out of service now", "dry-run", "set")},
+            "waits: dry run",
+            "set",
+        ),
+        (
+            {"word": ControllersWord("", "no proof that the machine is off", "not-proved", "x")},
+            "no proof",
+            "",
+        ),
+        # A record that no leader continues.
+        ({"leader": "", "word": ControllersWord("redfish", "a", "brake", BRAKE)}, "", "make sure"),
+    ],
+)
+def test_the_controllers_word_comes_before_advice_by_hand(fields: dict[str, Any], said: str, do: str) -> None:
+    (cause,) = causes(replace(scene(DOWN, DB), **fields))
+    assert said in cause.text
+    assert do in cause.do[0]
+    by_hand = any("declare" in each for each in cause.do)
+    assert by_hand == (do in ("", "make sure"))
+
+
 @pytest.mark.parametrize(("what", "disk", "text"), [
     (scene(DOWN, DB), DISK, "never begins: the statuses of shop/db-0 say Running for ever"),
     (scene(DOWN, BOUND), DISK, "has not begun: shop/db-0 uses it and is not Terminating"),
@@ -95,7 +132,7 @@ def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> 
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", ("you may not list leases",))),
+        ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", unseen=("you may not list leases",))),
         ("refused", Scene("worker", OUT, (replace(DB, finalizers=("x/y",)),), (REFUSED,), "one_1234")),
     ],
 )

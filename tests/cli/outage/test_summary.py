@@ -5,16 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import show, struct_table
 from ebbtide.cli.outage import outage_status as verbs
 from ebbtide.cli.outage import outage_summary as reading
-from ebbtide.cli.outage.outage_common import Cluster
-from ebbtide.cli.outage.outage_summary import NodeNow, OutageStatus, line_of, parts, summary_of
+from ebbtide.cli.outage.outage_common import Cluster, Leading
+from ebbtide.cli.outage.outage_summary import (
+    Controller,
+    NodeNow,
+    OutageStatus,
+    controller_of,
+    line_of,
+    parts,
+    summary_of,
+)
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageBegan
-from ebbtide.events.record.outage_record import LeaderBefore, OutageFold, OutageRecord
+from ebbtide.events.record.outage_record import LeaderBefore, LeaderRecord, OutageFold, OutageRecord
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
@@ -58,12 +67,37 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_one_node(name: str, record: OutageRecord, capsys: pytest.CaptureFixture[str]) -> None:
-    found = OutageStatus(node="node-1", now=NOW, outage=summary_of(record), damaged_journals=[])
+    found = OutageStatus(
+        node="node-1",
+        controller=Controller("a_1234", "no record could be stored for 34 s: 500"),
+        now=NOW,
+        outage=summary_of(record),
+        damaged_journals=[],
+    )
     for each in parts(found, record, now_of(record)):
         show(each)
     assert found.outage is not None
     print(found.outage.reminder)
     same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
+
+
+LED = replace(after(recovered(), 11), leaders=(LeaderRecord(at_ns=0, replica="one-5f", version="1"),))
+
+
+@pytest.mark.parametrize(
+    ("leading", "stale"),
+    [
+        (Leading("one-5f_1234"), ""),
+        (Leading("one-5f_1234", "no record could be stored for 34 s: 500"), "no record could"),
+        (Leading("another_1234"), "the new leader has not read these Nodes yet: node-1"),
+        (Leading(""), "no controller leads"),
+        (Leading(None), ""),
+    ],
+)
+def test_the_list_begins_with_the_leader(leading: Leading, stale: str) -> None:
+    found = controller_of(leading, [LED])
+    assert found.stale.startswith(stale) if stale else found.stale == ""
+    assert found.leader == leading.holder
 
 
 @pytest.mark.parametrize("closed", [False, True])

@@ -5,6 +5,7 @@ without an answer.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,12 +35,24 @@ class ConfigMaps:
         self.trouble, self.away = trouble, False
         self._draws, self._work, self._made = draws, work, 0
         self.creates = 0
+        #: In place of each create: a dead webhook, a quota; None: it hangs.
+        self.refuses: list[Answer | None] = []
+        #: A webhook takes so long, and ends with the request that waits for it.
+        self.webhook_seconds = 0.0
 
     async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
         await trio.sleep(self._draws.between(1, 30) / 1000)
         if self.away:
             await trio.sleep(fields["seconds_max"])
             raise Unanswered("silence")
+        if method == "POST" and (self.refuses or self.webhook_seconds):
+            refused = self.refuses[0] if self.refuses else None
+            seconds = self.webhook_seconds if not self.refuses else 0.0 if refused else math.inf
+            await trio.sleep(min(seconds, fields["seconds_max"]))
+            if seconds > fields["seconds_max"]:
+                raise Unanswered("silence")
+            if refused is not None:
+                return refused
         if self._draws.below(100) < self.trouble:
             match self._draws.below(4 if self._work else 3):
                 case 0:
@@ -63,7 +76,7 @@ class ConfigMaps:
         parts = urlsplit(path)
         name = parts.path.rpartition("/")[2]
         if method == "POST":
-            return self._create(copy.deepcopy(body))
+            return self._create(copy.deepcopy(body), dry=parts.query == "dryRun=All")
         if method == "GET" and name == "configmaps":
             return self._list({key: values[0] for key, values in parse_qs(parts.query).items()})
         if name not in self.objects:
@@ -83,10 +96,12 @@ class ConfigMaps:
             200, msgspec.json.encode({"metadata": more, "items": [self.objects[name] for name in part]})
         )
 
-    def _create(self, body: Any) -> Answer:
+    def _create(self, body: Any, *, dry: bool) -> Answer:
         name = body["metadata"]["name"]
         if name in self.objects:
             return status(409, "already exists")
+        if dry:
+            return Answer(201, msgspec.json.encode(body))
         self._made += 1
         self.creates += 1
         body["metadata"] |= {"uid": f"uid-{self._made}", "creationTimestamp": CREATED}

@@ -12,7 +12,9 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import config_maps
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.config_maps import (
+    BLOCKED_SECONDS,
     PREFIX,
     ConfigMapSource,
     ConfigMapStorage,
@@ -26,6 +28,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.segment import segment_file_name
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
+from tests.actors.edges.kubernetes.write_fake import status
 from tests.events.making import OTHER_ID, stamp, step, write_steps
 from tests.journals import JOURNAL_ID
 from tests.waiting import until
@@ -184,6 +187,56 @@ async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None
     place = storage(ConfigMaps(Draws(1)))
     with pytest.raises(OSError, match="has not been read"):
         place.source.files()
+
+
+DEAD_WEBHOOK = 'Internal error occurred: failed calling webhook "a.example.test": connection refused'
+
+
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [
+        (status(500, DEAD_WEBHOOK), "500 failed calling webhook"),
+        (status(403, "exceeded quota: few, requested: count/configmaps=1"), "403 exceeded quota"),
+        (status(403, 'User "x" cannot create resource "configmaps"'), "403 cannot create resource"),
+        (status(422, "ValidatingAdmissionPolicy 'p' denied request"), "422 ValidatingAdmissionPolicy"),
+        (status(409, "denied by a webhook with this code"), "409"),
+        (status(404, "namespaces not found"), "404 not found"),
+        (status(503, "later"), "503"),
+        (None, "silence"),
+    ],
+)
+async def test_a_blocked_journal_says_so_and_goes_on(
+    refused: Answer | None, why: str, autojump_clock: MockClock
+) -> None:
+    """Whatever blocks it: no record is lost, and the writer lives on."""
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (writer, place):
+        await write_steps(writer, 2, synced=True)
+        server.refuses = [refused]
+        writer.append(step(writer.last_seq + 1, synced=True))
+        await trio.sleep(BLOCKED_SECONDS + 1)
+        assert place.blocked.startswith(why)
+        await trio.sleep(600)
+        assert not writer.lost
+        server.refuses.clear()
+        await writer.wait_synced(writer.last_seq)
+        assert place.blocked == ""
+    assert (await read(storage(server)))[1].state == "intact"
+
+
+async def test_a_webhook_that_takes_nine_seconds(autojump_clock: MockClock) -> None:
+    """A try that ends sooner ends the webhook's call too, and would never succeed."""
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (writer, place):
+        await write_steps(writer, 1, synced=True)
+        server.webhook_seconds = 9.0
+        began = trio.current_time()
+        for _ in range(3):
+            await write_steps(writer, 1, synced=True)
+        assert trio.current_time() - began < 5 + 3 * (9 + 3)
+        server.webhook_seconds = 0.0
+        await write_steps(writer, 1, synced=True)
+        assert place.blocked == ""
 
 
 # --- lives, drawn ---------------------------------------------------------------------------------

@@ -14,7 +14,12 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.leadership import LEASE_SECONDS, Leadership
+from ebbtide.actors.edges.kubernetes.leadership import (
+    LEASE_SECONDS,
+    NOTE_ANNOTATION,
+    RETRY_SECONDS,
+    Leadership,
+)
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.edges.kubernetes.write_fake import status
@@ -65,8 +70,9 @@ class Replica:
         self.away, self.leads, self.ending_seconds = False, False, ending_seconds
         self.lines: list[str] = []
         self.dead = trio.CancelScope()
+        self.note = ""
         self.leadership = Leadership(
-            self, "ebbtide", "outage", name, lambda level, line: self.lines.append(line)
+            self, "ebbtide", "outage", name, lambda level, line: self.lines.append(line), lambda: self.note
         )
 
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
@@ -144,6 +150,25 @@ async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) ->
         waiting = next(each for each in log.replicas if not each.leads)
         assert waiting.lines == [f"{first} leads, and this replica waits"]
         assert waiting.leadership.holder == first
+
+
+async def test_the_leaders_note_is_on_the_lease(autojump_clock: MockClock) -> None:
+    """While it leads and has one; the next leader's replaces it, and another's annotation stays."""
+    server = Leases(Draws(1))
+
+    def noted() -> dict[str, str]:
+        return dict(server.objects["outage"]["metadata"].get("annotations") or {})
+
+    async with replicas(server) as log:
+        first = log.of(await log.until(1))
+        server.objects["outage"]["metadata"]["annotations"] = {"other": "stays"}
+        server.edit()
+        first.note = "no record could be stored for 5 s: 500"
+        await trio.sleep(2 * RETRY_SECONDS)
+        assert noted() == {"other": "stays", NOTE_ANNOTATION: first.note}
+        first.dead.cancel()
+        assert await log.until(2) != first.name
+        assert noted() == {"other": "stays"}
 
 
 async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockClock) -> None:
