@@ -55,7 +55,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
 from ebbtide.events.outage_events import NodesCounted
 
 NAME = "OutageActor"
@@ -113,6 +113,8 @@ NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, *D
 DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
+#: Beside the names of what hangs.
+NOT_FOLLOWED = "{} more, not followed"
 #: Why the machine is not switched off any more.
 NO_MACHINE_UUID = "the Node does not say which machine it is (status.nodeInfo.systemUUID)"
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
@@ -192,7 +194,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     resource_version: str = ""
     taint: o.TaintOwner = "none"
     taint_boot: str = ""
-    volumes_in_use: tuple[kinds.VolumeInUse, ...] = ()
+    volumes_in_use: BoundedTuple[kinds.VolumeInUse] = ()
     lease_mark: str = ""
     status_mark: str = ""
     #: This leader has seen a heartbeat since the last one was missed.
@@ -231,12 +233,16 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: An earlier list of this outage is on record.
     known: bool = False
     #: What hangs: labels of pods by UID, of volumes by attachment.
-    pods: dict[kinds.Uid, kinds.PodReference] = {}
-    attachments: dict[kinds.Uid, str] = {}
+    pods: BoundedDict[kinds.Uid, kinds.PodReference] = {}
+    attachments: BoundedDict[kinds.Uid, str] = {}
     #: UIDs of pods and names of attachments whose actors have failed.
-    unknown: tuple[kinds.Uid, ...] = ()
+    unknown: BoundedTuple[kinds.Uid] = ()
     #: All that was ever followed: a second list creates no actor twice.
-    followed: tuple[kinds.Uid, ...] = ()
+    followed: BoundedTuple[kinds.Uid] = ()
+    #: As in the last `WorkListed`, for the next leader.
+    elsewhere: BoundedTuple[kinds.Uid] = ()
+    #: So many pods and attachments are not followed.
+    more: int = 0
     #: The ProofActor has failed: contradictions are not reported any more.
     blind: bool = False
     #: Since when this leader has seen the node down without a sign of life.
@@ -366,7 +372,8 @@ def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
 
 
 def _hanging(state: OutageState) -> tuple[str, ...]:
-    return (*state.pods.values(), *state.attachments.values())
+    more = [NOT_FOLLOWED.format(state.more)] if state.more else []
+    return (*more, *state.pods.values(), *state.attachments.values())
 
 
 # --- begin and end --------------------------------------------------------------------------------
@@ -786,7 +793,7 @@ def _recovered(state: OutageState) -> Result:
 def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
     """Follow what is new. The actor of each followed pod or volume sees by itself what is gone."""
     known = dict.fromkeys(state.followed)
-    places: dict[str, int] = {}
+    places: dict[tuple[str, str], int] = {}
     effect = state.effect if state.phase in TAINTED else ""
     decisions: list[Event] = []
     pods, attachments = dict(state.pods), dict(state.attachments)
@@ -794,14 +801,12 @@ def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
     pods_here = [pod for pod in event.pods if not pod.daemon]
     late = [pod for pod in pods_here if pod.uid not in known]
     for pod in (*(pod for pod in pods_here if pod.uid in known), *late):
-        place = places.get(pod.owner_uid, 0)
-        places[pod.owner_uid] = place + 1
+        owner = pod.namespace, pod.owner_uid
+        place = places.get(owner, 0)
+        places[owner] = place + 1
         if pod.uid not in known:
             pods[pod.uid] = pod.label
-            lost = o.PodLost(
-                pod=pod, place=place, elsewhere=event.elsewhere.get(pod.owner_uid, ()), effect=effect
-            )
-            decisions.append(lost)
+            decisions.append(o.PodLost(pod=pod, place=place, replaced=event.replaced, effect=effect))
     for each in event.attachments:
         if each.name not in known:
             attachments[each.name] = each.volume or each.name
@@ -817,6 +822,7 @@ def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
         decisions += _found_detached(state, event)
     followed = (*state.followed, *(name for name in (*pods, *attachments) if name not in known))
     state = replace(state, listed=True, known=True, pods=pods, attachments=attachments, followed=followed)
+    state = replace(state, elsewhere=event.elsewhere, more=event.more)
     return (state, decisions) if decisions else _recovered(state)
 
 

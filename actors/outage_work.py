@@ -21,7 +21,7 @@ from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transi
 from ebbtide.actors.hang import TEXTS, pod_hang
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import Event
+from ebbtide.events.base import BoundedDict, BoundedTuple, Event
 
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
 
@@ -41,10 +41,10 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     phase: PodPhase = "fresh"
     pod: o.LostPod | None = None
     place: int = 0
-    #: The owner's pods that existed before: no successors.
-    elsewhere: tuple[kinds.Uid, ...] = ()
+    #: Pods that replaced others before: no successors.
+    replaced: BoundedTuple[kinds.Uid] = ()
     #: By UID.
-    successors: dict[kinds.Uid, Successor] = {}
+    successors: BoundedDict[kinds.Uid, Successor] = {}
     #: The taint's effect; empty: no taint yet.
     effect: kinds.Word = ""
     since_ns: int = 0
@@ -77,7 +77,7 @@ def _pod_transitions() -> Transitions:
 
 
 def _lost(state: StuckPodState, event: o.PodLost, now: int) -> Result:
-    found = replace(state, place=event.place, elsewhere=event.elsewhere, effect=event.effect, since_ns=now)
+    found = replace(state, place=event.place, replaced=event.replaced, effect=event.effect, since_ns=now)
     return _bound(found, event.pod)
 
 
@@ -127,10 +127,10 @@ def _pod_listed(state: StuckPodState, event: o.WorkListed, now: int) -> Result:
 def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result:
     pod = state.pod
     assert pod is not None
-    mine = event.owner_uid == pod.owner_uid != "" and event.uid != pod.uid
-    if not mine or event.uid in state.elsewhere:
-        return state, ()
-    if pod.same_name and (event.namespace, event.name) != (pod.namespace, pod.name):
+    # Anyone may name an owner of another namespace in a pod of theirs.
+    owner = pod.namespace, pod.owner_uid
+    mine = (event.namespace, event.owner_uid) == owner and pod.owner_uid and event.uid != pod.uid
+    if not mine or event.uid in state.replaced or (pod.same_name and event.name != pod.name):
         return state, ()
     told = Successor(node=event.node if event.ready else "", waiting=event.waiting)
     after = replace(state, successors={**state.successors, event.uid: told})

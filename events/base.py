@@ -267,13 +267,13 @@ class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     order: msgspec.Raw
 
 
-#: Of one kind in a checkpoint: three times the pods of the largest simulated node. Each takes half a kilobyte
-#: in memory, however small a forged file makes it.
-CHECKPOINT_ITEMS_MAX = 32_768
-_FEW_ITEMS = msgspec.Meta(max_length=CHECKPOINT_ITEMS_MAX)
+#: Of one list in an event or a state: three times the pods of the largest simulated node. Each takes half a
+#: kilobyte in memory, however small a forged file makes it.
+ITEMS_MAX = 32_768
+_FEW_ITEMS = msgspec.Meta(max_length=ITEMS_MAX)
 _KeyT = TypeVar("_KeyT")
 _ItemT = TypeVar("_ItemT")
-#: Entries of a state take more memory than other values of their size: bound their number first.
+#: The entries of each list of an event, and of large ones of a state.
 BoundedDict = Annotated[dict[_KeyT, _ItemT], _FEW_ITEMS]
 BoundedTuple = Annotated[tuple[_ItemT, ...], _FEW_ITEMS]
 

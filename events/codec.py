@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.events import decisions, facts  # noqa: F401  (importing them fills TYPES)
-from ebbtide.events.base import TYPES, Checkpoint, Event, Record
+from ebbtide.events.base import ITEMS_MAX, TYPES, Checkpoint, Event, Record
 from ebbtide.events.messages import Names
 
 
@@ -137,18 +137,24 @@ class RawRecord(NamedTuple):
 
 
 class FrameTooLarge(ValueError):
-    """One event is larger than a frame may be: split it, as inventories are split into parts."""
+    """No reader would take this event: split it, as inventories are split into parts."""
 
 
 def encode_frame(record: Record, previous_hash: bytes, durable_seq: int) -> bytes:
     """The frame of one record; its last 32 bytes are its chain hash. Raises FrameTooLarge."""
-    event = record.event
+    event, payload = record.event, encode_event(record.event)
+    if len(payload) > ITEMS_MAX:
+        # It may break a reader's limit.
+        try:
+            decode_event(type(event).__name__, payload)
+        except BadPayload as error:
+            raise FrameTooLarge(str(error)) from None
     return _frame(
         (record.seq, durable_seq, record.mono_ns, record.wall_ns, record.episode, record.cause),
         FLAG_LAST if record.last else 0,
         record.actor.encode(),
         type(event).__name__.encode(),
-        encode_event(event),
+        payload,
         previous_hash,
     )
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from msgspec.structs import replace
 
 from ebbtide.events import kinds, values
-from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
+from ebbtide.events.base import NS_PER_SECOND, Barrier, BoundedDict, BoundedTuple, Decision, Order, Stamp
 from ebbtide.events.facts import order_text
 from ebbtide.events.messages import (
     ERROR,
@@ -55,18 +55,18 @@ class ConfigAdopted(Decision):
     level = INFO
 
     enabled: bool
-    periods: tuple[values.Period, ...] = ()
+    periods: BoundedTuple[values.Period] = ()
     requested_ns: int = 0
     reserve_ns: int = 0
     budget: values.Budget = "strict"
     sleep_action: bool = True
     status_flush_ns: int = 0
     trace_flush_ns: int = 0
-    means: dict[str, str] = {}
+    means: BoundedDict[str, str] = {}
     unready: values.Unready = "poweroff"
     left_pods: values.LeftPods = "keep"
     projection_version: int = 1
-    resource: dict[str, str] = {}
+    resource: BoundedDict[str, str] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.enabled:
@@ -369,7 +369,7 @@ class ShutdownBegan(Decision):
     budget: values.Budget = "strict"
     projection_version: int = 1
     #: Resource attributes of its trace, beside the segment header's.
-    resource: dict[str, str] = {}
+    resource: BoundedDict[str, str] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
         lock = "" if self.lock_held else ", without a lock"
@@ -431,7 +431,7 @@ class PlanMade(Decision):
     level = INFO
     log = TIMED
 
-    waves: tuple[values.PlannedWave, ...]
+    waves: BoundedTuple[values.PlannedWave]
     pods: int
     #: False: the listing failed, so the pods are unknown.
     listed: bool = True
@@ -493,7 +493,7 @@ class WaveStarted(Decision):
     period_ns: int
     deadline_ns: int
     kill_by_ns: int
-    pods: tuple[values.PlannedPod, ...] = ()
+    pods: BoundedTuple[values.PlannedPod] = ()
     handover: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -523,7 +523,7 @@ class PodsEnded(Decision):
     log = TIMED
     last_resort = True
 
-    unfinished: tuple[str, ...] = ()
+    unfinished: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"not ended in time: {names.all_of(self.unfinished)}" if self.unfinished else "all pods ended"
@@ -577,8 +577,8 @@ class WaveEnded(Decision):
     wave: int
     outcome: Literal["complete", "overran", "cancelled"]
     unused_ns: int = 0
-    stragglers: tuple[str, ...] = ()
-    mounted: tuple[str, ...] = ()
+    stragglers: BoundedTuple[str] = ()
+    mounted: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         late = f"; still running: {names.all_of(self.stragglers)}" if self.stragglers else ""
@@ -611,7 +611,7 @@ class AwaitUnmounts(Order):
 
     span_role = "unmounts"
     barrier: ClassVar[Barrier] = "none"
-    uids: tuple[str, ...]
+    uids: BoundedTuple[str]
     timeout_ns: int
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -814,7 +814,7 @@ class PodEnded(Decision):
     #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
     #: As far as known.
-    exit_codes: tuple[kinds.ExitCode, ...] = ()
+    exit_codes: BoundedTuple[kinds.ExitCode] = ()
 
     def on_node(
         self,
@@ -869,7 +869,7 @@ class AnnounceNode(Order):
     #: Taint the node and make it unschedulable.
     cordon: bool = False
     #: These conditions become True (KEP-5683, KEP-6249), our others False.
-    conditions: tuple[kinds.Word, ...] = ()
+    conditions: BoundedTuple[kinds.Word] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         what = "the node is shown as it was" if self.ready else "the node is shown as going down"
@@ -901,7 +901,7 @@ class WithdrawPods(Order):
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
-    uids: tuple[str, ...]
+    uids: BoundedTuple[str]
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"taking {plural(len(self.uids), 'pod')} out of the Services: {names.some_of(self.uids)}"
@@ -915,7 +915,7 @@ class AwaitStatuses(Order):
     level = INFO
 
     barrier: ClassVar[Barrier] = "none"
-    uids: tuple[str, ...]
+    uids: BoundedTuple[str]
     timeout_ns: int
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -945,8 +945,8 @@ class DetachCertified(Decision):
     safe: bool
     ended: int = 0
     #: Pods not seen to end, by UID, and the mounts.
-    running: tuple[str, ...] = ()
-    mounted: tuple[tuple[str, str], ...] = ()
+    running: BoundedTuple[str] = ()
+    mounted: BoundedTuple[tuple[str, str]] = ()
     restarts: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -969,8 +969,8 @@ class PublishCertificate(Order):
     this_boot: ClassVar[bool] = True
     safe: bool
     ended: int = 0
-    running: tuple[kinds.Uid, ...] = ()
-    mounted: tuple[kinds.Mount, ...] = ()
+    running: BoundedTuple[kinds.Uid] = ()
+    mounted: BoundedTuple[kinds.Mount] = ()
     restarts: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -997,8 +997,8 @@ class LeftUndone(Decision):
 
     log = TIMED
 
-    running: tuple[str, ...] = ()
-    without_status: tuple[str, ...] = ()
+    running: BoundedTuple[str] = ()
+    without_status: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         running = f"still running: {names.some_of(self.running)}" if self.running else ""
@@ -1046,7 +1046,7 @@ class DeliverStatuses(Order):
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
-    statuses: tuple[kinds.PodStatus, ...]
+    statuses: BoundedTuple[kinds.PodStatus]
     #: Remove the objects afterwards: their containers have ended.
     remove: bool = False
     #: From an earlier boot: only for unchanged pods (resourceVersion, no container started).
@@ -1077,7 +1077,7 @@ class StatusesSettled(Decision):
 
     level_by = ("missing", WARNING, INFO)
 
-    missing: tuple[kinds.Uid, ...] = ()
+    missing: BoundedTuple[kinds.Uid] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.missing:
@@ -1110,7 +1110,7 @@ class FallbackEngaged(Decision):
     level = WARNING
     last_resort = True
 
-    pods: tuple[str, ...] = ()
+    pods: BoundedTuple[str] = ()
     reason: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:

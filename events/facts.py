@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import msgspec
+
 from ebbtide.events import kinds, values
-from ebbtide.events.base import OUTCOMES, URGENT, Fact, Stamp, parse_order_key
+from ebbtide.events.base import (
+    OUTCOMES,
+    URGENT,
+    BoundedDict,
+    BoundedTuple,
+    Fact,
+    Stamp,
+    parse_order_key,
+)
 from ebbtide.events.messages import (
     DEBUG,
     ERROR,
@@ -174,7 +184,7 @@ class SettingsLoaded(Fact):
     level = INFO
 
     settings: values.Settings
-    sources: dict[kinds.Field, kinds.FilePosition] = {}
+    sources: BoundedDict[kinds.Field, kinds.FilePosition] = {}
 
 
 class SettingsRejected(Fact):
@@ -419,7 +429,7 @@ class LockHoldersRead(Fact):
     log = PLAIN
     log_level_max = INFO
 
-    holders: tuple[values.LockHolder, ...] = ()
+    holders: BoundedTuple[values.LockHolder] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.holders:
@@ -496,7 +506,7 @@ class InventoryTaken(Fact):
     source: kinds.Word
     part: int = 1
     parts: int = 1
-    pods: tuple[values.Pod, ...] = ()
+    pods: BoundedTuple[values.Pod] = ()
     untold: str = ""
 
     @classmethod
@@ -504,16 +514,21 @@ class InventoryTaken(Fact):
         cls, key: str, as_of_ns: int, source: str, pods: Sequence[values.Pod], untold: str = ""
     ) -> list[InventoryTaken]:
         """All of these pods, in one part at least: an actor waits for it."""
-        parts, size = -(-len(pods) // INVENTORY_PODS_MAX) or 1, INVENTORY_PODS_MAX
-        cut = (tuple(pods[start : start + size]) for start in range(0, parts * size, size))
+        cut, room = [list[values.Pod]()], INVENTORY_BYTES_MAX
+        for pod in pods:
+            size = len(msgspec.msgpack.encode(pod))
+            if cut[-1] and (size > room or len(cut[-1]) >= INVENTORY_PODS_MAX):
+                cut, room = [*cut, []], INVENTORY_BYTES_MAX
+            cut[-1].append(pod)
+            room -= size
         return [
             cls(
                 key=key,
                 as_of_ns=as_of_ns,
                 source=source,
                 part=part,
-                parts=parts,
-                pods=some,
+                parts=len(cut),
+                pods=tuple(some),
                 untold=untold,
             )
             for part, some in enumerate(cut, 1)
@@ -602,7 +617,7 @@ class AutopsyTaken(Fact):
 
     uid: str
     container: str
-    processes: tuple[values.ProcessReport, ...] = ()
+    processes: BoundedTuple[values.ProcessReport] = ()
     last_lines: kinds.LastLines = ()
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -715,7 +730,7 @@ class MountsRead(Fact):
     level = INFO
 
     key: str
-    mounted: tuple[kinds.Mount, ...] = ()
+    mounted: BoundedTuple[kinds.Mount] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.mounted:
@@ -732,7 +747,7 @@ class StatusesSeen(Fact):
     lane = OUTCOMES
 
     key: str
-    missing: tuple[kinds.Uid, ...] = ()
+    missing: BoundedTuple[kinds.Uid] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         if self.missing:
@@ -769,8 +784,8 @@ class ReleaseRequested(Fact):
     asked_by: kinds.Person
 
 
-#: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.
-INVENTORY_PODS_MAX = 256
+#: Of one `InventoryTaken`. A pod may have thousands of containers.
+INVENTORY_PODS_MAX, INVENTORY_BYTES_MAX = 256, 1024 * 1024
 
 #: The source of a refreshed `InventoryTaken` while the runtime is away: the last look, however old.
 FROM_TABLE = "table"

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ebbtide.events.base import BoundedTuple
+
 CSI_VOLUME = "kubernetes.io/csi/"
 
 
@@ -55,13 +57,13 @@ EventSubject = Annotated[str, _names("event subject")]
 #: A user's id.
 Person = Annotated[int, _names("person")]
 #: A process's output: no redacted journal has any of it.
-LastLines = Annotated[tuple[str, ...], _names("dropped")]
+LastLines = Annotated[BoundedTuple[str], _names("dropped")]
 
 #: A pod's UID and a volume, or "" and the path of a volume driver's mount.
 Mount = tuple[Uid, Volume]
 ExitCode = tuple[Container, int]
 #: A pod's UID, its phase, reason and message, and its containers' exit codes, as far as known.
-PodStatus = tuple[Uid, Word, Word, Word, tuple[ExitCode, ...]]
+PodStatus = tuple[Uid, Word, Word, Word, BoundedTuple[ExitCode]]
 
 #: Names of fields that mean the same everywhere.
 FIELD_NAMES = {

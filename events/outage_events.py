@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from ebbtide.events import kinds
-from ebbtide.events.base import OUTCOMES, URGENT, Barrier, Decision, Fact, Order, Stamp
+from ebbtide.events.base import (
+    OUTCOMES,
+    URGENT,
+    Barrier,
+    BoundedDict,
+    BoundedTuple,
+    Decision,
+    Fact,
+    Order,
+    Stamp,
+)
 from ebbtide.events.facts import NODE_CHANGED
 from ebbtide.events.messages import (
     ERROR,
@@ -68,7 +78,7 @@ class OutageSettings(Value):
     #: node's pool.
     power_off_seconds: int = 0
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
-    resource: dict[str, str] = {}
+    resource: BoundedDict[str, str] = {}
 
 
 class LostPod(Value):
@@ -86,10 +96,10 @@ class LostPod(Value):
     daemon: bool = False
     tolerates: bool = False
     terminating: bool = False
-    finalizers: tuple[str, ...] = ()
+    finalizers: BoundedTuple[str] = ()
     #: Its PersistentVolumes, named as in `Attachment.volume`; none for a pod that has ended, because its
     #: unmount blocks no one.
-    volumes: tuple[str, ...] = ()
+    volumes: BoundedTuple[str] = ()
 
     @property
     def label(self) -> str:
@@ -162,7 +172,7 @@ class NodeRead(Fact):
     system_uuid: str = ""
     provider_id: str = ""
     taint: TaintOwner = "none"
-    volumes_in_use: tuple[kinds.VolumeInUse, ...] = ()
+    volumes_in_use: BoundedTuple[kinds.VolumeInUse] = ()
     #: The current heartbeat marks, whether this leader saw them change or only found them.
     lease_mark: str = ""
     status_mark: str = ""
@@ -304,7 +314,7 @@ class NodesCounted(Fact):
     max_share_percent: int
     min_healthy: int
     out: int = 0
-    limits: tuple[BrakeLimit, ...] = ()
+    limits: BoundedTuple[BrakeLimit] = ()
     #: False: the watch of leases is broken, so the numbers are no proof.
     sees_leases: bool = True
 
@@ -326,13 +336,17 @@ class WorkListed(Fact):
     level = INFO
 
     key: str
-    pods: tuple[LostPod, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    #: By owner UID: UIDs of pods that ran elsewhere already, or that replaced other pods.
-    elsewhere: dict[kinds.Uid, tuple[kinds.Uid, ...]] = {}
+    pods: BoundedTuple[LostPod] = ()
+    attachments: BoundedTuple[Attachment] = ()
+    #: Their owners' pods that existed elsewhere already, and those that replaced other pods. ``more``: pods
+    #: and attachments above `FOLLOWED_MAX`, which are not followed.
+    elsewhere: BoundedTuple[kinds.Uid] = ()
+    replaced: BoundedTuple[kinds.Uid] = ()
+    more: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"{plural(len(self.pods), 'pod')} and {plural(len(self.attachments), 'attachment')} here"
+        more = f", and {self.more} more" if self.more else ""
+        return f"{plural(len(self.pods), 'pod')} and {plural(len(self.attachments), 'attachment')} here{more}"
 
     def introduce(self, names: Names) -> None:
         names.labels.update((pod.uid, pod.label) for pod in self.pods)
@@ -420,7 +434,7 @@ class OutageBegan(Decision):
     boot_id: str
     reason: str
     #: Resource attributes of its trace, beside the segment header's.
-    resource: dict[str, str] = {}
+    resource: BoundedDict[str, str] = {}
 
 
 class OutageWaits(Decision):
@@ -582,16 +596,14 @@ class OutOfService(Decision):
 
 
 class PodLost(Decision):
-    """A pod to follow. ``place``: its index among its owner's pods; ``elsewhere``: that owner's pods in the
-    list.
-    """
+    """A pod to follow. ``place``: its index among its owner's pods. ``replaced``: they replaced others."""
 
     template = "hangs on the node"
     level = INFO
 
     pod: LostPod
     place: int = 0
-    elsewhere: tuple[str, ...] = ()
+    replaced: BoundedTuple[kinds.Uid] = ()
     #: The effect of the taint that is set already; empty: none.
     effect: str = ""
 
@@ -620,7 +632,7 @@ class WorkRecovered(Decision):
     level_by = ("unrecovered", WARNING, NOTICE)
     log = TIMED
 
-    unrecovered: tuple[str, ...] = ()
+    unrecovered: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
@@ -681,7 +693,7 @@ class OutageClosed(Decision):
     log = PLAIN
 
     outcome: OutageOutcome
-    unrecovered: tuple[str, ...] = ()
+    unrecovered: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         left = f"; left: {shortened_list(self.unrecovered)}" if self.unrecovered else ""
@@ -814,7 +826,7 @@ class PodRecovered(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         took = span(self.elapsed_ns)
         if not self.by:
-            return f"gone after {took}; no controller makes it again"
+            return f"gone after {took}; no new pod is waited for"
         if self.by == self.uid:
             return f"runs on here after {took}"
         return f"Ready again as {names.of(self.by)} on {self.node} after {took}"

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ebbtide.events import kinds
-from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
+from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, FrozenStruct
 
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
 ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"]
@@ -102,7 +102,7 @@ class Pod(Value):
     name: kinds.PodName
     priority: int | None = None
     grace_seconds: int | None = None
-    containers: tuple[Container, ...] = ()
+    containers: BoundedTuple[Container] = ()
     #: Made by the kubelet from a file: its object in the API is a mirror, which no delete ends.
     static: bool = False
     #: Its file has no number: ``priority`` is of the class, and the kubelet counts 0.
@@ -144,10 +144,10 @@ class Settings(Value):
 
     shutdown_grace_period_ns: int = 0
     shutdown_grace_period_critical_pods_ns: int = 0
-    by_pod_priority: tuple[Period, ...] = ()
+    by_pod_priority: BoundedTuple[Period] = ()
     #: Feature gates by name (GracefulNodeShutdown, GracefulNodeShutdownBasedOnPodPriority,
     #: PodLifecycleSleepAction, PodLifecycleSleepActionAllowZero); absent means on.
-    gates: dict[kinds.Word, bool] = {}
+    gates: BoundedDict[kinds.Word, bool] = {}
     budget: Budget = "strict"
     reserve_seconds: int = 5
     #: Whether a drop-in may raise logind's limit.
@@ -157,13 +157,13 @@ class Settings(Value):
     #: How long it may wait for the delivery of the trace; 0: not at all.
     trace_flush_ns: int = 0
     #: Mode auto: ``api`` or ``cri`` by kind of shutdown; a missing kind has its default.
-    means: dict[kinds.Word, kinds.Word] = {}
+    means: BoundedDict[kinds.Word, kinds.Word] = {}
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
     #: How this program makes spans (`events.decisions.PROJECTION_VERSION`).
     projection_version: int = 1
     #: Telemetry's attributes of this node beside its names, such as its cluster (OTEL_RESOURCE_ATTRIBUTES).
-    resource: dict[str, str] = {}
+    resource: BoundedDict[str, str] = {}
 
     def gate(self, name: str) -> bool:
         return self.gates.get(name, True)
@@ -182,7 +182,7 @@ class PlannedWave(Value):
 
     priority: int
     period_seconds: int
-    pods: tuple[PlannedPod, ...] = ()
+    pods: BoundedTuple[PlannedPod] = ()
     #: After the API's last wave: pods that no delete ends, through the runtime.
     handover: bool = False
 
@@ -204,8 +204,8 @@ class ProcessReport(Value):
     command: kinds.Command
     state: kinds.Word
     wait_channel: kinds.KernelSymbol = ""
-    signals_caught: tuple[kinds.Signal, ...] = ()
-    signals_ignored: tuple[kinds.Signal, ...] = ()
+    signals_caught: BoundedTuple[kinds.Signal] = ()
+    signals_ignored: BoundedTuple[kinds.Signal] = ()
     connections: int = 0
 
 

@@ -24,7 +24,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
 )
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.kubernetes.work_view import WorkEdge, WorkView
+from ebbtide.actors.edges.kubernetes.work_view import Followed, WorkEdge, WorkView
 from ebbtide.actors.edges.proof_sources.cluster_sources import (
     CONTRADICT,
     STATED,
@@ -48,10 +48,11 @@ from ebbtide.actors.edges.proof_sources.remediators import (
     RemediatorSource,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge
-from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
+from ebbtide.actors.outage import OutageState
+from ebbtide.actors.outage_work import DetachState, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage_events import OutageSettings, PodLost
+from ebbtide.events.outage_events import Attachment, OutageSettings
 from ebbtide.events.units import span_s
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput, failure_line
@@ -326,7 +327,7 @@ def _leader(
     def edges(follower: Follower) -> Sequence[Edge]:
         node = follower.node
         return (
-            WorkEdge(work, node, effect=configuration.effect, lost=lost_in(follower.system)),
+            WorkEdge(work, node, effect=configuration.effect, followed=followed_in(follower.system)),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             permits.edge(node),
         )
@@ -361,11 +362,15 @@ def _leader(
     return leader
 
 
-def lost_in(system: System) -> list[PodLost]:
-    """Followed pods that are not over, as they were found."""
-    states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
-    pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
-    return [PodLost(pod=each.pod, elsewhere=each.elsewhere) for each in pods if each.pod is not None]
+def followed_in(system: System) -> Followed:
+    pods, attachments, states = [], [], [slot.state for slot in system.slots.values()]
+    for state in states:
+        if isinstance(state, StuckPodState) and state.pod is not None and state.phase != "over":
+            pods.append(state.pod)
+        elif isinstance(state, DetachState) and state.phase != "over":
+            attachments.append(Attachment(name=state.name))
+    elsewhere = next((state.elsewhere for state in states if isinstance(state, OutageState)), ())
+    return Followed(pods, attachments, elsewhere)
 
 
 # --- the sources of proof of a node, by its pool -----------------------------------------------

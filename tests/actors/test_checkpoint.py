@@ -21,7 +21,7 @@ from ebbtide.actors.system import (
     state_digest,
     take_checkpoint,
 )
-from ebbtide.events.base import CHECKPOINT_ITEMS_MAX, ActorState, Record, StatesDigest
+from ebbtide.events.base import ITEMS_MAX, ActorState, Record, StatesDigest
 from ebbtide.events.codec import BadPayload, decode_event
 from ebbtide.events.decisions import PodsEnded, WaveEnded
 from tests.replay import shutdown
@@ -101,10 +101,10 @@ shutdown poweroff total=30s critical=10s
 )
 def test_a_state_of_too_many_entries_is_not_built(actor: str, field: str, entry: bytes) -> None:
     """Each of a million entries would take a hundred bytes: the count is refused first."""
-    count = (CHECKPOINT_ITEMS_MAX + 1).to_bytes(4, "big")
+    count = (ITEMS_MAX + 1).to_bytes(4, "big")
     head = {"pods": b"\xdf", "running": b"\xdd"}[field]
     name = bytes([0xA0 + len(field)]) + field.encode()
-    state = msgspec.Raw(b"\x81" + name + head + count + entry * (CHECKPOINT_ITEMS_MAX + 1))
+    state = msgspec.Raw(b"\x81" + name + head + count + entry * (ITEMS_MAX + 1))
     kept = ActorState(actor=actor, subject="", state=state)
     with pytest.raises(BadPayload, match="length <= 32768"):
         restore(msgspec.structs.replace(take_checkpoint(System()), actors=(kept,)), 1)
@@ -120,7 +120,7 @@ def test_there_is_one_of_each_singleton() -> None:
 @pytest.mark.parametrize("field", ["actors", "open_orders"])
 def test_a_checkpoint_of_too_many_parts_is_not_read(field: str) -> None:
     """Each would be half a kilobyte."""
-    count = CHECKPOINT_ITEMS_MAX + 1
+    count = ITEMS_MAX + 1
     name = bytes([0xA0 + len(field)]) + field.encode()
     payload = b"\x82\xa7episode\x00" + name + b"\xdd" + count.to_bytes(4, "big") + b"\x80" * count
     with pytest.raises(BadPayload, match="length <= 32768"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 
-from ebbtide.events.base import Event, Record
+from ebbtide.events.base import ITEMS_MAX, TYPES, Event, Record
 from ebbtide.events.codec import (
     FLAG_LAST,
     FRAME_BYTES_MAX,
@@ -257,3 +260,82 @@ def test_file_names_sort_and_say_whose_they_are() -> None:
     assert names == sorted(names)
     assert parse_segment_file_name(names[2]) == (10, "00010203")
     assert parse_segment_file_name("lock") is None
+
+
+# --- every list of every event ---------------------------------------------------------------------
+
+
+def filled(kind: Any, count: int) -> Any:
+    """A value of this type, with so many items in each outer list, and few in the lists of its items."""
+    match kind:
+        case inspect.Metadata(inner):
+            return filled(inner, count)
+        case inspect.StructType(cls, fields):
+            return cls(**{each.name: filled(each.type, count) for each in fields})
+        case inspect.VarTupleType(item):
+            return (filled(item, 2),) * count
+        case inspect.DictType(_, item):
+            value = filled(item, 2)
+            return {f"{number:06d}": value for number in range(count)}
+        case inspect.TupleType(items):
+            return tuple(filled(each, count) for each in items)
+        case inspect.UnionType(types):
+            return filled(types[0], count)
+        case inspect.LiteralType(values):
+            return values[0]
+        case inspect.StrType():
+            # Each letter may begin a value, as far as a reader can see without decoding.
+            return "é" * 60
+        case inspect.BytesType():
+            return b"12345678"
+        case inspect.BoolType():
+            return True
+        case inspect.IntType():
+            return 7
+    return None
+
+
+def lists_of(kind: Any) -> Iterator[Any]:
+    match kind:
+        case inspect.Metadata(inner):
+            yield from lists_of(inner)
+        case inspect.StructType(_, fields):
+            for each in fields:
+                yield from lists_of(each.type)
+        case inspect.VarTupleType(item):
+            yield kind
+            yield from lists_of(item)
+        case inspect.DictType(_, item):
+            yield kind
+            yield from lists_of(item)
+        case inspect.TupleType(items):
+            for each in items:
+                yield from lists_of(each)
+        case inspect.UnionType(types):
+            for each in types:
+                yield from lists_of(each)
+
+
+WITH_LISTS = {
+    tag: kind for tag, kind in TYPES.items() if tag != "Checkpoint" and any(lists_of(inspect.type_info(kind)))
+}
+
+
+@pytest.mark.parametrize("tag", WITH_LISTS)
+@pytest.mark.parametrize("count", [3, ITEMS_MAX, ITEMS_MAX + 1, 300_000])
+def test_what_is_written_can_be_read(tag: str, count: int) -> None:
+    """The writer refuses exactly what the reader does: a record that it takes is read back. Every list of
+    every event has a bound.
+    """
+    info = inspect.type_info(WITH_LISTS[tag])
+    assert [each for each in lists_of(info) if each.max_length is None or each.max_length > ITEMS_MAX] == []
+    event = filled(info, count)
+    record = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="a", last=True, event=event)
+    try:
+        frame = encode_frame(record, BEFORE, 0)
+    except FrameTooLarge:
+        assert count >= ITEMS_MAX
+        return
+    parsed = parse_frames(BEFORE + frame, HASH_BYTES, HASH_BYTES + len(frame), 0)
+    assert [decode_record(raw) for raw in parsed.records] == [record]
+    assert count <= ITEMS_MAX

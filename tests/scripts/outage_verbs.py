@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from ebbtide.actors.system import System
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record
@@ -151,23 +153,27 @@ def _attachment(line: str) -> o.Attachment:
 
 
 def _work(bench: Bench, command: Command) -> None:
-    """``work``, with ``owner=uid,uid`` for pods elsewhere, and a line each: ``pod …`` or ``va …``. After
-    the taint the list repeats by itself; ``meanwhile`` adds objects only to that.
+    """``work``, with ``more=5`` for so many that are not followed, and a line each: ``pod …`` or ``va …``.
+    After the taint the list repeats by itself; ``meanwhile`` adds objects only to that.
     """
     lines = [line.partition(" ") for line in command.body]
     pods = {pod.uid: pod for pod in (_pod(rest) for kind, _, rest in lines if kind == "pod")}
     attached = {each.name: each for each in (_attachment(rest) for kind, _, rest in lines if kind == "va")}
-    since = len(bench.records)
-    bench.finds = lambda order, records: _found_again(bench.records[since:], pods, attached, order, records)
+    since, more = len(bench.records), int(command.options.get("more", "0"))
+
+    def find(order: Order, records: list[Record]) -> o.WorkListed | None:
+        found = _found_again(bench.records[since:], pods, attached, order, records)
+        return found and replace(found, more=more)
+
+    bench.finds = find
     if "meanwhile" in command.words:
         return
-    elsewhere = {owner: tuple(uids.split(",")) for owner, uids in command.options.items()}
     bench.feed(
         o.WorkListed(
             key=bench.open_key(o.ListWork),
             pods=tuple(pods.values()),
             attachments=tuple(attached.values()),
-            elsewhere=elsewhere,
+            more=int(command.options.get("more", "0")),
         )
     )
 
@@ -198,11 +204,11 @@ def _found_again(
 
 
 def _elsewhere(command: Command) -> o.ElsewhereRead:
-    """``elsewhere db-0b name=db-0 owner=db node=node-2 ready``"""
+    """``elsewhere db-0b name=db-0 owner=db node=node-2 ready``, with ``namespace=other``."""
     uid, given = command.words[0], command.options
     return o.ElsewhereRead(
         uid=uid,
-        namespace="default",
+        namespace=given.get("namespace", "default"),
         name=given.get("name", uid),
         owner_uid=given["owner"],
         node=given.get("node", ""),

@@ -476,7 +476,8 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
 
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
-#: The 50 largest possible pods have 75 MiB.
+#: The 50 largest possible pods have 75 MiB, and decoding takes up to 15 times a part's bytes.
+PART_BYTES_MAX = 4 * 1024 * 1024
 TOO_LONG_DIVISOR = 4
 LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
 
@@ -489,7 +490,8 @@ async def list_in_parts(
     limit: int,
 ) -> tuple[list[ResultT], str]:
     """``path`` makes the list's path from the fields of its query. ``limit``: the size of a part; after one
-    that is too long the next ones are smaller. Raises Unanswered, and what ``ask`` raises.
+    that is too long the next ones are smaller, and after short ones larger again. Raises Unanswered, and what
+    ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -504,16 +506,20 @@ async def take_parts(
     limit: int,
 ) -> str:
     """As `list_in_parts`, but ``take`` gets each part, so the whole list is never in memory."""
-    more = ""
+    more, limit_max = "", limit
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
         try:
             answer = await ask(path(**fields))
+            if len(answer.body) > PART_BYTES_MAX and limit > 1:
+                raise AnswerTooLong(f"a part of a list of more than {PART_BYTES_MAX} bytes")
         except AnswerTooLong:
             if limit == 1:
                 raise
             limit = max(1, limit // TOO_LONG_DIVISOR)
             continue
+        if len(answer.body) < PART_BYTES_MAX // TOO_LONG_DIVISOR:
+            limit = min(limit_max, limit * TOO_LONG_DIVISOR)
         try:
             part = decoder.decode(answer.body)
         except (ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ API_ORDERS: tuple[type[Order], ...] = (
 )
 
 
+#: Of an object's name. The API server takes longer ones in a pod's owners and volumes.
+NAME_MAX = 253
+#: Finalizers for people; a pod may have 200 000.
+FINALIZERS_MAX = 4
 #: No container of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
 #: Of an object that only its creator has written.
@@ -138,8 +142,17 @@ STATIC_SOURCES = ("file", "http")
 
 
 def controller_of(owners: Iterable[Owner] | None) -> Owner:
-    """Empty if there is none."""
-    return next((each for each in owners or () if each.controller), Owner())
+    """Empty if there is none, or none that can exist."""
+    found = next((each for each in owners or () if each.controller), Owner())
+    words = found.kind, found.name, found.uid
+    return found if all(len(each) <= NAME_MAX and each.isascii() for each in words) else Owner()
+
+
+def shown_finalizers(found: Sequence[str] | None) -> tuple[str, ...]:
+    """A few, and how many more there are."""
+    shown = tuple(each[:NAME_MAX] for each in (found or ())[:FINALIZERS_MAX])
+    more = len(found or ()) - len(shown)
+    return (*shown, f"and {more} more") if more else shown
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:

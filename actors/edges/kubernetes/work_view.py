@@ -1,7 +1,8 @@
 """The cluster's pods, VolumeAttachments and PersistentVolumes (`WorkView`), and one node's edge (`WorkEdge`).
 
-Three watches serve every outage. There may be tens of thousands of pods, so a few hundred bytes of each are
-kept, equal words once, with indexes by node and owner. Only the watches write here, in the server's order.
+Three watches serve every outage. There may be tens of thousands of pods, and anyone may write 1.5 MB into
+theirs, so a few hundred bytes of each are kept, equal words once, with indexes by node and owner. Only the
+watches write here, in the server's order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -20,10 +21,12 @@ from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
 from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
+    NAME_MAX,
     Metadata,
     PodObject,
     Toleration,
     controller_of,
+    shown_finalizers,
 )
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
 from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS, detach_hang
@@ -40,6 +43,16 @@ VOLUMES_PATH = "/api/v1/persistentvolumes"
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 #: Emptied when full.
 SHARED_MAX = 50_000
+#: Of a kubelet's name for a volume.
+UNIQUE_MAX = 512
+#: A pod's claims; no kubelet attaches more.
+CLAIMS_MAX = 64
+#: A node's pods and its attachments in an outage, and the new pods of one owner. A node has some 110 pods.
+FOLLOWED_MAX = 256
+#: Pods of all these owners elsewhere: 200 KiB in a record.
+ELSEWHERE_MAX = 5000
+#: In one outage, 3 MB of records. Then only ends and Ready pods are reported.
+REPORTS_MAX = 10_000
 
 # Other texts may be anything.
 
@@ -159,6 +172,8 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     owner: str = ""
     same_name: bool = False
     daemon: bool = False
+    #: Its kubelet has reported a container.
+    started: bool = False
     tolerates: tuple[TaintEffect, ...] = ()
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
@@ -218,11 +233,13 @@ def claims_of(pod: PodObject) -> tuple[str, ...]:
     meta, found = pod.metadata, list[str]()
     for volume in pod.spec.volumes or ():
         claim = volume.get("persistentVolumeClaim")
-        if isinstance(claim, dict):
-            found.append(f"{meta.namespace}/{claim.get('claimName')}")
-        elif "ephemeral" in volume:
-            found.append(f"{meta.namespace}/{meta.name}-{volume.get('name')}")
-    return tuple(found)
+        name = claim.get("claimName") if isinstance(claim, dict) else None
+        if name is None and "ephemeral" in volume:
+            name = f"{meta.name}-{volume.get('name')}"
+        # The API server takes longer names for pods, but no claim has one.
+        if isinstance(name, str) and len(name) <= NAME_MAX:
+            found.append(f"{meta.namespace}/{name}")
+    return tuple(found[:CLAIMS_MAX])
 
 
 def project_volume(volume: VolumeObject) -> VolumeView:
@@ -232,7 +249,7 @@ def project_volume(volume: VolumeObject) -> VolumeView:
     return VolumeView(
         name=volume.metadata.name,
         claim=f"{claim.namespace}/{claim.name}" if claim is not None and is_bound else "",
-        unique_name=f"{CSI_VOLUME}{csi.driver}^{csi.volume_handle}" if csi is not None else "",
+        unique_name=f"{CSI_VOLUME}{csi.driver}^{csi.volume_handle}"[:UNIQUE_MAX] if csi is not None else "",
     )
 
 
@@ -300,7 +317,7 @@ class Changes:
         return taken
 
 
-#: ``node`` or ``owner``, and its name or UID.
+#: ``node`` and its name, or ``owner`` and `owner_of`.
 Key = tuple[str, str]
 
 
@@ -315,8 +332,13 @@ class _Group:
         self.followers: tuple[Changes, ...] = ()
 
 
+def owner_of(pod: PodView | outage_events.LostPod | outage_events.ElsewhereRead) -> str:
+    """Empty without. Anyone may name an owner of another namespace in a pod of theirs."""
+    return f"{pod.namespace}/{pod.owner_uid}" if pod.owner_uid else ""
+
+
 def _keys_of(pod: PodView | None) -> list[Key]:
-    keys = [("node", pod.node), ("owner", pod.owner_uid)] if pod is not None else []
+    keys = [("node", pod.node), ("owner", owner_of(pod))] if pod is not None else []
     return [key for key in keys if key[1]]
 
 
@@ -366,9 +388,9 @@ class WorkView:
         """By name."""
         return self._pods_in(("node", node))
 
-    def siblings(self, owner_uid: str) -> list[PodView]:
-        """All pods of the owner in the cluster, by name."""
-        return self._pods_in(("owner", owner_uid))
+    def siblings(self, owner: str) -> list[PodView]:
+        """All pods of the owner (`owner_of`), by name."""
+        return self._pods_in(("owner", owner))
 
     def attachments_of(self, node: str) -> list[AttachmentView]:
         """By name."""
@@ -391,7 +413,7 @@ class WorkView:
     def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
         """Report changes of that node's pods and attachments, and of those owners' pods."""
         self.forget(changes)
-        changes.keys = (("node", node), *(("owner", uid) for uid in owners))
+        changes.keys = (("node", node), *(("owner", each) for each in owners))
         for key in changes.keys:
             group = self._groups.setdefault(key, _Group())
             group.followers = (*group.followers, changes)
@@ -434,7 +456,8 @@ class WorkView:
             daemon=is_mirror or kind in ("DaemonSet", "Node"),
             tolerates=share(tolerated_effects(pod.spec.tolerations or ())),
             terminating=terminating,
-            finalizers=share(meta.finalizers or ()),
+            started=bool(status.containers),
+            finalizers=share(shown_finalizers(meta.finalizers)),
             over=ended and not terminating and kind != "StatefulSet",
             ended=ended,
             ready=ready,
@@ -451,12 +474,12 @@ class WorkView:
         if hang == "driver-refuses" and said is not None:
             error = refusal_text(said)
         elif hang == "attachment-finalizers":
-            error = TEXTS[hang].format(finalizers=", ".join(finalizers))
+            error = TEXTS[hang].format(finalizers=", ".join(shown_finalizers(finalizers)))
         return AttachmentView(
             uid=meta.uid,
             name=meta.name,
             node=self._share(spec.node_name),
-            volume=spec.source.persistent_volume_name or "",
+            volume=(spec.source.persistent_volume_name or "")[:NAME_MAX],
             driver=self._share(spec.attacher),
             deleting=deleting,
             error=error,
@@ -518,12 +541,23 @@ def elsewhere(pod: PodView) -> outage_events.ElsewhereRead:
     )
 
 
+class Followed(NamedTuple):
+    """Pods and attachments that are not over. ``elsewhere``: pods that are no successors."""
+
+    pods: Sequence[outage_events.LostPod] = ()
+    attachments: Sequence[outage_events.Attachment] = ()
+    elsewhere: Sequence[str] = ()
+
+
+NOT_FOLLOWED = Followed()
+
+
 class WorkEdge(Edge):
     """Lists one node's pods and attachments on order, and then reports their changes, and new pods of their
     owners. Several changes in a row are reported once. Sends no request of its own.
 
-    ``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
-    that are no longer needed: an outage may be open for weeks.
+    ``followed``: by an earlier leader. The sequencer calls `observe`, which ends reports that are no longer
+    needed: an outage may be open for weeks.
     """
 
     def __init__(
@@ -532,7 +566,7 @@ class WorkEdge(Edge):
         node: str,
         *,
         effect: TaintEffect = "NoExecute",
-        lost: Iterable[outage_events.PodLost] = (),
+        followed: Followed = NOT_FOLLOWED,
         context: TraceContext = lambda key: "",
     ) -> None:
         self._view, self._node, self._effect = view, node, effect
@@ -541,22 +575,19 @@ class WorkEdge(Edge):
         self._before: dict[str, frozenset[str]] = {}
         #: By owner, pods that have replaced one already.
         self._claimed: dict[str, dict[str, None]] = {}
-        #: By pod that is not over, its owner's UID.
+        #: By pod that is not over, its owner.
         self._open: dict[str, str] = {}
-        for each in lost:
-            if owner := each.pod.owner_uid:
-                there = frozenset(each.elsewhere)
-                self._before[owner] = self._before.get(owner, there) & there
-                self._open[each.pod.uid] = owner
+        #: The last report, by UID.
+        self._lost = {each.uid: each for each in followed.pods}
+        self._open |= {uid: owner for uid, each in self._lost.items() if (owner := owner_of(each))}
+        self._before |= dict.fromkeys(self._open.values(), frozenset(followed.elsewhere))
         #: Pods that were ending when they were found: their replacements exist already.
         self._replaced: dict[str, None] = {}
-        #: The last report, by UID.
-        self._lost: dict[str, outage_events.LostPod] = {}
         self._new: dict[str, outage_events.ElsewhereRead] = {}
-        self._attachments: dict[str, outage_events.Attachment] = {}
+        self._attachments = {each.name: each for each in followed.attachments}
         #: By attachment's UID, since when its attacher has been silent.
         self._unheard: dict[str, float] = {}
-        self._outages = 0
+        self._outages = self._reports = 0
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
@@ -570,7 +601,7 @@ class WorkEdge(Edge):
                     del self._attachments[uid]
                     self._unheard.pop(uid, None)
             elif isinstance(event, outage_events.OutageClosed):
-                self._outages += 1
+                self._outages, self._reports = self._outages + 1, 0
                 self._view.forget(self._changes)
                 self._changes.take()
                 followed: tuple[dict[str, Any], ...] = (
@@ -593,7 +624,7 @@ class WorkEdge(Edge):
             return
         del self._before[owner]
         self._claimed.pop(owner, None)
-        self._new = {uid: each for uid, each in self._new.items() if each.owner_uid != owner}
+        self._new = {uid: each for uid, each in self._new.items() if owner_of(each) != owner}
         if self._changes.keys:
             self._view.follow(self._changes, self._node, self._before)
 
@@ -609,7 +640,11 @@ class WorkEdge(Edge):
         return Ending()
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
-        pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
+        here = [pod for pod in self._view.pods_of(self._node) if not pod.over]
+        # Followed pods first, because a pod that is missing in a list is gone. Then pods that ran: without a
+        # kubelet's report, anyone may have bound them to this node.
+        here.sort(key=lambda pod: (pod.uid not in self._lost, pod.daemon, not pod.started))
+        pods = here[:FOLLOWED_MAX]
         # A controller replaces a pod that is Terminating or has ended at once, unless its name stays the
         # same. Pods that became so in this outage are waited for.
         for pod in pods:
@@ -618,36 +653,47 @@ class WorkEdge(Edge):
         told_new, self._lost = self._new, {pod.uid: self._lost_pod(pod) for pod in pods}
         # A pod of the same name cannot be elsewhere; one of another name is no successor.
         owned = {
-            pod.uid: pod.owner_uid
+            pod.uid: owner_of(pod)
             for pod in pods
             if pod.owner_uid and not pod.daemon and pod.uid not in self._replaced
         }
         there = {
             owner: frozenset(each.uid for each in self._siblings(owner))
             for owner in dict.fromkeys(owned.values())
+            if owner not in self._before
         }
+        # The small owners first: a successor is not looked for among too many pods.
+        for owner, uids in sorted(there.items(), key=lambda each: len(each[1])):
+            if len(uids.union(*self._before.values())) <= ELSEWHERE_MAX:
+                self._before[owner] = uids
+        self._replaced |= {uid: None for uid, owner in owned.items() if owner not in self._before}
+        owned = {uid: owner for uid, owner in owned.items() if owner in self._before}
+        self._lost |= {pod.uid: self._lost_pod(pod) for pod in pods if pod.uid in self._replaced}
         self._open |= owned
-        self._before = {**there, **self._before}
         named = dict.fromkeys(owned[pod.uid] for pod in pods if pod.uid in owned and not pod.same_name)
-        others = {
-            owner: tuple(sorted({*self._before[owner], *self._claimed.get(owner, ())})) for owner in named
-        }
         self._view.follow(self._changes, self._node, self._before)
         self._changes.take()
-        news = [each for owner in self._before for each in self._siblings(owner) if self._is_new(each)]
-        self._new = {each.uid: elsewhere(each) for each in news}
+        self._new = {
+            each.uid: elsewhere(each)
+            for owner in self._before
+            for each in [each for each in self._siblings(owner) if self._is_new(each)][:FOLLOWED_MAX]
+        }
         # Bound to this node since, and lost as well: it replaces no pod.
         lost_again = [_gone(each) for uid, each in told_new.items() if uid in self._lost]
         self._unheard = {}
         now = trio.current_time()
-        self._attachments = {
-            each.uid: self._attachment(each, now) for each in self._view.attachments_of(self._node)
-        }
+        attached = self._view.attachments_of(self._node)
+        used = {volume for each in self._lost.values() for volume in each.volumes}
+        names = {each.name for each in self._attachments.values()}
+        attached.sort(key=lambda each: (each.name not in names, each.volume not in used))
+        self._attachments = {each.uid: self._attachment(each, now) for each in attached[:FOLLOWED_MAX]}
         listed = outage_events.WorkListed(
             key=key,
             pods=tuple(self._lost.values()),
             attachments=tuple(self._attachments.values()),
-            elsewhere={owner: uids for owner, uids in others.items() if uids},
+            elsewhere=tuple(sorted({uid for owner in named for uid in self._before[owner]})),
+            replaced=tuple(sorted({uid for owner in named for uid in self._claimed.get(owner, ())})),
+            more=len(here) - len(pods) + len(attached) - len(self._attachments),
         )
         return listed, [*lost_again, *self._new.values()]
 
@@ -670,7 +716,7 @@ class WorkEdge(Edge):
         return [each for each in self._view.siblings(owner) if each.uid not in self._lost]
 
     def _is_new(self, pod: PodView) -> bool:
-        return pod.uid not in self._lost and pod.uid not in self._before.get(pod.owner_uid, (pod.uid,))
+        return pod.uid not in self._lost and pod.uid not in self._before.get(owner_of(pod), (pod.uid,))
 
     async def run(self, outlet: Outlet) -> None:
         """Report changes of what was listed, until cancelled."""
@@ -690,6 +736,7 @@ class WorkEdge(Edge):
     def _look(self) -> list[Fact]:
         pods, attachments = self._changes.take()
         facts = [fact for uid in pods if (fact := self._look_at(uid)) is not None]
+        self._reports += len(facts) + len(attachments)
         now = trio.current_time()
         silent = [uid for uid in self._unheard if now >= self._heard_at(uid) + ATTACHER_SECONDS]
         for uid in dict.fromkeys((*attachments, *silent)):
@@ -703,16 +750,18 @@ class WorkEdge(Edge):
             if pod is None:
                 del self._lost[uid]
                 return outage_events.LostPodGone(uid=uid)
-            lost = self._lost_pod(pod)
-            if lost != self._lost[uid]:
+            lost, last = self._lost_pod(pod), self._lost[uid]
+            if lost != last and (lost.terminating != last.terminating or self._reports < REPORTS_MAX):
                 self._lost[uid] = lost
                 return outage_events.LostPodRead(pod=lost)
         elif pod is None:
-            if (last := self._new.pop(uid, None)) is not None and last != (gone := _gone(last)):
+            if (told := self._new.pop(uid, None)) is not None and told != (gone := _gone(told)):
                 return gone
         elif self._is_new(pod) and self._new.get(uid) != (news := elsewhere(pod)):
-            self._new[uid] = news
-            return news
+            of_owner = sum(each.owner_uid == pod.owner_uid for each in self._new.values())
+            if (uid in self._new or of_owner < FOLLOWED_MAX) and (news.ready or self._reports < REPORTS_MAX):
+                self._new[uid] = news
+                return news
         return None
 
     def _look_at_attachment(self, uid: str, now: float) -> Fact | None:
@@ -725,7 +774,7 @@ class WorkEdge(Edge):
             self._unheard.pop(uid, None)
             return outage_events.AttachmentGone(name=last.name)
         told = self._attachment(found, now)
-        if told == last:
+        if told == last or (told.deleting == last.deleting and self._reports >= REPORTS_MAX):
             return None
         self._attachments[uid] = told
         return outage_events.AttachmentRead(attachment=told)

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes import node_writes
+from ebbtide.actors.edges.kubernetes import api_calls, node_writes
 from ebbtide.actors.edges.kubernetes.api_calls import (
     AT_ONCE_MAX,
     QUICK_MAX,
     QUICK_SECONDS,
     Answer,
+    ListPart,
     Unanswered,
     for_each,
+    list_in_parts,
 )
 from ebbtide.actors.edges.kubernetes.api_writes import event_name
-from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS
+from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS, PodObject
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
@@ -329,3 +332,30 @@ def test_names_of_events() -> None:
         assert len(name) < 253
         assert name == name.lower()
         assert ".." not in name
+
+
+async def test_parts_of_a_list_shrink_around_large_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And grow again behind them: a list of one request an object would outlive its continue token."""
+    monkeypatch.setattr(api_calls, "PART_BYTES_MAX", 40_000)
+    sizes = [9_000 if 400 <= at < 406 else 10 for at in range(2000)]
+    asked: list[int] = []
+
+    async def ask(path: str) -> Answer:
+        limit, _, at = path.partition(" ")
+        asked.append(int(limit))
+        first, end = int(at or 0), min(int(at or 0) + int(limit), 2000)
+        items = [{"metadata": {"name": str(each) + sizes[each] * "x"}} for each in range(first, end)]
+        meta = {"resourceVersion": "7", "continue": str(end) if end < 2000 else ""}
+        return Answer(200, msgspec.json.encode({"metadata": meta, "items": items}))
+
+    def path(**fields: object) -> str:
+        return " ".join(map(str, fields.values()))
+
+    decoder = msgspec.json.Decoder(ListPart[PodObject])
+    names, version = await list_in_parts(ask, path, decoder, lambda pod: len(pod.metadata.name), 200)
+    assert (len(names), version) == (2000, "7")
+    assert sum(each > 9000 for each in names) == 6
+    assert asked[:3] == [200, 200, 200]
+    assert min(asked) == 3
+    assert asked[-5:] == [200] * 5
+    assert len(asked) < 30

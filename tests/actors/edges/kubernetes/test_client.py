@@ -319,7 +319,7 @@ async def test_writers_find_their_pods_among_large_ones(
             return
         found = await finding
     assert {uid: known and known.api_uid for uid, known in found.items()} == {"u3": "u3", "gone": None}
-    assert [each.get("limit") for each in asked] == [None, ["12"], ["3"], ["3"]]
+    assert [each.get("limit") for each in asked] == [None, ["12"], ["3"], ["12"]]
     # First the whole list from the server's cache, then parts.
     assert [each.get("resourceVersion") for each in asked] == [["0"], None, None, None]
 

@@ -12,12 +12,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.known_pods import PodObject
+from ebbtide.actors.edges.kubernetes.known_pods import FINALIZERS_MAX, PodObject
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
+    CLAIMS_MAX,
+    ELSEWHERE_MAX,
+    FOLLOWED_MAX,
     PODS_PATH,
+    REPORTS_MAX,
+    VOLUMES_PATH,
     AttachmentObject,
     AttachmentView,
+    Followed,
     PodView,
     VolumeObject,
     WorkEdge,
@@ -28,6 +34,7 @@ from ebbtide.actors.hang import ATTACHER_SECONDS
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Fact, Record
+from ebbtide.events.codec import HASH_BYTES, decode_record, encode_frame, parse_frames
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.work_fake import (
     Object,
@@ -308,11 +315,11 @@ async def test_the_list(autojump_clock: MockClock) -> None:
                 pods=(
                     lost("bare", tolerates=True),
                     lost("db-0", **OF_DB),
-                    lost("log", owner_uid="DaemonSet/log", owner="DaemonSet/log", daemon=True),
                     lost("web-a", **OF_WEB),
+                    lost("log", owner_uid="DaemonSet/log", owner="DaemonSet/log", daemon=True),
                 ),
                 attachments=(VA,),
-                elsewhere={"ReplicaSet/web": ("uid-web-b", "uid-web-c")},
+                elsewhere=("uid-web-b", "uid-web-c"),
             )
         ]
 
@@ -395,6 +402,112 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
                 key="k",
                 pods=(lost("web-a", **OF_WEB),),
                 attachments=(msgspec.structs.replace(VA, deleting=True),),
+            )
+        ]
+
+
+# --- what others may send ---------------------------------------------------------------------------
+
+
+def test_what_is_kept_of_a_tenants_pod() -> None:
+    """A few hundred bytes of 1.5 MB: a few finalizers and their number, no name that cannot exist."""
+    long = 64 * 1024 * "x"
+    names = [f"claim-{number}" for number in range(5000)]
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": each}} for each in (long, *names)]
+    finalizers = [f"example.test/{number}" for number in range(60_000)]
+    owners = [{"kind": long, "name": long, "uid": long, "controller": True}]
+    tolerations = [{"key": long, "operator": "Exists"}] * 5000
+    meta = {"finalizers": finalizers, "ownerReferences": owners}
+    found = seen(pod("a", "worker", meta=meta, spec={"volumes": volumes, "tolerations": tolerations}))
+    assert found.finalizers == (*finalizers[:FINALIZERS_MAX], "and 59996 more")
+    assert found.claims == tuple(f"default/{each}" for each in names[:CLAIMS_MAX])
+    assert (found.owner, found.owner_uid, found.tolerates) == ("", "", ())
+    assert len(msgspec.msgpack.encode(found)) < 2500
+    # Two bytes a character, which a reader of the record would count as two values.
+    assert seen(pod("a", "worker", owner=f"ReplicaSet/{100 * 'é'}")).owner == ""
+
+
+async def test_a_crowd_on_a_dead_node(autojump_clock: MockClock) -> None:
+    """Anyone may bind pods to it. The pods that ran are followed, the rest is counted, and the record can be
+    read. A later list keeps the followed ones, also with another leader.
+    """
+    server, running = Server(), {"containerStatuses": [{"name": "main"}], **ready()}
+    for number in range(3000):
+        server.pod(pod(f"a-{number}", "worker", owner="Job/a", meta={"finalizers": ["a/b"] * 9}))
+        server.attach(attachment(f"a-{number:04d}"))
+    for number in range(40):
+        server.pod(web(f"web-{number}", "worker", status=running))
+    claimed = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+    server.pod(db(status=running, spec=claimed))
+    server.put(VOLUMES_PATH, volume("pv-z", "data"))
+    server.attach(attachment("z"))
+    async with working(server) as hand:
+        (listed,) = await hand.list()
+        assert isinstance(listed, outage_events.WorkListed)
+        there = {each.uid for each in listed.pods}
+        assert {"uid-db-0", *(f"uid-web-{number}" for number in range(40))} < there
+        assert "z" in {each.name for each in listed.attachments}
+        assert len(listed.pods) == len(listed.attachments) == FOLLOWED_MAX
+        assert listed.more == 3041 + 3001 - 2 * FOLLOWED_MAX
+        (record,) = recorded(listed)
+        frame = encode_frame(record, bytes(HASH_BYTES), 0)
+        (raw,) = parse_frames(bytes(HASH_BYTES) + frame, HASH_BYTES, HASH_BYTES + len(frame), 1).records
+        assert decode_record(raw).event == listed
+        # These come first by name.
+        for number in range(300):
+            server.pod(web(f"a-a-{number}", "worker", status=running))
+            server.attach(attachment(f"a-{number}-0"))
+        await hand.said()
+        again, *_ = await hand.list()
+        assert isinstance(again, outage_events.WorkListed)
+        assert {each.uid for each in again.pods} == there
+        followed = Followed(listed.pods, listed.attachments, listed.elsewhere)
+    async with working(server, followed=followed) as hand:
+        again, *_ = await hand.list()
+        assert isinstance(again, outage_events.WorkListed)
+        assert {each.uid for each in again.pods} == there
+        assert set(again.attachments) == set(listed.attachments)
+
+
+async def test_new_pods_without_end(autojump_clock: MockClock) -> None:
+    """Of an owner's new pods a few are reported, however many come and go; another namespace's are not."""
+    server = Server()
+    server.pod(web("web-a", "worker"))
+    async with working(server) as hand:
+        await hand.list()
+        other = {"namespace": "other"}
+        server.pod(web("theirs", "elsewhere", meta=other, status=ready()))
+        assert await hand.said() == []
+        for number in range(2 * FOLLOWED_MAX):
+            server.pod(web(f"web-{number}"))
+        assert len(await hand.said()) == FOLLOWED_MAX
+        for _ in range(REPORTS_MAX // FOLLOWED_MAX):
+            for number in range(2 * FOLLOWED_MAX):
+                status = unscheduled("", f"Because{'x' * (server.version % 17)}")
+                server.pod(web(f"web-{number}", status=status))
+            await hand.said()
+        assert REPORTS_MAX <= len(hand.outbox.facts) < REPORTS_MAX + 2 * FOLLOWED_MAX
+        server.pod(web("web-0", status=unscheduled("")))
+        server.pod(web("web-1", "other", status=ready()))
+        assert await hand.said() == [elsewhere("web-1", "other", is_ready=True)]
+        server.remove(PODS_PATH, "uid-web-a")
+        assert await hand.said() == [outage_events.LostPodGone(uid="uid-web-a")]
+
+
+async def test_an_owner_with_too_many_pods(autojump_clock: MockClock) -> None:
+    """Its lost pods are over when they are gone; small owners' pods are followed to their successors."""
+    server = Server()
+    for number in range(ELSEWHERE_MAX + 1):
+        server.pod(pod(f"api-{number}", "other", owner="ReplicaSet/api"))
+    server.pod(pod("api", "worker", owner="ReplicaSet/api"))
+    server.pod(web("web-a", "worker"))
+    server.pod(web("web-b", "other"))
+    async with working(server) as hand:
+        assert await hand.list() == [
+            outage_events.WorkListed(
+                key="k",
+                pods=(lost("api", owner="ReplicaSet/api"), lost("web-a", **OF_WEB)),
+                elsewhere=("uid-web-b",),
             )
         ]
 
@@ -533,6 +646,6 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
                         uid for uid, each in pods.items() if node and each.node == node
                     }
                 for owner in OWNERS[1:]:
-                    assert {each.uid for each in hand.view.siblings(owner)} == {
+                    assert {each.uid for each in hand.view.siblings(f"default/{owner}")} == {
                         uid for uid, each in pods.items() if each.owner_uid == owner
                     }
