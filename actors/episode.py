@@ -35,15 +35,16 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
-    GRACE_NS_MIN,
     REAP_MARGIN_NS,
     PlacementRules,
     ShutdownTimes,
     arrange_waves,
     as_counted,
-    lay_out_times,
+    last_begin_ns,
+    last_kill_ns,
     placement_rules,
-    pod_grace_seconds,
+    planned_pod,
+    shutdown_times,
     wait_until_ns,
     wave_index,
     wave_mode,
@@ -259,7 +260,9 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     # This plan waits for pods of the cancelled shutdown.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
-    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules, now)
+    waves = arrange_waves(
+        state.periods, state.grant_ns, tuple(pods.values()), rules, now, _last_kill_ns(state)
+    )
     state = replace(
         state, phase="waves", pods=pods, roll=PodChecklist.of(pods), waves=waves, wave=-1, carried_ns=0
     )
@@ -311,7 +314,7 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
     seconds = period_ns // NS_PER_SECOND
     # Under ``elastic`` a wave may have more time than planned.
     pods = tuple(
-        PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid], now))
+        _planned_pod(state, planned, seconds, state.pods[pod.uid], now)
         for pod in planned.pods
         if state.roll.is_open(pod.uid)
     )
@@ -323,20 +326,29 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
         priority=planned.priority,
         period_ns=period_ns,
         deadline_ns=max(now, min(now + period_ns, _last_deadline_ns(state))),
-        kill_by_ns=state.kill_by_ns,
+        kill_by_ns=_last_kill_ns(state),
         pods=pods,
         handover=planned.handover,
     )
 
 
+def _planned_pod(state: EpisodeState, wave: PlannedWave, seconds: int, pod: Pod, now: int) -> PlannedPod:
+    means = wave_mode(wave, state.means, handed_over=state.handed_over)
+    return planned_pod(seconds, pod, now, now, _last_kill_ns(state), means)
+
+
+def _last_kill_ns(state: EpisodeState) -> int:
+    return last_kill_ns(state.deadline_ns, state.kill_by_ns, state.means)
+
+
 def _last_deadline_ns(state: EpisodeState) -> int:
-    """Pods of later waves still need their stop signal and the floor. After a hand-over the last range's time
+    """Pods of later waves still need their least grace and the floor. After a hand-over the last range's time
     is kept free.
     """
     later = [wave for wave in state.waves[state.wave + 1 :] if _has_open(state, wave)]
     if not later:
-        return state.deadline_ns
-    last_ns = min(state.deadline_ns, state.kill_by_ns - FLOOR_NS)
+        return min(state.deadline_ns, _last_kill_ns(state))
+    last_ns = min(state.deadline_ns, last_begin_ns(_last_kill_ns(state)))
     if not state.waves[state.wave].handover:
         return last_ns
     return min(last_ns, state.deadline_ns - later[-1].period_seconds * NS_PER_SECOND)
@@ -493,7 +505,7 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
         # An ended wave begins no stop.
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
-        planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod, now))
+        planned = _planned_pod(state, wave, wave.period_seconds, pod, now)
         again = pod.uid in state.roll.places
         joined = replace(wave, pods=(*(each for each in wave.pods if each.uid != pod.uid), planned))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
@@ -639,9 +651,7 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
 
 
 def _times(state: EpisodeState, grant_ns: int, now: int) -> ShutdownTimes:
-    # The pods of a last wave of 0 s have the least grace.
-    extra_ns = GRACE_NS_MIN if state.periods and not state.periods[-1].seconds else 0
-    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns, extra_ns)
+    return shutdown_times(state.periods, now, grant_ns, state.reserve_ns)
 
 
 def _begin_shutdown(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:

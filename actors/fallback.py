@@ -253,7 +253,7 @@ def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[Fallb
     began: list[Event] = []
     last_ns = state.last_kill_ns
     if not pod.begun_ns:
-        grace_ns = min(pod.grace_ns, max(0, state.deadline_ns - now))
+        grace_ns = min(pod.grace_ns, max(0, min(state.deadline_ns, last_ns) - now))
         pod = replace(pod, begun_ns=max(now, 1), grace_ns=grace_ns)
         began = [d.PodStopBegan(uid=pod.pod.uid, wave=pod.wave, grace_ns=grace_ns, kill_by_ns=last_ns)]
     kill_at_ns = max(now, min(max(now + FLOOR_NS, pod.begun_ns + pod.grace_ns), last_ns), 1)

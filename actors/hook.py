@@ -344,8 +344,12 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
     """A daemon died before the outcome, so the signal may not have gone out. The floor counts from now."""
     if down.phase != "stopping" or not down.stop_open:
         return down
+    return _stopped_anew(down, now)
+
+
+def _stopped_anew(down: ContainerState, now: int) -> ContainerState:
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=max(now, 1))
 
 
 def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
@@ -353,8 +357,7 @@ def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
     a second.
     """
     if down.phase == "stopping" and down.stop_open and down.kill_at_ns <= due_ns:
-        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-        return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=now)
+        return _stopped_anew(down, now)
     if down.phase == "hook" and down.hook_key and down.stop_by_ns <= due_ns:
         return replace(down, deadline_ns=now + HOOK_LOOK_NS, since_ns=now)
     return down
@@ -538,12 +541,12 @@ def _succeeded(downs: Sequence[ContainerState]) -> bool:
     )
 
 
-def _had_ns(state: PodState, now: int) -> int:
-    """How much time the pod had."""
-    had_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
-    if had_ns:
-        return max(0, min(had_ns))
-    return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
+def _had_ns(state: PodState, now: int) -> tuple[int, str]:
+    """How much time the pod had: at least the time of a container that was stopped, or told, again."""
+    again_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
+    grace_ns = min(state.grace_ns, now - state.begun_ns)
+    had_ns = max(0, min(again_ns, default=grace_ns))
+    return had_ns, "at least " if again_ns and had_ns < grace_ns else ""
 
 
 # --- the fate ----------------------------------------------------------------------------------
@@ -564,7 +567,7 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
             if any(down.kill_open for down in still):
-                return PodFate("unknown", f"{names}: neither its end was seen nor what SIGKILL did")
+                return PodFate("unknown", f"{names}: no end seen, and no answer to SIGKILL")
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return PodFate("failed", f"{names}: {why}")
         return PodFate("unknown", f"{names} still running when the lock was released")
@@ -606,13 +609,13 @@ def _was_killed(down: ContainerState) -> bool:
 
 
 def _killed_text(killed: Sequence[ContainerState], state: PodState, now: int, how: str = "SIGKILL") -> str:
-    names, grace_ns = ", ".join(down.spec.name for down in killed), _had_ns(state, now)
+    names, (grace_ns, bound) = ", ".join(down.spec.name for down in killed), _had_ns(state, now)
     asked = None if state.pod is None else state.pod.grace_seconds
     whole, rest = divmod(grace_ns, NS_PER_SECOND)
     had = f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
     cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
     found = f", {state.finding}" if state.finding else ""
-    return f"{how} for {names}: had {had} s{cut}{found}"
+    return f"{how} for {names}: had {bound}{had} s{cut}{found}"
 
 
 def _graceful_text(downs: Sequence[ContainerState]) -> str:
@@ -647,7 +650,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
 # kubelet: it is handed over, and Ebbtide stops it. Its hooks then count as spent, unless the API server did
 # not take the delete.
 
-HANDED_OVER = "preStop spent: the kubelet had the pod"
+HANDED_OVER = "preStop not run: the kubelet may have run it"
 
 
 def _under_watch(down: ContainerState, now: int) -> ContainerState:

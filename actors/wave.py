@@ -137,7 +137,9 @@ def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
         kill_by_ns=event.kill_by_ns,
         roll=PodChecklist.of(pod.uid for pod in event.pods),
     )
-    begun: list[Event] = [_begin_pod(state, pod.uid, pod.grace_seconds * NS_PER_SECOND) for pod in event.pods]
+    begun: list[Event] = [
+        _begin_pod(state, pod.uid, pod.grace_seconds * NS_PER_SECOND, now) for pod in event.pods
+    ]
     if event.deadline_ns > now:
         mounted = tuple(pod.uid for pod in event.pods if pod.volumes)
         if not mounted:
@@ -150,7 +152,9 @@ def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
     return state, [*begun, *ended]
 
 
-def _begin_pod(state: WaveState, uid: str, grace_ns: int) -> d.PodStopBegan:
+def _begin_pod(state: WaveState, uid: str, grace_ns: int, now: int) -> d.PodStopBegan:
+    """After a long absence of the daemon its time may be over."""
+    grace_ns = min(grace_ns, max(0, state.kill_by_ns - now))
     return d.PodStopBegan(uid=uid, wave=state.wave, grace_ns=grace_ns, kill_by_ns=state.kill_by_ns)
 
 
@@ -158,7 +162,7 @@ def _late_pod(state: WaveState, event: d.PodPlanned, now: int) -> Result:
     # The next wave does not wait longer for a late pod.
     left_ns = max(GRACE_NS_MIN, state.deadline_ns - now)
     state = replace(state, roll=state.roll.join(event.pod.uid))
-    return state, [_begin_pod(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]
+    return state, [_begin_pod(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns), now)]
 
 
 def _mark_ended(state: WaveState, event: d.PodEnded, now: int) -> Result:

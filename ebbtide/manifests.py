@@ -69,7 +69,7 @@ from ebbtide.config.fields import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import size_text
-from ebbtide.events.values import Container, Pod, Settings
+from ebbtide.events.values import Container, Pod, Settings, TerminationMode
 
 # The fields of a Pod object that matter to a shutdown, checked as the API server checks them. The reader
 # passes over the hundreds of others.
@@ -610,7 +610,13 @@ def load_pods(
     return tuple(manifest.pod for manifest in manifests if not manifest.finished)
 
 
-def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None, now_ns: int = 0) -> Plan:
+def plan_of(
+    settings: Settings,
+    manifests: Sequence[Manifest],
+    grant_ns: int | None,
+    now_ns: int = 0,
+    means: TerminationMode = "",
+) -> Plan:
     """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit.
     ``now_ns``: 0 for manifests, this boot's clock for pods that run.
     """
@@ -622,6 +628,7 @@ def plan_of(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | N
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
         now_ns=now_ns,
+        means=means,
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.config import Loaded
     from ebbtide.doctor.gather import FoundPods
     from ebbtide.doctor.rules import JournalState, LogindState, NodeSnapshot
-    from ebbtide.events.values import Pod, ShutdownKind
+    from ebbtide.events.values import Pod, ShutdownKind, TerminationMode
 
 
 #: The name of a daemon's configuration in messages about a refused value.
@@ -220,12 +220,14 @@ def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -
     notes: list[PlanWarning] = []
     # Reads each part of this node only on use: a plan for files does not read its pods.
     seen, settings, grant_ns = None, node.configuration.settings, node.grant_ns(grant_ns)
+    by: TerminationMode = ""
     if files:
         zero = settings.gate("PodLifecycleSleepActionAllowZero")
         manifests = load_manifests(files, allow_zero_sleep=zero, notes=notes)
     else:
         manifests, seen = list(node.pods.counted(node.logind[0])), node.pods.seen
-    made, pods = plan_of(settings, manifests, grant_ns), [manifest.pod for manifest in manifests]
+        by = node.pods.termination_mode(node.logind[0])
+    made, pods = plan_of(settings, manifests, grant_ns, means=by), [manifest.pod for manifest in manifests]
     if made.enabled:
         no_daemon = not (files or manifests or seen) and node.status.document is None
         unknown = _unknown(seen, node.options.runtime if no_daemon else None, grant_ns)

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.interfaces import Tell
-from ebbtide.actors.policy.grace_periods import planned_waves
+from ebbtide.actors.policy.planning import make_plan
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.values import Pod, workload_name
@@ -165,7 +165,10 @@ class MetricsRecorder:
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     """How many pods would be killed now: their workload has needed more time than they would get."""
-    waves = planned_waves(meters.node.periods, meters.node.grant_ns or None, pods, time.monotonic_ns())
+    node, now_ns = meters.node, time.monotonic_ns()
+    waves = make_plan(
+        node.periods, node.grant_ns or None, node.reserve_ns, pods, "strict", now_ns=now_ns
+    ).waves
     needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
     count = 0
     for planned in (pod for wave in waves for pod in wave.pods):

@@ -23,6 +23,8 @@ NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 BARRIER_NS_MAX = 20_000_000
 #: Least time between a container's stop signal and its SIGKILL, as the kubelet has it.
 FLOOR_SECONDS = 2
+#: A smaller reserve costs the last pods time: it holds the floor and the margins before logind's limit.
+RESERVE_SECONDS_MIN = 3
 
 #: What an order waits for. *written*: its effect dies with the boot, and a completed ``write()`` survives our
 #: death. *synced*: its effect outlives the boot. *none*: it only looks. *confirmed*: it changes the cluster,

@@ -381,7 +381,7 @@ class ShutdownBegan(Decision):
 
     def introduce(self, names: Names) -> None:
         # A wave of the shutdown before would put a pod into the wrong column.
-        names.lock_held = self.lock_held
+        names.lock_held, names.grant_ns = self.lock_held, self.grant_ns
         names.waves.clear()
 
 
@@ -441,6 +441,9 @@ class PlanMade(Decision):
         waves = f" ({' + '.join(map(str, held))})" if len(held) > 1 else ""
         return f"plan: {plural(self.pods, 'pod')} in {plural(len(held), 'wave')}{waves}"
 
+    def introduce(self, names: Names) -> None:
+        names.period_seconds = tuple(wave.period_seconds for wave in self.waves)
+
 
 class PodPlanned(Decision):
     """A pod's place in the plan. ``late``: the inventory at the signal did not have it. ``again``: it ended
@@ -464,11 +467,15 @@ class PodPlanned(Decision):
     stopping: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        # This shows that the wave had no more time, not that the pod asked for less.
-        asked_seconds = self.pod.grace_seconds
+        # This shows that the pod did not ask for less.
+        asked_seconds, why = self.pod.grace_seconds, ""
         short = asked_seconds is not None and asked_seconds > self.grace_seconds
-        why = "its wave has no more" if self.pod.deletion is None else "it is being deleted already"
-        asked = f" of the {span_s(asked_seconds)} that it asks for: {why}" if short else ""
+        if self.pod.deletion is not None:
+            why = ": it is being deleted already"
+        elif self.wave < len(names.period_seconds):
+            period = span_s(names.period_seconds[self.wave])
+            why = f": its wave has a period of {period}, and logind grants {span(names.grant_ns)}"
+        asked = f" of the {span_s(asked_seconds)} that it asks for{why}" if short else ""
         late = ", started again by its kubelet" if self.again else ", joined late" if self.late else ""
         return f"wave {self.wave}, {span_s(self.grace_seconds)}{asked}{late}"
 

@@ -40,6 +40,9 @@ class Names:
         self.waves: dict[str, int] = {}
         #: From the last `ShutdownBegan`: without a lock a release is a no-op.
         self.lock_held = True
+        self.grant_ns = 0
+        #: From the last plan, by wave.
+        self.period_seconds: tuple[int, ...] = ()
 
     def of(self, uid: str) -> str:
         return self.labels.get(uid, uid)

@@ -134,6 +134,15 @@ def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]
 GRACE_SECONDS_MIN = 1
 GRACE_NS_MIN = GRACE_SECONDS_MIN * NS_PER_SECOND
 
+#: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
+FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
+
+#: For a plan that knows no last SIGKILL.
+UNLIMITED_NS = 1 << 62
+
+#: A stop that begins so late, after a slow listing, costs its pod no whole second.
+LATE_NS = 250_000_000
+
 
 def pod_grace_seconds(period_seconds: int, pod: Pod, now_ns: int) -> int:
     """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace), and the kubelet's
@@ -152,18 +161,46 @@ def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Pe
     return tuple(periods) if grant_ns is None else share_grant(periods, grant_ns // NS_PER_SECOND)
 
 
+def keeps_floor(pod: Pod, means: TerminationMode) -> bool:
+    """May its stop signal come only when its grace is over: after a hook, to a sidecar, from the kubelet? Its
+    grace ends so early that the floor comes before the last SIGKILL.
+    """
+    late = any(each.hook is not None or each.sidecar for each in pod.containers)
+    return means == "api" or (late and means != "observe")
+
+
+def planned_pod(
+    period_seconds: int, pod: Pod, now_ns: int, begin_ns: int, kill_by_ns: int, means: TerminationMode
+) -> PlannedPod:
+    """``begin_ns``: of its stop. Its grace ends before the shutdown's last SIGKILL."""
+    last_ns = kill_by_ns - FLOOR_NS if keeps_floor(pod, means) else kill_by_ns
+    left_seconds = (last_ns - begin_ns + LATE_NS) // NS_PER_SECOND
+    seconds = pod_grace_seconds(min(period_seconds, left_seconds), pod, now_ns)
+    return PlannedPod(uid=pod.uid, grace_seconds=seconds)
+
+
+def last_begin_ns(kill_by_ns: int) -> int:
+    """The latest begin of a wave: each pod has the least grace, and the floor after it."""
+    return kill_by_ns - FLOOR_NS - GRACE_NS_MIN
+
+
 def planned_waves(
-    periods: Sequence[Period], grant_ns: int | None, pods: Sequence[Pod], now_ns: int
+    periods: Sequence[Period],
+    grant_ns: int | None,
+    pods: Sequence[Pod],
+    now_ns: int,
+    kill_by_ns: int = UNLIMITED_NS,
+    means: TerminationMode = "",
 ) -> tuple[PlannedWave, ...]:
     """One wave a period, in ascending priority. The pods of a wave keep their order."""
-    waves = []
+    waves, begin_ns = [], now_ns
     # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
     for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
         seconds = granted.seconds
-        planned = tuple(
-            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod, now_ns)) for pod in members
-        )
+        planned = tuple(planned_pod(seconds, pod, now_ns, begin_ns, kill_by_ns, means) for pod in members)
         waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=planned))
+        if members:
+            begin_ns = max(begin_ns, min(begin_ns + seconds * NS_PER_SECOND, last_begin_ns(kill_by_ns)))
     return tuple(waves)
 
 
@@ -196,18 +233,24 @@ def placement_rules(pods: Sequence[Pod], means: TerminationMode, *, taints: bool
 
 
 def arrange_waves(
-    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], rules: PlacementRules, now_ns: int
+    periods: Sequence[Period],
+    grant_ns: int,
+    pods: Sequence[Pod],
+    rules: PlacementRules,
+    now_ns: int,
+    kill_by_ns: int,
 ) -> tuple[PlannedWave, ...]:
     """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
     if rules.means != "api":
-        return planned_waves(periods, grant_ns, pods, now_ns)
+        return planned_waves(periods, grant_ns, pods, now_ns, kill_by_ns, rules.means)
     first: list[Pod] = []
     behind: list[Pod] = []
     for pod in pods:
         (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
     # The same periods once more: who can end a pod does not change its time.
-    over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind, now_ns))
-    return (*planned_waves(periods, grant_ns, first, now_ns), *over_runtime)
+    behind_waves = planned_waves(periods, grant_ns, behind, now_ns, kill_by_ns, "cri")
+    over_runtime = (replace(wave, handover=True) for wave in behind_waves)
+    return (*planned_waves(periods, grant_ns, first, now_ns, kill_by_ns, "api"), *over_runtime)
 
 
 def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
@@ -230,12 +273,9 @@ def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -
 #                                                          reap       flush       release
 #
 # All are monotonic nanoseconds. With the reserve granted the last SIGKILL comes up to `FLOOR_NS` after
-# the budget; without it the margins are taken from the last wave, because a fate that is not on record
-# before logind's own timer fires is lost.
+# the budget; without it floor and margins are taken from the last pods' graces (`planned_pod`), because a
+# fate that is not on record before logind's own timer fires is lost.
 
-
-#: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
-FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
 #: Kept free before logind's own timer: its clock and ours start some milliseconds apart.
 RELEASE_MARGIN_NS = 250_000_000
@@ -249,11 +289,26 @@ FALLBACK_MARGIN_NS = 50_000_000
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
+#: A smaller reserve costs the last pods time.
+RESERVE_NS_MIN = FLOOR_NS + REAP_MARGIN_NS + FLUSH_MARGIN_NS + RELEASE_MARGIN_NS
+
 
 class ShutdownTimes(NamedTuple):
     deadline_ns: int
     kill_by_ns: int
     release_by_ns: int
+
+
+def shutdown_times(periods: Sequence[Period], now_ns: int, grant_ns: int, reserve_ns: int) -> ShutdownTimes:
+    """Of a shutdown that is signalled at ``now_ns``."""
+    # The pods of a last wave of 0 s have the least grace.
+    extra_ns = GRACE_NS_MIN if periods and not periods[-1].seconds else 0
+    return lay_out_times(now_ns, grant_ns, requested_seconds(periods) * NS_PER_SECOND, reserve_ns, extra_ns)
+
+
+def last_kill_ns(deadline_ns: int, kill_by_ns: int, means: TerminationMode) -> int:
+    """A kubelet that ends its pods by itself keeps nothing free at the end."""
+    return max(deadline_ns + FLOOR_NS, kill_by_ns) if means == "observe" else kill_by_ns
 
 
 def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:

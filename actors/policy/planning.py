@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ebbtide.actors.policy.grace_periods import (
+    RESERVE_NS_MIN,
     group_pods,
+    last_kill_ns,
     planned_waves,
     priority_of,
     requested_seconds,
+    shutdown_times,
 )
-from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, RESERVE_SECONDS_MIN
 from ebbtide.events.units import span, span_s
-from ebbtide.events.values import Budget, Period, PlannedWave, Pod, Value
+from ebbtide.events.values import Budget, Period, PlannedWave, Pod, TerminationMode, Value
 
 
 class Plan(Value):
@@ -56,12 +59,16 @@ def make_plan(
     *,
     sleep_action: bool = True,
     now_ns: int = 0,
+    means: TerminationMode = "",
 ) -> Plan:
     """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number.
     Under ``elastic`` a wave may get the time that earlier waves leave, and the warnings say so.
-    ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions.
+    ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions. ``means``: what ends pods.
     """
-    waves = planned_waves(periods, grant_ns, pods, now_ns)
+    needed_ns = requested_seconds(periods) * NS_PER_SECOND + reserve_ns
+    times = shutdown_times(periods, now_ns, needed_ns if grant_ns is None else max(0, grant_ns), reserve_ns)
+    kill_by_ns = last_kill_ns(times.deadline_ns, times.kill_by_ns, means)
+    waves = planned_waves(periods, grant_ns, pods, now_ns, kill_by_ns, means)
     placed = tuple(
         PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
         for index, (period, wave, members) in enumerate(
@@ -71,9 +78,8 @@ def make_plan(
     )
     wanted_seconds = requested_seconds(periods)
     usable_ns = usable_budget_ns(periods, grant_ns)
-    context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action)
+    context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action, means)
     warned = explain_plan(context)
-    needed_ns = wanted_seconds * NS_PER_SECOND + reserve_ns
     return Plan(
         enabled=bool(periods),
         requested_seconds=wanted_seconds,
@@ -115,6 +121,7 @@ class PlanContext(NamedTuple):
     reserve_ns: int
     budget: Budget
     sleep_action: bool
+    means: TerminationMode
 
 
 def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
@@ -156,11 +163,21 @@ def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
     if plan.grant_ns < requested_ns:
         yield "grant-too-small", f"logind grants {granted} of the {requested} that the waves ask for: {cure}"
     elif plan.grant_ns < needed_ns:
-        reserve = span(plan.reserve_ns)
-        yield (
-            "reserve-not-granted",
-            f"logind grants {granted}: enough for the waves, not for the whole reserve of {reserve}: {cure}",
-        )
+        enough = f"enough for the waves, not for the whole reserve of {span(plan.reserve_ns)}"
+        lost = _lost_at_the_end(plan, plan.grant_ns - requested_ns)
+        yield "reserve-not-granted", f"logind grants {granted}: {enough}{lost}: {cure}"
+
+
+def _reserve_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
+    if lost := _lost_at_the_end(plan, plan.reserve_ns):
+        cure = f"set reserve to {span_s(RESERVE_SECONDS_MIN)} or more"
+        yield "reserve-too-small", f"the reserve is {span(plan.reserve_ns)}{lost}: {cure}"
+
+
+def _lost_at_the_end(plan: PlanContext, reserve_ns: int) -> str:
+    lost_seconds = -((reserve_ns - RESERVE_NS_MIN) // NS_PER_SECOND)
+    loses = lost_seconds > 0 and plan.means != "observe"
+    return f", so the last pods lose up to {span_s(lost_seconds)}" if loses else ""
 
 
 def _wave_cuts(plan: PlanContext) -> Iterator[PlanWarning]:
@@ -253,11 +270,14 @@ def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
 def _wave_has(placed: PodInPlan, plan: PlanContext) -> str:
     cut = " under the grant" if placed.period_seconds < placed.configured_seconds else ""
     more = ", and what earlier waves leave" if plan.budget == "elastic" and placed.wave else ""
-    return f"wave {placed.wave} has {span_s(placed.period_seconds)}{cut}{more}"
+    # Of a pod that asks for more than its grace only.
+    end = ", less the end of the shutdown" if placed.grace_seconds < placed.period_seconds else ""
+    return f"wave {placed.wave} has {span_s(placed.period_seconds)}{cut}{end}{more}"
 
 
 PLAN_RULES: tuple[Callable[[PlanContext], Iterator[PlanWarning]], ...] = (
     _grant_too_small,
+    _reserve_too_small,
     _wave_cuts,
     _wave_zeros,
     _duplicates,

@@ -290,7 +290,8 @@ class EbbtideConfiguration(ShutdownPeriods, frozen=True, forbid_unknown_fields=T
         int,
         _SHORT,
         "Asked of logind on top of the periods: for the 2 s between stop signal and SIGKILL, for statuses "
-        "and for the release. Without this time the daemon warns and cuts no period.",
+        "and for the release. With less than 3s, or where logind does not grant it, no period is cut, but "
+        "the last pods have up to 3 s less.",
     ] = 5 * NS_PER_SECOND
     raise_grant: Annotated[
         bool,

@@ -56,6 +56,7 @@ from ebbtide.options import MODES, PROCESS, RunOptions
 if TYPE_CHECKING:
     from ebbtide.actors.edges.cri.cri_pods import PodEntry
     from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
+    from ebbtide.events.values import TerminationMode
 
 
 #: logind answers in under a millisecond.
@@ -79,7 +80,9 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else plan_of(loaded.settings, pods.counted(bus), grant_ns, now_ns),
+        plan=None
+        if loaded is None
+        else plan_of(loaded.settings, pods.counted(bus), grant_ns, now_ns, pods.termination_mode(bus)),
         status=status,
         status_error=status_error,
         foreign=foreign,
@@ -200,12 +203,18 @@ class FoundPods(NamedTuple):
     container: str = ""
     parts: NodeParts | None = None
 
+    def termination_mode(self, bus: LogindState | None) -> TerminationMode:
+        """What would end them; in mode auto ``api``, which gives them less time."""
+        if self.seen is None:
+            return ""
+        if self.seen.mode == "observe" or (bus is not None and bus.kubelet_lock):
+            return "observe"
+        return "cri" if self.seen.mode == "cri" else "api"
+
     def counted(self, bus: LogindState | None) -> tuple[Manifest, ...]:
         """With the priorities that the kubelet counts, where it would end the pods."""
-        lock = bus is not None and bus.kubelet_lock
-        if self.seen is None or not (lock or self.seen.mode == "observe"):
-            return self.manifests
-        return tuple(replace(each, pod=as_counted(each.pod, "observe")) for each in self.manifests)
+        means = self.termination_mode(bus)
+        return tuple(replace(each, pod=as_counted(each.pod, means)) for each in self.manifests)
 
 
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:

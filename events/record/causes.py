@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 from msgspec.structs import asdict
 
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, RESERVE_SECONDS_MIN
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import plural
 from ebbtide.events.record import shutdown_record
@@ -146,7 +146,7 @@ CAUSES: tuple[CauseRow, ...] = (
     _unknown("still-running", "still running when the lock was released"),
     _unknown("end-unseen", "gone, end not seen"),
     _unknown("exit-unknown", "ended under the kubelet, exit code not known"),
-    _unknown("kill-unseen", "neither its end was seen nor what SIGKILL did"),
+    _unknown("kill-unseen", "no end seen, and no answer to SIGKILL"),
     _unknown("wave-not-begun", "the lock was released before its wave"),
     _unknown("found-late", "found when the shutdown had stopped waiting for pods"),
     _unknown("found-late", "started again when the shutdown had stopped waiting for pods"),
@@ -274,6 +274,7 @@ ROOTS: dict[str, _RootKind] = {
     "cut-short": _RootKind("machine", _BOOTS),
     "never-begun": _RootKind("machine", _BOOTS),
     "grant-too-small": _RootKind("machine", "set InhibitDelayMaxSec={needed} in {file}"),
+    "reserve-not-granted": _RootKind("machine", "set InhibitDelayMaxSec={needed} in {file}"),
     "deadline-moved": _RootKind("machine", "journalctl -u systemd-logind --since '{since}'"),
     # --- parts of the node
     "runtime": _RootKind(
@@ -309,6 +310,11 @@ ROOTS: dict[str, _RootKind] = {
         "set shutdownGracePeriod in the kubelet's configuration, or mode auto in Ebbtide's",
         "mode observe leaves the pods to the kubelet, and the kubelet held no delay lock",
     ),
+    "reserve-too-small": _RootKind(
+        "configuration",
+        "set reserve: 3s",
+        "the reserve was too small for the end of the shutdown, and the last pods had less time",
+    ),
     "period-too-short": _RootKind(
         "configuration",
         "set shutdownGracePeriodSeconds: {period}",
@@ -322,7 +328,6 @@ ROOTS: dict[str, _RootKind] = {
     "killed-elsewhere": _RootKind("pod", "dmesg: look for the OOM killer"),
     "outlived-kill": _RootKind("pod", "dmesg: look for hung tasks; " + _STORY),
     "hook-failed": _RootKind("remark", _STORY),
-    "reserve-not-granted": _RootKind("remark", "set InhibitDelayMaxSec={needed} in {file}"),
 }
 
 #: A notice that follows from one of these roots is no root beside it. Empty: from the first root with pods.
@@ -371,6 +376,10 @@ class _Night:
         self.codes = {each.code: None for each in shutdown.notices}
         self.periods = {each.priority: each.seconds for each in shutdown.configuration.periods}
         self.failed = {each.part: None for each in shutdown.failed_parts}
+        short = ("grant-too-small", "reserve-not-granted")
+        self.short_of: list[str] = [each for each in short if each in self.codes]
+        if shutdown.configuration.reserve_ns < RESERVE_SECONDS_MIN * NS_PER_SECOND:
+            self.short_of.append("reserve-too-small")
         self.cut_short = shutdown.outcome in ("truncated", "never-begun")
 
     def root_of(self, pod: shutdown_record.PodRecord, cause: Cause) -> str:
@@ -395,8 +404,10 @@ class _Night:
         if code == "delete-refused" or (pod.means == "api" and self._overlaps("api-server", pod)):
             return "api-server"
         open_end = by_kubelet and code == "still-running"
-        if "grant-too-small" in self.codes and (open_end or self._cut_by_grant(pod)):
+        if self.short_of[:1] == ["grant-too-small"] and open_end:
             return "grant-too-small"
+        if self.short_of and self._cut_by_grant(pod):
+            return self.short_of[0]
         if open_end:
             return "kubelet" if by.kubelet_lock or pod.means == "api" else "kubelet-not-armed"
         if self._began_late(pod):

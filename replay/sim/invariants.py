@@ -14,7 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS, shutdown_enabled
+from ebbtide.actors.policy.grace_periods import (
+    FALLBACK_MARGIN_NS,
+    GRACE_NS_MIN,
+    LATE_NS,
+    shutdown_enabled,
+)
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED, LOOK_NS
 from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS as MS
@@ -673,8 +678,8 @@ def no_pod_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
-    """No SIGKILL comes before the grace and the floor are over, except at the shutdown's own limit. A grace
-    that began again at a hand-over counts.
+    """No SIGKILL comes before the grace and the floor are over; at the shutdown's own limit the floor may be
+    shorter. A hook has the grace. A grace that began again at a hand-over counts.
     """
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
@@ -687,15 +692,23 @@ def grace_is_kept(view: BootView) -> BreachSentences:
                 box, begins[0][0], kill.at_ns
             ):
                 yield f"{container_label(box)} was killed too early, at {span(kill.at_ns)}"
+    for record, hook in view.events(decisions.HookEnded):
+        # Less than the least grace may be left before the last SIGKILL.
+        begins = [each for each in view.stop_begins(hook.uid) if each[1].grace_ns > GRACE_NS_MIN]
+        for began_ns, began in begins[:1] if hook.result in ("timed-out", "not-run") else ():
+            at_ns = view.at_ns(record)
+            moved = _moved_by(view, hook.uid, began, at_ns + GRACE_FLOOR_NS)
+            if at_ns < began_ns + began.grace_ns - LATE_NS and not moved and not view.of("hurry"):
+                yield f"the hook of {hook.uid}/{hook.container} was cut too early, at {span(at_ns)}"
 
 
 def _may_kill(
     view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: decisions.PodStopBegan
 ) -> bool:
-    """Every moment for SIGKILL that was ever decided allows it, and so does a person's hurry."""
-    begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
-    moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
-    if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
+    """A limit that was decided later allows it, and so does a person's hurry. The last SIGKILL known at the
+    begin costs no grace that the begin names.
+    """
+    if _moved_by(view, box.uid, event, kill.at_ns):
         return True
     hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
     if not hurried and kill.at_ns < _grace_anew_ns(view, event, before_ns=kill.at_ns) - MS:
@@ -704,9 +717,17 @@ def _may_kill(
     if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
         return True
     signals = view.of_box(box, "signal")
-    if not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns:
+    last = view.mono_at_ns(event.kill_by_ns) <= kill.at_ns + MS
+    if not last and (not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns):
         return False
     return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
+
+
+def _moved_by(view: BootView, uid: str, began: decisions.PodStopBegan, at_ns: int) -> bool:
+    """A later signal, or a shutdown that adopted the pod, had set its last SIGKILL before then."""
+    adopted = (event.kill_by_ns for _, event in view.stop_begins(uid) if event is not began)
+    moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
+    return any(view.mono_at_ns(limit_ns) <= at_ns + MS for limit_ns in chain(adopted, moved))
 
 
 def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan, *, before_ns: int = 0) -> int:

@@ -56,6 +56,9 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
         ("", 15, "/zzz.conf", False, ["grant-too-small", "wave-cut", "grant-overridden"]),
         ("raiseGrant: false\n", 15, "", False, ["grant-too-small", "wave-cut"]),
         ("raiseGrant: false\n", 32, "", True, ["reserve-not-granted"]),
+        ("reserve: 2s\n", None, "", True, ["reserve-too-small"]),
+        ("reserve: 2s\n", 30, "", True, ["grant-raised", "reserve-too-small"]),
+        ("reserve: 3s\n", None, "", True, []),
     ],
 )
 def test_a_valid_configuration_is_checked_against_the_limit(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ebbtide.actors.policy.grace_periods import (
+    CRITICAL_PRIORITY,
     as_counted,
     effective_periods,
     migrate_two_values,
@@ -15,7 +16,17 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.actors.policy.planning import Plan, make_plan
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.values import Budget, Container, Deletion, Hook, HookKind, Period, Pod, Settings
+from ebbtide.events.values import (
+    Budget,
+    Container,
+    Deletion,
+    Hook,
+    HookKind,
+    Period,
+    Pod,
+    Settings,
+    TerminationMode,
+)
 from tests import journals
 
 PAIR = migrate_two_values(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
@@ -79,6 +90,40 @@ def test_a_broken_second_of_grant_goes_to_no_pod() -> None:
     assert (found.grant_seconds, found.budget_seconds, found.budget_ns) == (15, 15, 15_500_000_000)
     assert [wave.period_seconds for wave in found.waves] == [5, 10]
     assert "logind grants 15.500 s of the 30 s" in messages(found, "grant-too-small")[0]
+
+
+HOOKED = Hook(kind="exec")
+
+
+@pytest.mark.parametrize(
+    "reserve, grant, means, plain, hooked, warned",
+    [
+        (5, 35, "", 10, 10, ""),
+        (3, 33, "api", 10, 10, ""),
+        (2, 32, "", 10, 9, "the reserve is 2 s, so the last pods lose up to 1 s: set reserve to 3 s"),
+        (0, 30, "cri", 9, 7, "the reserve is 0 s, so the last pods lose up to 3 s: set reserve to 3 s"),
+        (0, 30, "api", 7, 7, "the reserve is 0 s, so"),
+        (0, 30, "observe", 10, 10, ""),
+        (0, None, "", 9, 7, "the reserve is 0 s, so"),
+        (5, 32, "", 10, 9, "not for the whole reserve of 5 s, so the last pods lose up to 1 s: raise"),
+        (5, 34, "", 10, 10, "not for the whole reserve of 5 s: raise"),
+        (5, 5, "", 4, 2, "logind grants 5 s of the 30 s"),
+        (5, 1, "", 1, 1, "logind grants 1 s of the 30 s"),
+    ],
+)
+def test_without_its_reserve_the_end_comes_out_of_the_last_pods_time(
+    reserve: int, grant: int | None, means: TerminationMode, plain: int, hooked: int, warned: str
+) -> None:
+    """A pod whose stop signal may come last, after a hook or from the kubelet, keeps the floor too."""
+    pods = [pod("first", grace=30), pod("a", 30, CRITICAL_PRIORITY), pod("b", 30, CRITICAL_PRIORITY, HOOKED)]
+    grant_ns = None if grant is None else grant * NS_PER_SECOND
+    found = make_plan(PAIR, grant_ns, reserve * NS_PER_SECOND, pods, "strict", means=means)
+    assert [each.grace_seconds for each in found.waves[1].pods] == [plain, hooked]
+    assert any(warned in message for _, message in found.warnings)
+    assert bool(warned) == any(code.startswith(("reserve", "grant-too")) for code, _ in found.warnings)
+    assert (hooked < 10 <= (grant or 30)) == any(
+        "wave 1 has 10 s, less the end of the shutdown" in each for each in messages(found, "grace-cut")
+    )
 
 
 def test_switched_off_there_are_no_waves() -> None:

@@ -13,7 +13,7 @@ from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import CAUSES, cause_of, cause_tree, headline, reason_text
 from ebbtide.events.record.shutdown_record import Severity, Summary, severity_of
-from ebbtide.events.values import ProcessReport
+from ebbtide.events.values import Period, ProcessReport
 from tests.journals import SHUTDOWN
 
 S = 1_000_000_000
@@ -55,7 +55,7 @@ CAUSED: dict[str, shutdown_record.PodRecord] = {
     "still-running": pod(outcome="unknown", reason="main still running when the lock was released"),
     "end-unseen": pod(outcome="unknown", reason="main: gone, end not seen; preStop failed"),
     "exit-unknown": pod(outcome="unknown", reason="main ended under the kubelet, exit code not known"),
-    "kill-unseen": pod(outcome="unknown", reason="main: neither its end was seen nor what SIGKILL did"),
+    "kill-unseen": pod(outcome="unknown", reason="main: no end seen, and no answer to SIGKILL"),
     "wave-not-begun": pod(outcome="unknown", reason="the lock was released before its wave"),
     "found-late": pod(outcome="unknown", reason="found when the shutdown had stopped waiting for pods"),
     "machine-down": pod(outcome="unknown", reason="the machine went down before its end was seen"),
@@ -141,6 +141,18 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "grant-too-small",
     ),
     ("its full period", {"grace_seconds": 9}, {"notices": (notice("grant-too-small"),)}, "grace-over"),
+    (
+        "the end of the shutdown came out of its wave",
+        {"grace_seconds": 6},
+        {"notices": (notice("reserve-not-granted"),)},
+        "reserve-not-granted",
+    ),
+    (
+        "likewise, with all that was asked for",
+        {"grace_seconds": 6},
+        {"configuration": shutdown_record.ConfigurationRecord(periods=(Period(priority=0, seconds=10),))},
+        "reserve-too-small",
+    ),
     (
         "a wave shorter than its grace",
         {"grace_seconds": 9, "wanted_grace_seconds": 30},
