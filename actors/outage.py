@@ -49,7 +49,15 @@ from ebbtide.actors.actor import (
     ignored,
     takes,
 )
-from ebbtide.actors.outage_proof import POWER, PROOF
+from ebbtide.actors.outage_proof import (
+    NO_UUID,
+    POWER,
+    PROOF,
+    TWICE,
+    UUID_PROBLEMS,
+    first_uuid,
+    uuid_problem,
+)
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, is_unsafe
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -110,13 +118,14 @@ NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, *D
     "dry run: the node would be quarantined now",
     "dry run: our taint would be taken away now",
 )
+#: By a problem of the systemUUID: without it a management controller proves nothing.
+UNPROVED = {each: f"{NOT_PROVED}: {each}" for each in UUID_PROBLEMS if each != NO_UUID}
 DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
 #: Beside the names of what hangs.
 NOT_FOLLOWED = "{} more, not followed"
-#: Why the machine is not switched off any more.
-NO_MACHINE_UUID = "the Node does not say which machine it is (status.nodeInfo.systemUUID)"
+#: Why the machine is not switched off any more; also `UUID_PROBLEMS`.
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
 # The storm brake: may one more node be put out of service? Each outage has its own proof. The brake limits
@@ -190,6 +199,11 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     # As last read from the Node.
     boot_id: str = ""
     system_uuid: str = ""
+    first_uuid: str = ""
+    #: Why it is no identity; empty: it is.
+    uuid_problem: kinds.Word = NO_UUID
+    #: The configuration names its system.
+    bound: bool = False
     ready: o.Ready = ""
     resource_version: str = ""
     taint: o.TaintOwner = "none"
@@ -269,6 +283,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 #: Kept from one outage to the next.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
+    *("first_uuid", "uuid_problem", "bound"),
     *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "switch_ns", "ordinal"),
 )
@@ -420,6 +435,10 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
     return replace(state, waits=reason, key="", **more), decisions
 
 
+def _not_proved(state: OutageState) -> str:
+    return UNPROVED.get("" if state.bound else state.uuid_problem, NOT_PROVED)
+
+
 # --- the one decision -----------------------------------------------------------------------------
 
 
@@ -441,7 +460,7 @@ def _consider(state: OutageState, now: int) -> Result:
     elif not state.proof or state.proof_until_ns <= now:
         if _switch_ns(state) <= now:
             return _switch_off(state, now)
-        why = NOT_PROVED
+        why = _not_proved(state)
     elif state.ready == "True":
         why = IS_READY
     elif state.dry_run:
@@ -490,13 +509,13 @@ def _switch_ns(state: OutageState) -> int:
 
 
 def _switch_off(state: OutageState, now: int) -> Result:
-    """Needs the machine's UUID, a permit, and less than `POWER_OFFS_MAX` commands so far."""
-    why = "" if state.system_uuid else NO_MACHINE_UUID
+    """Needs the machine's identity, a permit, and less than `POWER_OFFS_MAX` commands so far."""
+    why = "" if state.bound else state.uuid_problem
     if state.switched >= POWER_OFFS_MAX:
         why = STILL_NOT_PROVED
     if why:
         after, orders = _permit_back(replace(state, gave_up=True))
-        after, waits = _wait(after, NOT_PROVED)
+        after, waits = _wait(after, _not_proved(state))
         return after, [*orders, o.PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
     if state.dry_run:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
@@ -508,7 +527,7 @@ def _switch_off(state: OutageState, now: int) -> Result:
         node=state.node,
         node_uid=state.node_uid,
         boot_id=state.boot_id,
-        system_uuid=state.system_uuid,
+        system_uuid="" if state.uuid_problem else state.system_uuid,
         ready=state.ready,
         lease_mark=state.lease_mark,
         status_mark=state.status_mark,
@@ -611,15 +630,28 @@ def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
-    """A sign of life voids the proof. The ProofActor records that later in the step."""
+    """A sign of life voids the proof, and so does another identity. The ProofActor records that later in the
+    step.
+    """
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
+    uuid, first = event.system_uuid or state.system_uuid, first_uuid(state.first_uuid, event)
+    problem = uuid_problem(uuid, first, event)
+    same = (uuid, problem) == (state.system_uuid, state.uuid_problem)
+    source = state.proof.partition(" ")[0]
+    # Not during the taint's write: the ProofActor's record withdraws its order.
+    other = state.phase != "tainting" and (
+        (source in TWICE and not same) or (source == "cloud" and bool(event.same_provider_node))
+    )
     return replace(
         state,
         node_uid=event.uid,
         boot_id=event.boot_id,
-        system_uuid=event.system_uuid or state.system_uuid,
+        system_uuid=uuid,
+        first_uuid=first,
+        uuid_problem=problem,
+        gave_up=state.gave_up and same,
         ready=event.ready,
         resource_version=event.resource_version,
         taint=event.taint,
@@ -627,7 +659,7 @@ def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
         volumes_in_use=event.volumes_in_use,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
-        proof="" if lives else state.proof,
+        proof="" if lives or other else state.proof,
         down_ns=since_ns if event.ready in DOWN else NEVER_NS,
     )
 
@@ -657,6 +689,8 @@ def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if closed := _calm(state, now):
         return closed
+    if state.phase == "switching" and state.uuid_problem and not state.bound:
+        return _withdraw_switch(state)
     # Wait for the outcome of an open order.
     waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")
     return (state, ()) if waits else _consider(state, now)
@@ -739,7 +773,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
     state = replace(state, proof="")
     if state.phase != "suspected":
         return state, ()
-    return _calm(state, now) or _wait(state, NOT_PROVED, wake_ns=state.wake_ns)
+    return _calm(state, now) or _wait(state, _not_proved(state), wake_ns=state.wake_ns)
 
 
 # --- out of service -------------------------------------------------------------------------------
@@ -1111,6 +1145,7 @@ def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageS
         dry_run=event.settings.dry_run,
         reminder_ns=event.settings.reminder_seconds * NS_PER_SECOND,
         power_off_ns=event.settings.power_off_seconds * NS_PER_SECOND,
+        bound=event.settings.bound,
         resource=event.settings.resource,
         heard=False,
         blind=False,
@@ -1121,7 +1156,8 @@ def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageS
         # This leader's clock is another. By then the sources show a machine that was switched off.
         switch_ns=now + POWER_OFF_PAUSE_NS if state.switch_ns else 0,
         # What a dry run only recorded is still to be done.
-        gave_up=state.gave_up and not state.dry_run,
+        # The configuration may name its system now.
+        gave_up=state.gave_up and not state.dry_run and state.bound == event.settings.bound,
         wake_ns=NEVER_NS,
     )
 

@@ -10,6 +10,10 @@ report it twice. A later heartbeat, another boot, its age, or a source that repo
 proof. Such a contradiction lasts until the same source reports otherwise, or until its time is over. A
 person's statement stays on the Node, is read again and again, and counts once (`Declaration`).
 
+A kubelet writes its Node's systemUUID, so it is the machine's identity only if no other Node has it, it is
+the first that was recorded for this machine, and no known junk (`uuid_problem`). A providerID that two Nodes
+have is none either. The cloud's taint counts only for providers of `FINAL_TAINTS`.
+
 No time is compared between two machines' clocks: heartbeats are marks that are equal or not, and every time
 is this process's own. A new leader begins without a proof, with its own start as the last heartbeat.
 """
@@ -64,6 +68,29 @@ CONTRADICTION_NS = 600 * NS_PER_SECOND
 #: How long a person's statement counts by default.
 DECLARED_NS = 3600 * NS_PER_SECOND
 
+#: By the scheme of the Node's providerID, the only state in which the provider's controller sets the shutdown
+#: taint (docs/outage.md has the sources). Others set it while the machine still stops, or for one that keeps
+#: its memory: hibernated, suspended, saved.
+FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
+
+#: Firmware's defaults, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
+#: placeholders of board vendors. Of one repeated digit or byte: `is_junk`.
+JUNK_UUIDS = (
+    "00010203-0405-0607-0809-0a0b0c0d0e0f",
+    "00020003-0004-0005-0006-000700080009",
+    "03000200-0400-0500-0006-000700080009",
+    "03020100-0504-0706-0809-0a0b0c0d0e0f",
+    "07090201-0103-0301-0807-060504030201",
+    "11111111-2222-3333-4444-555555555555",
+    "12345678-1234-5678-90ab-cddeefaabbcc",
+    "4c4c4544-0000-2010-8020-80c04f202020",
+    "890e2d14-cacd-45d1-ae66-bc80e8bfeb0f",
+    "8e275844-178f-44a8-aceb-a7d7e5178c63",
+    "dc698397-fa54-4cf2-82c8-b1b5307a6a7f",
+)
+#: The last four of five groups: only the first one was programmed.
+JUNK_END = "-ffff-ffff-ffff-ffffffffffff"
+
 #: In the key of the order to switch the machine off: after it, read the sources.
 POWER_OFF = "power-off"
 
@@ -74,8 +101,16 @@ SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
     "it was said too long ago",
 )
 
+#: Why the Node's systemUUID does not say which machine it is.
+UUID_PROBLEMS = NO_UUID, JUNK_UUID, CHANGED_UUID, SAME_UUID = (
+    "the Node does not say which machine it is (status.nodeInfo.systemUUID)",
+    "its systemUUID is a default of the firmware, which many machines share",
+    "its systemUUID is not the first one that was recorded for this machine",
+    "another Node has its systemUUID",
+)
+
 #: Why an answer that the machine is off does not count.
-REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFORE, OVER = (
+NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFORE, OVER, *OF_IDS = REFUSALS = (
     "it does not say which machine it is about",
     "it is about another machine",
     "it is about another boot",
@@ -83,7 +118,12 @@ REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFOR
     "the node has given a sign of life since it was written",
     "it was asked for before the last heartbeat",
     "its time is over: it has to be declared again",
+    "this provider's taint may come before the machine is off, or while it keeps its memory",
+    "no leader saw it being set: the node may have run since",
+    "another Node has its providerID",
+    *UUID_PROBLEMS,
 )
+NOT_FINAL, NOT_SEEN_SET, SAME_PROVIDER, *_ = OF_IDS
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -91,6 +131,7 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
     source: o.Source
     name: str
+    kind: o.IdentityKind = "none"
     first_ns: int
     begun_ns: int
     until_ns: int
@@ -119,6 +160,10 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     node_uid: str = ""
     system_uuid: str = ""
     provider_id: str = ""
+    first_uuid: str = ""
+    #: Why the two are no identity; empty: they are.
+    uuid_problem: kinds.Word = NO_UUID
+    provider_problem: kinds.Word = ""
     boot_id: str = ""
     lease_mark: str = ""
     status_mark: str = ""
@@ -130,6 +175,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     on: dict[kinds.ProofSource, int] = {}
     #: The accepted one, by source and name.
     proof: kinds.ProofSource = ""
+    #: The heartbeats when the cloud's taint last counted: a new leader cannot see when it was set.
+    cloud_marks: tuple[str, str] = ("", "")
     #: By source and name, also those that do not count any more.
     declared: dict[kinds.ProofSource, Declaration] = {}
     #: Why a source was refused: recorded once for each reason.
@@ -143,8 +190,9 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 #: A failed actor keeps the machine's identity and the contradictions.
 KEPT_FIELDS = (
-    *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "boot_id", "lease_mark", "status_mark"),
-    *("on", "declared", "ordinal"),
+    *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "first_uuid", "uuid_problem"),
+    *("provider_problem", "boot_id", "lease_mark", "status_mark", "on", "cloud_marks"),
+    *("declared", "ordinal"),
 )
 
 
@@ -166,7 +214,8 @@ def _transitions() -> Transitions:
         Row("idle", o.LeaderStarted, _started, "= open contradicted", decides=(o.ProofVoided,)),
         Row("asking pausing", o.LeaderStarted, _started, "= pausing open contradicted",
             decides=(o.ProofVoided,)),
-        Row(EVERY, o.NodeRead, _node_read, "= open", decides=(o.ContradictionEnded, o.ProofVoided)),
+        Row(EVERY, o.NodeRead, _node_read, "= open proved",
+            decides=(o.ContradictionEnded, o.ProofVoided, o.ProofAccepted)),
         Row(EVERY, o.HeartbeatSeen, _heartbeat, "= open", decides=(o.ProofVoided,)),
         Row(EVERY, o.HeartbeatMissed, _missed),
         Row(EVERY, o.EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
@@ -185,6 +234,36 @@ def _of(event: o.EvidenceRead) -> str:
     return f"{event.source} {event.name}".strip()
 
 
+# --- which machine --------------------------------------------------------------------------------
+
+
+def is_junk(uuid: str) -> bool:
+    digits = uuid.replace("-", "")
+    # 16 times the same byte, also 0 (not set) and f (not present).
+    repeats = len(digits) == 32 and digits == digits[:2] * 16
+    return uuid in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
+
+
+def first_uuid(first: str, event: o.NodeRead) -> str:
+    """The controller's record is older than this journal."""
+    return event.first_uuid or first or ("" if is_junk(event.system_uuid) else event.system_uuid)
+
+
+def uuid_problem(uuid: str, first: str, event: o.NodeRead) -> str:
+    """Why it is no identity; empty: it is."""
+    if not uuid:
+        return NO_UUID
+    if is_junk(uuid):
+        return JUNK_UUID
+    if uuid != first:
+        return CHANGED_UUID
+    return SAME_UUID if event.same_uuid_node else ""
+
+
+def taint_is_final(provider_id: str) -> bool:
+    return provider_id.partition(":")[0] in FINAL_TAINTS
+
+
 # --- a source's answer --------------------------------------------------------------------------
 
 
@@ -194,6 +273,7 @@ def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
         "systemUUID": state.system_uuid,
         "providerID": state.provider_id,
         "nodeUID": state.node_uid,
+        "nodeName": state.node,
         "none": "",
     }[event.identity_kind]
     if not event.identity or not known:
@@ -214,7 +294,10 @@ def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
 
 def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
     """Why an answer that the machine is off does not count; empty: it counts."""
-    if why := _stranger(state, event):
+    problems = {"systemUUID": state.uuid_problem, "providerID": state.provider_problem}
+    if why := _stranger(state, event) or problems.get(event.identity_kind, ""):
+        return why
+    if event.source == "cloud-taint" and (why := _cloud_objection(state, event)):
         return why
     if event.boot_id and event.boot_id != state.boot_id:
         return OTHER_BOOT
@@ -229,6 +312,17 @@ def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
     if event.begun_ns <= state.heartbeat_ns:
         return ASKED_BEFORE
     return ""
+
+
+def _cloud_objection(state: ProofState, event: o.EvidenceRead) -> str:
+    """The taint names no boot, and its controller removes it only from a Ready node: it counts while no
+    heartbeat came since a leader saw it being set.
+    """
+    if not taint_is_final(state.provider_id):
+        return NOT_FINAL
+    if event.mark == state.lease_mark or state.cloud_marks == (state.lease_mark, state.status_mark):
+        return ""
+    return OUTLIVED if event.mark else NOT_SEEN_SET
 
 
 def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
@@ -293,9 +387,12 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
         until_ns = declaration.until_ns
         if known is None:
             state = replace(state, declared={**state.declared, who: declaration})
+    elif event.source == "cloud-taint":
+        state = replace(state, cloud_marks=(state.lease_mark, state.status_mark))
     said = Off(
         source=event.source,
         name=event.name,
+        kind=event.identity_kind,
         first_ns=first_ns,
         begun_ns=event.begun_ns,
         until_ns=until_ns,
@@ -353,11 +450,15 @@ def _heartbeat(state: ProofState, event: o.HeartbeatSeen, now: int) -> Result:
 
 def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
     before = state
+    uuid, first = event.system_uuid or state.system_uuid, first_uuid(state.first_uuid, event)
     state = replace(
         state,
         node_uid=event.uid,
-        system_uuid=event.system_uuid or state.system_uuid,
+        system_uuid=uuid,
+        first_uuid=first,
+        uuid_problem=uuid_problem(uuid, first, event),
         provider_id=event.provider_id or state.provider_id,
+        provider_problem=SAME_PROVIDER if event.same_provider_node else "",
         boot_id=event.boot_id,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
@@ -370,7 +471,23 @@ def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
         return _heart_beat(state, now, "the node has given a sign of life")
-    return state, ()
+    return _identified(before, state)
+
+
+def _identified(before: ProofState, state: ProofState) -> Result:
+    """An answer about a machine that is not the Node's any more, or not for sure, does not count."""
+    changed = {
+        "systemUUID": (before.system_uuid, before.uuid_problem) != (state.system_uuid, state.uuid_problem),
+        "providerID": (before.provider_id, before.provider_problem)
+        != (state.provider_id, state.provider_problem),
+    }
+    off = {who: said for who, said in state.off.items() if not changed.get(said.kind, False)}
+    state = replace(state, off=off)
+    if state.proof in ("", *off):
+        return state, ()
+    state, voided = _voided(state, "the Node names another machine")
+    state, accepted = _weigh(state)
+    return state, [*voided, *accepted]
 
 
 def _missed(state: ProofState, event: o.HeartbeatMissed, now: int) -> Result:

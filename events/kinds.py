@@ -68,10 +68,10 @@ PodStatus = tuple[Uid, Word, Word, Word, BoundedTuple[ExitCode]]
 #: Names of fields that mean the same everywhere.
 FIELD_NAMES = {
     "key": re.compile(r"(\w+_)?key"),
-    "uid": re.compile(r"(\w+_)?uids?|system_uuid|provider_id"),
+    "uid": re.compile(r"(\w+_)?uids?|\w+_uuid|provider_id"),
     "container": re.compile(r"container"),
     "namespace": re.compile(r"namespace"),
-    "node": re.compile(r"node"),
+    "node": re.compile(r"(\w+_)?node"),
     "boot": re.compile(r"(boot|userspace)_id|\w+_boot"),
     "boot pair": re.compile(r"home"),
     "revision": re.compile(r"resource_version"),

@@ -51,8 +51,8 @@ Source = Literal[
 ]
 #: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
 Verdict = Literal["off", "on", "unknown"]
-#: The identifier in ``EvidenceRead.identity``.
-IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "none"]
+#: The identifier in ``EvidenceRead.identity``. ``nodeName``: the configuration names the system of this node.
+IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "nodeName", "none"]
 
 OutageOutcome = Literal[
     "recovered",  # out of service, everything elsewhere, back, taint gone
@@ -77,6 +77,8 @@ class OutageSettings(Value):
     #: Switch the machine off after so long without Ready and without a sign of life; 0: never. From this
     #: node's pool.
     power_off_seconds: int = 0
+    #: A controller of its pool that switches machines off knows its system by the Node's name.
+    bound: bool = False
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: BoundedDict[str, str] = {}
 
@@ -171,6 +173,11 @@ class NodeRead(Fact):
     resource_version: str
     system_uuid: str = ""
     provider_id: str = ""
+    #: The first systemUUID of this machine on the controller's record, if it is another one.
+    first_uuid: str = ""
+    #: Another Node with the same systemUUID, and one with the same providerID; empty: none.
+    same_uuid_node: str = ""
+    same_provider_node: str = ""
     taint: TaintOwner = "none"
     volumes_in_use: BoundedTuple[kinds.VolumeInUse] = ()
     #: The current heartbeat marks, whether this leader saw them change or only found them.
@@ -187,7 +194,9 @@ class NodeRead(Fact):
             "other": ", another's out-of-service taint",
         }
         ready = f"Ready is {self.ready}" if self.ready else "no Ready condition"
-        return f"the Node: {ready}, boot {self.boot_id}{taint[self.taint]}"
+        same = self.same_uuid_node or self.same_provider_node
+        identity = f", the same machine as {same}" if same else ""
+        return f"the Node: {ready}, boot {self.boot_id}{identity}{taint[self.taint]}"
 
 
 class NodeDeleted(Fact):
@@ -504,8 +513,9 @@ class PowerOff(Order):
 
     The edge reads again before, as for `SetTaint`: any difference, or a lease that this leader has not
     watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`. A management
-    controller with another UUID than ``system_uuid`` fails too. Then it sends no command. A machine that is
-    off already is a success. This order's outcome is no proof: the sources are.
+    controller with another UUID than ``system_uuid`` fails too, and without one each that does not know its
+    system by the Node's name. Then it sends no command. A machine that is off already is a success. This
+    order's outcome is no proof: the sources are.
     """
 
     template = "switching the machine of {self.node} off"

@@ -27,8 +27,8 @@ from ebbtide.actors.node_marks import (
     NODE_REASON,
 )
 from ebbtide.actors.node_status import KILLED_REASON, POD_MESSAGE, POD_REASON
-from ebbtide.actors.outage import BRAKE_SAYS, REFUSAL, WAITS
-from ebbtide.actors.outage_proof import REFUSALS
+from ebbtide.actors.outage import BRAKE_SAYS, REFUSAL, UNPROVED, WAITS
+from ebbtide.actors.outage_proof import REFUSALS, is_junk, taint_is_final
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded, restore, take_checkpoint
 from ebbtide.events import base
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
@@ -313,6 +313,7 @@ class Pseudonyms:
             "event subject": lambda text: self.of("node" if text in self._made["node"] else "owner", text),
             "pod reference": self._reference,
             "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
+            "uid": self._uid,
             "word": lambda text: text if text in WORDS else self.of("message", text),
             "source": self._source,
             "outage waits": self._outage_waits,
@@ -404,10 +405,19 @@ class Pseudonyms:
             return self.of("message", text)
         return f"{source}{space}{self.text('message', name)}"
 
+    def _uid(self, text: str) -> str:
+        """Firmwares' defaults and public clouds' schemes decide. A source may give the Node's name."""
+        if text in self._made["node"]:
+            return self.of("node", text)
+        scheme = text.partition("://")[0]
+        if taint_is_final(text) and scheme != text:
+            return f"{scheme}://{self.of('uid', text.removeprefix(f'{scheme}://'))}"
+        return text if is_junk(text) else self.of("uid", text)
+
     def _outage_waits(self, text: str) -> str:
         """The core's own sentences stay; an edge's error behind `BRAKE_SAYS` does not."""
         if not text.startswith(BRAKE_SAYS):
-            return text if text in WAITS else self.of("message", text)
+            return text if text in (*WAITS, *UNPROVED.values()) else self.of("message", text)
         reason = text.removeprefix(BRAKE_SAYS)
         return f"{BRAKE_SAYS}{self._kept_form(REFUSAL, reason)}"
 

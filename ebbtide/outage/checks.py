@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
+from ebbtide.actors.outage_proof import is_junk, taint_is_final
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
 from ebbtide.events.messages import plural
 from ebbtide.outage.configuration import OutageConfiguration, Pool
+from ebbtide.outage.first_uuids import LABEL as FIRST_UUIDS_LABEL
 from ebbtide.outage.permits import may_lose
 
 #: Versions in which NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
@@ -50,7 +52,7 @@ STATEMENT_WORDS = {
 
 class NodeCheck(NamedTuple):
     """``drivers``: of its CSINode, or None. ``sources``: of its ``pool``. ``alive``: the person who declared
-    that this boot runs.
+    that this boot runs. ``first_uuid``: the first one on the controller's record, or empty.
     """
 
     view: NodeView
@@ -58,6 +60,7 @@ class NodeCheck(NamedTuple):
     drivers: tuple[str, ...] | None = ()
     sources: tuple[SourceCheck, ...] = ()
     alive: str = ""
+    first_uuid: str = ""
 
     @property
     def name(self) -> str:
@@ -213,19 +216,42 @@ def brake(seen: ClusterCheck) -> Findings:
 # --- nodes and their sources of proof ----------------------------------------------------------
 
 
+#: The other way to know a machine.
+BIND = "bind its pool's nodes to their systems by name (identify: name)"
+
+
 def machine_ids(seen: ClusterCheck) -> Findings:
     if missing := named(node.name for node in seen.nodes if not node.view.system_uuid):
         text = f"no systemUUID in the status of {missing}: a management controller proves nothing about it"
         cure = "look at the machine's firmware (dmidecode -s system-uuid)"
         yield warning("no-system-uuid", text, cure)
-    owners: dict[str, list[str]] = {}
+    owners: dict[tuple[str, str], list[str]] = {}
     for node in seen.nodes:
-        if node.view.system_uuid:
-            owners.setdefault(node.view.system_uuid, []).append(node.name)
-    for uuid, names in sorted(owners.items()):
-        if names[1:]:
-            text = f"{named(names)} share the systemUUID {uuid}: a proof for one would match the other"
-            yield critical("same-uuid", text, "give each machine a UUID of its own: clones share one")
+        uuid = node.view.system_uuid
+        owners.setdefault(("providerID", node.view.provider_id), []).append(node.name)
+        if is_junk(uuid):
+            text = f"the systemUUID {uuid} of {node.name} is a default of firmwares: it proves nothing"
+            yield critical("junk-uuid", text, f"have its vendor's tool write one, or {BIND}")
+            continue
+        owners.setdefault(("systemUUID", uuid), []).append(node.name)
+        if node.first_uuid not in ("", uuid):
+            text = (
+                f"the systemUUID of {node.name} was {node.first_uuid} first, and is {uuid}: its kubelet may"
+                " name another machine, so it proves nothing, and powerOff does not act"
+            )
+            cure = (
+                f"find out why. If its board was replaced, {BIND}; or delete the ConfigMaps with the label"
+                f" {FIRST_UUIDS_LABEL}, and then the leader's pod"
+            )
+            yield critical("changed-uuid", text, cure)
+    for (kind, name), names in sorted(owners.items()):
+        if names[1:] and name:
+            text = f"{named(names)} share the {kind} {name}: it proves nothing for any of them"
+            cure = f"give each machine a UUID of its own (clones share one), or {BIND}"
+            if kind == "providerID":
+                cure = "find out which of them is that instance, and delete the other Node"
+            code = "same-uuid" if kind == "systemUUID" else "same-provider"
+            yield critical(code, text, cure)
 
 
 def no_sources(seen: ClusterCheck) -> Findings:
@@ -236,7 +262,10 @@ def no_sources(seen: ClusterCheck) -> Findings:
             bare.setdefault(node.pool.name, []).append(node)
     for pool, nodes in bare.items():
         believes = nodes[0].pool.believe
-        said = ", ".join(STATEMENT_WORDS.get(each, each) for each in believes)
+        counts = [
+            each for each in believes if each != "cloud-taint" or taint_is_final(nodes[0].view.provider_id)
+        ]
+        said = ", ".join(STATEMENT_WORDS.get(each, each) for each in counts)
         off = f"{named(node.name for node in nodes)} {'is' if len(nodes) == 1 else 'are'} off"
         text = f"pool {pool}: no source proves that {off}, and no statement is believed"
         if said:
@@ -252,9 +281,11 @@ def sources(seen: ClusterCheck) -> Findings:
         answered = any(not each.error for each in node.sources)
         for each in node.sources:
             source = f"{node.name}: {each.source} {each.name}"
-            wanted = {"systemUUID": node.view.system_uuid, "providerID": node.view.provider_id}.get(
-                each.identity_kind, ""
-            )
+            wanted = {
+                "systemUUID": node.view.system_uuid,
+                "providerID": node.view.provider_id,
+                "nodeName": node.name,
+            }.get(each.identity_kind, "")
             if each.error:
                 cure = "look at its address, its credentials, and the network policy of the controller's pods"
                 level: Level = "warning" if answered else "critical"

@@ -19,7 +19,7 @@ from msgspec import Meta, field
 from ebbtide.actors.edges.documents import DocumentError, quote
 from ebbtide.actors.edges.proof_sources import ec2, ipmi, redfish
 from ebbtide.actors.edges.proof_sources.ipmi import CipherSuite, GuidOrder, Privilege
-from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
+from ebbtide.actors.edges.proof_sources.proof_source import Identify, ProofSource
 from ebbtide.actors.edges.proof_sources.redfish import UuidOrder
 from ebbtide.config.fields import (
     DNS_LABEL,
@@ -141,10 +141,27 @@ _HOST = checked(_host, "a host")
 _PERCENT = Kind("a share from 1% to 100%", _percent, lambda percent: f"{percent}%")
 _LABEL_NAME = Kind("a label's name", _label_name)
 
+#: A Node's creator chooses its name, and a resolver may know any name.
+_SUFFIX = re.compile(r"[^:/.]*\.[A-Za-z0-9]")
+#: Of redfish and ipmi.
+_IDENTIFY = (
+    "uuid: the machine is the one whose UUID is the Node's systemUUID, if no other Node has it and it never "
+    "changed. name: it is the one that this section names for the Node; no UUID is compared, so check the "
+    "wiring yourself."
+)
+
 _ADDRESSES = Meta(max_length=NODES_MAX)
 
 
-def _check_addresses(address: str, addresses: Mapping[str, str]) -> None:
+def _check_addresses(address: str, addresses: Mapping[str, str], *, trusted: bool = False) -> None:
+    """``trusted``: the controller must show a certificate that the configuration names."""
+    behind = address.rpartition(NODE_PLACE)[2]
+    if NODE_PLACE in address and not (trusted or _SUFFIX.match(behind)):
+        raise RuleError(
+            f"write a domain of yours behind {NODE_PLACE}, as in {NODE_PLACE}.bmc.example (or, for redfish,"
+            " certificate or fingerprint): a Node's name alone could direct the credentials elsewhere",
+            "address",
+        )
     if not address and not addresses:
         raise ValueError(f"write address, with {NODE_PLACE} for the Node's name, or addresses")
     for node, each in addresses.items():
@@ -161,7 +178,8 @@ class Redfish(Section, frozen=True):
         str,
         _URL,
         f"The URL of each node's controller: https://, with {NODE_PLACE} for the Node's name (http:// only "
-        "on the loopback). The controller never takes it from the Node: a kubelet can write there.",
+        f"on the loopback). Behind {NODE_PLACE} write a domain of yours, or set certificate or fingerprint. "
+        "The controller never takes it from the Node: a kubelet can write there.",
     ] = ""
     addresses: Annotated[
         dict[Annotated[str, NODE_NAME], Annotated[str, _URL]],
@@ -185,11 +203,15 @@ class Redfish(Section, frozen=True):
         "swapped: the controller has the first three fields of the UUID in the other byte order than the "
         "Node. 'ebbtide outage doctor' shows which order fits.",
     ] = "as-written"
+    identify: Annotated[Identify, f"{_IDENTIFY} It needs system."] = "uuid"
 
     def __post_init__(self) -> None:
         if self.certificate is not None and self.fingerprint:
             raise ValueError("certificate and fingerprint exclude each other: keep one")
-        _check_addresses(self.address, self.addresses)
+        if self.identify == "name" and not self.system:
+            raise RuleError("name the system of each node: a controller may have several", "system")
+        trusted = self.certificate is not None or bool(self.fingerprint)
+        _check_addresses(self.address, self.addresses, trusted=trusted)
 
     def address_of(self, node: str) -> str:
         """Empty: it has none."""
@@ -206,6 +228,7 @@ class Redfish(Section, frozen=True):
             ca_file=Path(self.certificate) if self.certificate is not None else None,
             fingerprint=self.fingerprint,
             uuid_order=self.uuid_order,
+            identify=self.identify,
         )
 
 
@@ -230,6 +253,7 @@ class Ipmi(Section, frozen=True):
         "The byte order of the GUID against the Node's systemUUID. 'ebbtide outage doctor' shows which order "
         "fits.",
     ] = "smbios"
+    identify: Annotated[Identify, _IDENTIFY] = "uuid"
 
     def __post_init__(self) -> None:
         _check_addresses(self.address, self.addresses)
@@ -249,6 +273,7 @@ class Ipmi(Section, frozen=True):
             cipher_suite=self.cipher_suite,
             privilege=self.privilege,
             guid_order=self.guid_order,
+            identify=self.identify,
         )
 
 
@@ -345,6 +370,12 @@ class Pool(Section, frozen=True):
                 raise RuleError("add redfish or ipmi: only these switch a machine off", "powerOff")
             if self.ipmi.privilege == "user":
                 raise RuleError("it needs ipmi.privilege operator: a user may only read", "powerOff")
+
+    @property
+    def bound(self) -> bool:
+        """It can switch a machine off without its UUID."""
+        can = self.ipmi if self.ipmi is not None and self.ipmi.privilege != "user" else None
+        return any(each.identify == "name" for each in (self.redfish, can) if each is not None)
 
     def takes(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(name) == value for name, value in self.node_selector.items())

@@ -8,8 +8,9 @@ import math
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -18,7 +19,6 @@ from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller, Un
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import (
     BLOCKED_SECONDS,
-    StoredJournal,
     list_journals,
     try_create,
 )
@@ -58,9 +58,12 @@ from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput, failure_line
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.controller_metrics import OutageMetrics
+from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
 from ebbtide.outage.permits import Permits, ask_etcd
 from ebbtide.tracing import usable_destination, usable_resource
+
+T = TypeVar("T")
 
 #: A look at a thousand nodes takes 3 ms.
 LOOK_SECONDS = 0.5
@@ -114,7 +117,9 @@ class Leader:
             nursery.start_soon(self._report_blocked)
             await shared.view.listed()
             now = trio.current_time()
-            for journal in await self._stored():
+            if shared.machines is not None:
+                await self._until_read(shared.machines.load)
+            for journal in await self._until_read(partial(list_journals, shared.caller, shared.namespace)):
                 if not journal.at_rest and journal.node:
                     self._left[journal.node_uid] = journal.node, now
             while not self._fenced:
@@ -147,10 +152,10 @@ class Leader:
         }
         return sorted(due.items(), key=lambda each: urgency(there.get(each[0])))
 
-    async def _stored(self) -> list[StoredJournal]:
+    async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                found = await list_journals(self._shared.caller, self._shared.namespace)
+                found = await read()
                 self._unlisted = ""
                 return found
             except OSError as error:
@@ -311,16 +316,19 @@ def _leader(
     view, work = ClusterView(log.tell), WorkView(log.tell)
     resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
+    machines = FirstUuids(paced, configuration.namespace, view, log.tell)
     permits = Permits(configuration, view, lambda node: ask_etcd(paced, work.pods_of(node)))
     # Another server has its own rate.
     proof = proof_edges(configuration, view, clock, paced, None if manager is None else PacedCaller(manager))
 
     def settings(node: str) -> OutageSettings:
-        made, power_off = configuration.settings, pool_of(configuration, view, node).power_off
+        made, pool = configuration.settings, pool_of(configuration, view, node)
+        power_off = pool.power_off
         return msgspec.structs.replace(
             made,
             dry_run=made.dry_run or options.dry_run,
             power_off_seconds=0 if power_off is None else power_off.after_ns // NS_PER_SECOND,
+            bound=pool.bound,
             resource=resource,
         )
 
@@ -347,8 +355,9 @@ def _leader(
         observers=(metrics.observe,),
         on_failed=metrics.follower_failed,
         on_blocked=metrics.block,
+        machines=machines,
     )
-    tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run]
+    tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run, machines.run]
     destination = usable_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
         # Spans are only loaded where they are sent.

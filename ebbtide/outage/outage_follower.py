@@ -34,6 +34,7 @@ from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
+from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
@@ -76,6 +77,7 @@ class Shared(NamedTuple):
     observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
     on_failed: Callable[[], None] = lambda: None
     on_blocked: Callable[[Mapping[str, str]], None] = lambda blocked: None
+    machines: FirstUuids | None = None
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:

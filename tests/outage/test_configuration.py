@@ -157,6 +157,18 @@ def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
      HEAD + "pools: [{name: a, powerOff: {after: 60s}, "
      + f"ipmi: {{address: x, privilege: user, {FILES}}}}}]",
      "a.yaml:3: pools[0].powerOff: it needs ipmi.privilege operator: a user may only read"),
+    *(
+        (HEAD + f"pools: [{{name: a, {kind}: {{address: '{address}', {FILES}}}}}]",
+         f"a.yaml:3: pools[0].{kind}.address: write a domain of yours behind {{node}}, as in "
+         "{node}.bmc.example (or, for redfish, certificate or fingerprint): a Node's name alone could direct "
+         "the credentials elsewhere")
+        for kind, address in (
+            ("redfish", "https://{node}"), ("redfish", "https://{node}:443"), ("redfish", "https://bmc.{node}"),
+            ("redfish", "https://{node}.x.{node}."), ("ipmi", "{node}"), ("ipmi", "bmc-{node}"),
+        )
+    ),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://{{node}}.x', identify: name, {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.system: name the system of each node: a controller may have several"),
     (HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
      "a.yaml:3: pools[0].redfish.addresses.n: write the address of this node, without {node}"),
     (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",

@@ -31,6 +31,10 @@ NODE = {
     "status": "s1",
     "version": "1",
     "uuid": "u1",
+    "first": "",
+    "same-uuid": "",
+    "provider": "",
+    "same-provider": "",
 }
 
 
@@ -45,6 +49,7 @@ def _leader(bench: Bench, command: Command) -> None:
         effect=_word(command.options.get("effect", "NoExecute")),
         dry_run="dry-run" in command.words,
         power_off_seconds=duration_ns(command.options.get("power-off", "0s")) // 1_000_000_000,
+        bound="bound" in command.words,
         reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000,
     )
     bench.feed(
@@ -79,6 +84,10 @@ def _reads(bench: Bench, command: Command) -> None:
             ready=_word(seen["ready"]),
             resource_version=seen["version"],
             system_uuid=seen["uuid"],
+            first_uuid=seen["first"],
+            same_uuid_node=seen["same-uuid"],
+            provider_id=seen["provider"],
+            same_provider_node=seen["same-provider"],
             taint=_word(seen["taint"]),
             volumes_in_use=tuple(each for each in seen["in-use"].split(",") if each),
             lease_mark=seen["lease"],
@@ -100,9 +109,11 @@ def _says(bench: Bench, command: Command) -> None:
     """``says redfish off uuid=u1``: asked now, or ``ago`` a duration."""
     source, verdict = command.words
     given = command.options
-    named = (
-        "nodeUID" if source in ("peer", "declared", "certificate", "remediator", "kubelet") else "systemUUID"
-    )
+    named = {"redfish": "systemUUID", "ipmi": "systemUUID", "cloud": "systemUUID"}.get(source, "nodeUID")
+    named = given.get("by", named)
+    identity = {"systemUUID": "u1", "nodeUID": "n1", "nodeName": "node-1", "providerID": "aws:///z/i-1"}[
+        named
+    ]
     bench.feed(
         o.EvidenceRead(
             source=_word(source),
@@ -110,7 +121,7 @@ def _says(bench: Bench, command: Command) -> None:
             verdict=_word(verdict),
             begun_ns=bench.now_ns - duration_ns(given.get("ago", "0s")),
             identity_kind=_word(named),
-            identity=given.get("uuid", "n1" if named == "nodeUID" else "u1"),
+            identity=given.get("uuid", identity),
             boot_id=given.get("boot", ""),
             mark=given.get("mark", ""),
             valid_seconds=duration_ns(given.get("valid", "0s")) // 1_000_000_000,

@@ -142,7 +142,7 @@ def _location(namespace: str, node_uid: str) -> str:
     return f"configmaps {namespace}/{PREFIX}-{node_uid}"
 
 
-def _maps_path(namespace: str) -> str:
+def maps_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
 
 
@@ -223,7 +223,7 @@ async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
     real one. Raises Unanswered.
     """
     piece = Piece(DRY_RUN_NUMBER, 0, "", "dry-run", 0, b"", "dry-run", 0)
-    path = f"{_maps_path(namespace)}?dryRun=All"
+    path = f"{maps_path(namespace)}?dryRun=All"
     call = api.ApiCall(caller, bounds.now.api_try_seconds, "")
     return await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
 
@@ -280,7 +280,7 @@ class ConfigMapStorage:
         self.at_rest = False
         #: Another leader goes on with it.
         self.fenced = False
-        self._path = _maps_path(namespace)
+        self._path = maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
         self._index: dict[int, str] = {}
         #: 0 before the journal was read.
@@ -544,7 +544,7 @@ async def _list_all(
             raise OSError(errno.EIO, f"the journals cannot be listed: {api.answer_text(answer)}")
         return answer
 
-    path = partial(api.listed_path, _maps_path(namespace), labelSelector=NODE_LABEL)
+    path = partial(api.listed_path, maps_path(namespace), labelSelector=NODE_LABEL)
     try:
         await api.take_parts(ask, path, _part_decoder, take, limit)
     except api.Unanswered as error:

@@ -11,9 +11,11 @@ import math
 import re
 import sys
 from calendar import timegm
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from time import strptime
 from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -65,6 +67,9 @@ KUBELET_PORT = 10250
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 #: A person can declare it again.
 DECLARED_SECONDS_MAX = 7 * 86400
+
+#: Of a machine's key: 128 bits, in place of names of up to 200 characters.
+KEY_CHARACTERS = 32
 
 #: A literal of the program itself: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
@@ -131,6 +136,26 @@ class NodeView(NamedTuple):
     last_boot: LastBootStated | None = None
     #: The boot that our taint is about; empty: no taint of ours, or an unknown boot.
     taint_boot: str = ""
+
+
+def _names_of(node: NodeView | None) -> set[str]:
+    """Its machine's."""
+    return set() if node is None else {node.system_uuid, _provider_name(node.provider_id)} - {""}
+
+
+def _provider_name(provider_id: str) -> str:
+    """EC2's have several spellings (``aws:///zone/i-1``, ``aws:////i-1``)."""
+    return provider_id.rpartition("/")[2] if provider_id.startswith("aws:") else provider_id
+
+
+class MachineClaims(NamedTuple):
+    """The first recorded systemUUID if it is another one; other Nodes that name the same one, or the same
+    providerID. Empty: none.
+    """
+
+    first_uuid: str = ""
+    same_uuid_node: str = ""
+    same_provider_node: str = ""
 
 
 class LeaseView(NamedTuple):
@@ -249,6 +274,13 @@ def project_lease(lease: ApiLease) -> LeaseView:
     return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", max(1, seconds))
 
 
+def machine_key(node: NodeView) -> str:
+    """A machine as its Node's creator knows it: a providerID never changes once it is set, and outlives the
+    Node. Without one each new Node may be new hardware.
+    """
+    return sha256((node.provider_id or node.uid).encode()).hexdigest()[:KEY_CHARACTERS]
+
+
 def lease_path(node: str) -> str:
     return f"{api.LEASES_PATH}/{quote(node, safe='')}"
 
@@ -260,10 +292,10 @@ class ObservedNode:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
         self.renewed_at = -math.inf
-        #: Since when the cloud's taint is seen, and whether the node has given a sign of life since: the
-        #: taint names no boot, so one that outlives a start is about the boot before.
+        #: Since when the cloud's taint is seen, and the lease's mark when it was set: the taint names no
+        #: boot, so one that outlives a start is about the boot before. Empty: it was there at the first look.
         self.cloud_off_at = math.inf
-        self.spoke_under_it = False
+        self.cloud_mark = ""
         self.alive_since = math.inf
         self.news = trio.Event()
 
@@ -325,6 +357,10 @@ class ClusterView:
         )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
+        #: The first systemUUID of each machine on record, by `machine_key` (`ebbtide.outage.first_uuids`).
+        self.first_uuids: dict[str, str] = {}
+        #: How many Nodes name each machine.
+        self._named: Counter[str] = Counter()
         #: Since when renewals are seen; infinite: they are not.
         self.sees_since = math.inf
 
@@ -376,11 +412,13 @@ class ClusterView:
             observed.alive_since = trio.current_time()
         observed.node = node
         if node is None or not node.cloud_off:
-            observed.cloud_off_at, observed.spoke_under_it = math.inf, False
-        else:
-            observed.cloud_off_at = min(observed.cloud_off_at, trio.current_time())
-            observed.spoke_under_it = observed.spoke_under_it or node.ready == "True"
+            observed.cloud_off_at, observed.cloud_mark = math.inf, ""
+        elif before is not None and not before.cloud_off and observed.lease is not None:
+            observed.cloud_off_at, observed.cloud_mark = trio.current_time(), observed.lease.mark
+        if node is not None and node.ready == "True":
+            observed.cloud_mark = ""
         self._tell(name, observed)
+        self._tell_claimants(before, node)
 
     def _take_lease(self, name: str, before: LeaseView | None, lease: LeaseView | None) -> None:
         observed = self.of(name)
@@ -388,9 +426,36 @@ class ClusterView:
             observed.renewed_at = trio.current_time()
             # A returning watch may report an old renewal with the taint.
             late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION
-            observed.spoke_under_it = observed.spoke_under_it or late
+            if observed.cloud_mark and not late:
+                observed.cloud_mark = lease.mark
         observed.lease = lease
         self._tell(name, observed)
+
+    def _tell_claimants(self, before: NodeView | None, node: NodeView | None) -> None:
+        """What other Nodes say of their machines decides whether theirs is one of its own."""
+        old, new = _names_of(before), _names_of(node)
+        self._named.subtract(old)
+        self._named.update(new)
+        shared = {each for each in old ^ new if self._named[each] > (each in new)}
+        for other in self._observed.values() if shared else ():
+            if not shared.isdisjoint(_names_of(other.node)):
+                other.change()
+
+    def identity_of(self, node: NodeView) -> MachineClaims:
+        """What the cluster knows about the machine that this Node names."""
+
+        def other(name: str) -> str:
+            if self._named[name] < 2:
+                return ""
+            same = (each.name for each in self.there() if each.uid != node.uid and name in _names_of(each))
+            return min(same, default="")
+
+        first = self.first_uuids.get(machine_key(node), "")
+        return MachineClaims(
+            "" if first == node.system_uuid else first,
+            other(node.system_uuid),
+            other(_provider_name(node.provider_id)),
+        )
 
     def _tell(self, name: str, observed: ObservedNode) -> None:
         if observed.node is None and observed.lease is None:
@@ -416,6 +481,7 @@ class Look(NamedTuple):
 
     node: NodeView | None
     lease_mark: str
+    claims: MachineClaims = MachineClaims()
 
 
 def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[Fact]:
@@ -431,7 +497,7 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
             facts.append(outage_events.HeartbeatSeen(mark=now.lease_mark))
         if node.status_mark not in ("", before.status_mark):
             facts.append(outage_events.HeartbeatSeen(mark=node.status_mark, source="status"))
-    if asked or before != node:
+    if asked or before != node or (told is not None and told.claims != now.claims):
         facts.append(
             outage_events.NodeRead(
                 uid=node.uid,
@@ -440,6 +506,7 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
                 resource_version=node.version,
                 system_uuid=node.system_uuid,
                 provider_id=node.provider_id,
+                **now.claims._asdict(),
                 taint=node.taint,
                 volumes_in_use=node.volumes_in_use,
                 lease_mark=now.lease_mark,
@@ -459,7 +526,8 @@ def is_as_ordered(
     if isinstance(order, outage_events.SetTaint):
         same = order.resource_version == node.version
     else:
-        same = node.system_uuid in ("", order.system_uuid)
+        # Without a UUID it is for systems that the configuration names.
+        same = not order.system_uuid or node.system_uuid in ("", order.system_uuid)
     said = (order.node_uid, order.boot_id, order.ready)
     return (
         same
@@ -544,7 +612,7 @@ class NodeEdge(Edge):
         while True:
             observed = self._view.of(self._node)
             news = observed.news
-            is_news = self._heeded() or self._told is None or self._look().node != self._told.node
+            is_news = self._heeded() or self._told is None or self._look()[::2] != self._told[::2]
             if is_news:
                 await self._tell(outlet)
             mark = self._look().lease_mark
@@ -574,7 +642,8 @@ class NodeEdge(Edge):
         observed = self._view.of(self._node)
         self._gone = self._gone or observed.node is None or observed.node.uid != self._uid
         mark = observed.lease.mark if observed.lease is not None else ""
-        return Look(None if self._gone else observed.node, mark)
+        node = None if self._gone else observed.node
+        return Look(node, mark, MachineClaims() if node is None else self._view.identity_of(node))
 
     async def _holding(
         self,
@@ -645,7 +714,9 @@ class NodeEdge(Edge):
                 return Ending("failed", problem)
             silent_ns = (trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND
             silent = silent_ns >= order.silent_ns or not order.silent_ns
-            same = silent and is_as_ordered(order, project_node(node), self._look().lease_mark)
+            look = self._look()
+            alone = not (order.system_uuid and look.claims.same_uuid_node)
+            same = silent and alone and is_as_ordered(order, project_node(node), look.lease_mark)
             return None if same else Ending("failed", outage_events.CHANGED)
 
         return await self._holding(order, bounds.now.api_try_seconds, compare)

@@ -21,7 +21,6 @@ from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import EvidenceRead, Source
 
-SPOKE = "the node has given a sign of life since the taint was set"
 NOT_SAFE = "pods or mounts were left when it was written"
 OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
 TAKEN_BACK, OVER = "it was taken back", "its time is over"
@@ -66,9 +65,7 @@ class StatementSource:
         if node is None or node.uid != self._uid:
             return None
         if source == "cloud-taint" and node.cloud_off:
-            return (
-                Said("unknown", error=SPOKE) if observed.spoke_under_it else Said("off", "nodeUID", node.uid)
-            )
+            return Said("off", "nodeUID", node.uid, mark=observed.cloud_mark)
         if source == "certificate" and (made := node.certificate) is not None:
             if not made.safe:
                 return Said("unknown", boot_id=made.boot_id, error=NOT_SAFE)

@@ -35,11 +35,11 @@ FILE_BYTES_MAX = 64 * 1024
 #: ``aws:///eu-west-1a/i-0123456789abcdef0``; the zone may be missing.
 _PROVIDER_ID = re.compile(r"aws://[^/]*/(?P<zone>[a-z0-9-]*)/(?P<id>i-[0-9a-f]{8,17})")
 
+#: A hibernated instance is "stopped", and returns with all its processes under the same boot id: "on".
 _VERDICTS: dict[str, Verdict] = {"stopped": "off", "terminated": "off", "running": "on", "pending": "on"}
 _BETWEEN = ("stopping", "shutting-down")
 #: An error code of AWS. Other texts go on no record.
 _CODE = re.compile("[A-Z][A-Za-z]{1,60}")
-#: A hibernated instance is "stopped", and returns with all its processes under the same boot id.
 _HIBERNATES = "Hibernate"
 
 #: Terminated long ago, of another account, or started a moment ago.
@@ -236,7 +236,7 @@ def parse_provider_id(provider_id: str) -> tuple[str, str] | None:
 
 def judge(instance: Instance) -> tuple[Verdict, str]:
     if instance.state == "stopped" and _HIBERNATES in instance.reason:
-        return "unknown", HIBERNATED
+        return "on", HIBERNATED
     if instance.state in _VERDICTS:
         return _VERDICTS[instance.state], ""
     return "unknown", f"the instance is {instance.state}" if instance.state in _BETWEEN else STATE_UNKNOWN

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import trio
 
-from ebbtide.actors.edges.proof_sources.proof_source import NO_UUIDS, Machine, Said, Unread, read_secret
+from ebbtide.actors.edges.proof_sources.proof_source import Identify, Machine, Said, Unread, read_secret
 from ebbtide.events.outage_events import Source, Verdict
 from ebbtide.events.units import size_text
 
@@ -67,6 +67,7 @@ class Ipmi:
         cipher_suite: CipherSuite = 17,
         privilege: Privilege = "user",
         guid_order: GuidOrder = "smbios",
+        identify: Identify = "uuid",
     ) -> None:
         """``privilege``: user may read, operator may switch off."""
         bracketed = f"[{host}]" if ":" in host else host
@@ -74,21 +75,24 @@ class Ipmi:
         self._host, self._port = host, port
         self._username_file, self._password_file = username_file, password_file
         self._suite, self._privilege, self._order = cipher_suite, privilege, guid_order
+        self.by_name = identify == "name"
 
     async def read(self, machine: Machine) -> Said:
         """Raises Unread."""
         identity, verdict = await self._look(machine.system_uuid)
-        return Said(verdict, "systemUUID", identity) if identity else Said(verdict)
+        return (
+            Said(verdict, "nodeName", machine.node) if self.by_name else Said(verdict, "systemUUID", identity)
+        )
 
     async def power_off(self, system_uuid: str) -> None:
         identity, verdict = await self._look(system_uuid)
-        if not system_uuid or identity != system_uuid:
+        if not self.by_name and (not system_uuid or identity != system_uuid):
             raise Unread("its GUID is not the Node's systemUUID")
         if verdict == "on":
             await self._run(POWER_OFF_COMMAND)
 
     async def _look(self, system_uuid: str) -> tuple[str, Verdict]:
-        """Identity (empty: the controller has none) and power. Raises Unread."""
+        """Identity and power. Raises Unread."""
         said = ANSWER.fullmatch(await self._run(GUID_COMMAND, POWER_COMMAND))
         if said is None:
             raise Unread("what ipmitool printed is no GUID and no power")
@@ -99,10 +103,8 @@ class Ipmi:
             "ipmi": str(UUID(bytes=raw[::-1])),
         }
         identity, verdict = orders[self._order], VERDICTS[said["power"]]
-        if identity in NO_UUIDS:
-            return "", verdict
         for order, other in orders.items():
-            if identity != system_uuid and other == system_uuid:
+            if not self.by_name and identity != system_uuid and other == system_uuid:
                 raise Unread(f"its GUID is the Node's systemUUID in another byte order: configure {order}")
         return identity, verdict
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
-from uuid import UUID
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import trio
 
@@ -21,8 +20,8 @@ from ebbtide.events.outage_events import EvidenceRead, IdentityKind, PowerOff, R
 from ebbtide.events.units import size_text, span_s
 
 SECRET_BYTES_MAX = 4 * 1024
-#: SMBIOS: not set, and not present. Many machines have them.
-NO_UUIDS = (str(UUID(int=0)), str(UUID(int=2**128 - 1)))
+#: uuid: by the Node's systemUUID. name: the configuration names the system of each node.
+Identify = Literal["uuid", "name"]
 
 
 class Machine(NamedTuple):
@@ -79,7 +78,8 @@ class PowerSwitch(Protocol):
 
     async def power_off(self, system_uuid: str) -> None:
         """Returns when the controller took the command, or the machine was off. Never switches a machine with
-        another UUID. Raises Unread and RequestFailed.
+        another UUID, and without one only a system that the configuration names for this node. Raises Unread
+        and RequestFailed.
         """
 
 

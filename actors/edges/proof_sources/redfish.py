@@ -20,8 +20,8 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.http_request import Answer, Service
-from ebbtide.actors.edges.proof_sources.proof_source import NO_UUIDS, Machine, Said, Unread, read_secret
-from ebbtide.events.outage_events import Source, Verdict
+from ebbtide.actors.edges.proof_sources.proof_source import Identify, Machine, Said, Unread, read_secret
+from ebbtide.events.outage_events import IdentityKind, Source, Verdict
 from ebbtide.events.units import span_s
 
 SYSTEMS = "/redfish/v1/Systems"
@@ -29,6 +29,8 @@ RESET = "#ComputerSystem.Reset"
 FORCE_OFF = "ForceOff"
 #: A search takes a request a system, all within one reading.
 SYSTEMS_MAX = 32
+#: Systems read at once: a controller that takes 4 s an answer is searched within one reading.
+TOGETHER_MAX = 8
 #: Controllers lock an account, or an address, after a few refused passwords within a minute.
 REFUSED_AGAIN_SECONDS = 60.0
 
@@ -80,6 +82,7 @@ class Redfish:
         ca_file: Path | None = None,
         fingerprint: str = "",
         uuid_order: UuidOrder = "as-written",
+        identify: Identify = "uuid",
     ) -> None:
         """``system``: its path, or its id below `SYSTEMS`; empty: found by UUID. Raises ValueError."""
         self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint)
@@ -89,6 +92,7 @@ class Redfish:
         self.name = self._service.authority
         self._username_file, self._password_file = username_file, password_file
         self._path, self._order = path, uuid_order
+        self.by_name = identify == "name"
         #: Path by UUID, from the last search.
         self._found: dict[str, str] = {}
         self._refused: tuple[str, float] | None = None
@@ -96,8 +100,7 @@ class Redfish:
     async def read(self, machine: Machine) -> Said:
         """Raises Unread and RequestFailed."""
         system = await self._system(machine.system_uuid)
-        identity = self._identity(system, machine.system_uuid)
-        kind: Literal["systemUUID", "none"] = "systemUUID" if identity else "none"
+        kind, identity = self._named(system, machine)
         state = system.power_state
         if state in VERDICTS:
             return Said(VERDICTS[state], kind, identity)
@@ -106,7 +109,7 @@ class Redfish:
 
     async def power_off(self, system_uuid: str) -> None:
         system = await self._system(system_uuid)
-        if not system_uuid or self._identity(system, system_uuid) != system_uuid:
+        if not self.by_name and (not system_uuid or self._identity(system, system_uuid) != system_uuid):
             raise Unread("its UUID is not the Node's systemUUID")
         if system.power_state == "Off":
             return
@@ -132,15 +135,22 @@ class Redfish:
             raise Unread(f"it has more than {SYSTEMS_MAX} systems: name the system's path")
         fitting: dict[str, _System] = {}
         unread: OSError | None = None
-        for each in listed.members:
+        together = trio.CapacityLimiter(TOGETHER_MAX)
+
+        async def look(path: str) -> None:
+            nonlocal unread
             # An empty slot, or a machine that does not answer, hides no other machine.
             try:
-                system = await self._get(each.path, _System)
+                async with together:
+                    system = await self._get(path, _System)
+                if self._identity(system, system_uuid) == system_uuid:
+                    fitting[path] = system
             except OSError as error:
                 unread = error
-                continue
-            if self._identity(system, system_uuid) == system_uuid:
-                fitting[each.path] = system
+
+        async with trio.open_nursery() as nursery:
+            for each in listed.members:
+                nursery.start_soon(look, each.path)
         if not fitting and unread is not None:
             raise unread
         if len(fitting) != 1:
@@ -149,12 +159,18 @@ class Redfish:
         self._found[system_uuid], system = next(iter(fitting.items()))
         return system
 
+    def _named(self, system: _System, machine: Machine) -> tuple[IdentityKind, str]:
+        if self.by_name:
+            return "nodeName", machine.node
+        identity = self._identity(system, machine.system_uuid)
+        return "systemUUID" if identity else "none", identity
+
     def _identity(self, system: _System, system_uuid: str) -> str:
         """In the Node's byte order; empty: the system has none. Raises Unread if only the order that is not
         configured fits.
         """
         written = (system.uuid or "").lower()
-        if not UUID_TEXT.fullmatch(written) or written in NO_UUIDS:
+        if not UUID_TEXT.fullmatch(written):
             return ""
         turned = str(UUID(bytes_le=UUID(written).bytes))
         identity, other = (written, turned) if self._order == "as-written" else (turned, written)

@@ -90,9 +90,12 @@ async def gather(
 ) -> ClusterCheck:
     """Raises Refused if even the Nodes cannot be listed."""
     from ebbtide.actors.edges.kubernetes.api_calls import NODES_PATH, ApiNode
+    from ebbtide.actors.edges.kubernetes.config_maps import maps_path
     from ebbtide.actors.edges.kubernetes.known_pods import PodObject
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
+    from ebbtide.outage.first_uuids import LABEL as FIRST_UUIDS_LABEL
+    from ebbtide.outage.first_uuids import read_uuids
     from ebbtide.outage.permits import BUDGETS_PATH, etcd_allows
 
     look = Look(cluster)
@@ -103,7 +106,10 @@ async def gather(
         for each in csi_nodes
     }
     # Without a readable CSINode there is no finding.
-    checks = await _nodes(nodes, configuration, None if look.unseen else drivers)
+    unknown = bool(look.unseen)
+    maps = await look.some(maps_path(namespace), labelSelector=FIRST_UUIDS_LABEL)
+    first = {key: uuid for each in maps for key, uuid in read_uuids(each.get("data") or {}).items()}
+    checks = await _nodes(nodes, configuration, None if unknown else drivers, first)
     pods = await look.may(lambda: cluster.some(PODS_PATH, PodObject)) or []
     views = map(WorkView().project_pod, pods)
     tolerating = tuple(
@@ -213,10 +219,11 @@ async def _nodes(
     nodes: list[ApiNode],
     configuration: OutageConfiguration,
     drivers: dict[str, tuple[str, ...]] | None,
+    first: dict[str, str],
 ) -> list[NodeCheck]:
     """Each with the answers of its pool's sources."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
-    from ebbtide.actors.edges.kubernetes.node_view import project_node
+    from ebbtide.actors.edges.kubernetes.node_view import machine_key, project_node
     from ebbtide.actors.edges.proof_sources.proof_source import Machine
     from ebbtide.outage.checks import NodeCheck
 
@@ -232,6 +239,7 @@ async def _nodes(
             pool=pool,
             drivers=() if drivers is None else drivers.get(view.name),
             alive=alive_by(view),
+            first_uuid=first.get(machine_key(view), ""),
             sources=tuple([await _asked(each, machine) for each in asked]),
         )
 

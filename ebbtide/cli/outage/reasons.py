@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
+from ebbtide.actors.outage_proof import taint_is_final
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
 from ebbtide.cli.outage.outage_summary import newest_outage, summary_of
@@ -35,7 +36,7 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
     it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
     does not count. ``alive``: the person who declared that this boot runs. ``cloud_off``: the cloud has set
-    its shutdown taint.
+    its shutdown taint, and sets it only in a final state.
     """
 
     name: str
@@ -511,7 +512,7 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         declared_seconds=said.seconds if said is not None else 0,
         not_declared=objection,
         alive=alive_by(view),
-        cloud_off=view.cloud_off,
+        cloud_off=view.cloud_off and taint_is_final(view.provider_id),
         volumes_in_use=view.volumes_in_use,
     )
 

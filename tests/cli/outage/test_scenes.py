@@ -51,10 +51,11 @@ def ago(seconds: int) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
 
 
-def node(name: str, ready: str = "True", *taints: Object) -> Object:
+def node(name: str, ready: str = "True", *taints: Object, provider: str = "") -> Object:
     status = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": "b"}}
     meta = {"name": name, "uid": f"u-{name}"}
-    return {"kind": "Node", "metadata": meta, "spec": {"taints": list(taints)}, "status": status}
+    spec = {"taints": list(taints), "providerID": provider}
+    return {"kind": "Node", "metadata": meta, "spec": spec, "status": status}
 
 
 def pod(on: str, *, ready: bool = False) -> Object:
@@ -181,11 +182,19 @@ NO_MACHINE: Object = {"message": "InstanceNotFound"}
         ),
         pytest.param(
             "off",
-            [node("off", "Unknown", SHUTDOWN), pod("off")],
+            [node("off", "Unknown", SHUTDOWN, provider="openstack:///1"), pod("off")],
             ["node-down", "not-deleted"],
             ["shutdown is a proof already", "or set the taint by hand: kubectl taint node off"],
             ["declare off", "make sure"],
             id="the cloud's taint",
+        ),
+        pytest.param(
+            "off",
+            [node("off", "Unknown", SHUTDOWN, provider="azure:///1"), pod("off")],
+            ["node-down", "not-deleted"],
+            ["declare off", "make sure"],
+            ["a proof already"],
+            id="a cloud's taint that may come early",
         ),
     ],
 )

@@ -39,7 +39,6 @@ from ebbtide.actors.edges.proof_sources.cluster_sources import (
     OTHER_BOOT,
     OTHER_NODE,
     OVER,
-    SPOKE,
     STATED,
     TAKEN_BACK,
     KubeletSource,
@@ -149,6 +148,12 @@ def told(box: Outbox) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def marks(box: Outbox) -> list[str]:
+    found = [each.mark for each in box.of(EvidenceRead)]
+    box.facts.clear()
+    return found
+
+
 def evidence(source: Any, name: str, verdict: Any, **fields: Any) -> EvidenceRead:
     ours = {"begun_ns": 7, "identity_kind": "nodeUID", "identity": "u", "boot_id": "b1"}
     return EvidenceRead(source=source, name=name, verdict=verdict, **ours, **fields)
@@ -200,32 +205,36 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
 
 
 async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_clock: MockClock) -> None:
-    """The cloud's taint names no boot: it is void until it is removed and set again."""
+    """The cloud's taint names no boot: it names the heartbeat when this leader saw it being set, and none if
+    it was there before, or outlived a start.
+    """
     async with telling(tainted("1")) as (view, box):
-        assert told(box) == [("cloud-taint", "", "off", "")]
-        assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u")
-        view.nodes.put(tainted("2", ready="True"))
-        await wait_all_tasks_blocked()
-        assert told(box) == [("cloud-taint", "", "unknown", SPOKE)]
+        assert marks(box) == [""]
+        view.nodes.put(projected(version="2"))
         view.nodes.put(tainted("3"))
         await wait_all_tasks_blocked()
-        assert told(box) == []
-        view.nodes.put(projected(version="4"))
+        assert marks(box) == ["l1"]
+        assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u", mark="l1")
+        view.nodes.put(tainted("4", ready="True"))
+        await wait_all_tasks_blocked()
+        assert marks(box) == [""]
         view.nodes.put(tainted("5"))
         await wait_all_tasks_blocked()
-        assert told(box) == [("cloud-taint", "", "off", "")]
+        assert marks(box) == []
 
 
 async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock) -> None:
     """A watch that was away may report an earlier renewal together with the taint."""
-    async with telling(tainted("1")) as (view, box):
-        told(box)
+    async with telling(projected()) as (view, box):
+        view.nodes.put(tainted("2"))
+        await wait_all_tasks_blocked()
+        assert marks(box) == ["l1"]
         view.leases.put(LEASE._replace(version="2", mark="l2"))
         await trio.sleep(11)
-        assert told(box) == []
+        assert marks(box) == ["l2"]
         view.leases.put(LEASE._replace(version="3", mark="l3"))
         await wait_all_tasks_blocked()
-        assert told(box) == [("cloud-taint", "", "unknown", SPOKE)]
+        assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u", mark="l2")
 
 
 # --- that it lives --------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def test_which_provider_ids_are_ec2s(provider_id: str, found: tuple[str, str] | 
     ("state", "reason", "said"),
     [
         ("stopped", "Client.UserInitiatedShutdown", ("off", "")),
-        ("stopped", "Client.UserInitiatedHibernate", ("unknown", HIBERNATED)),
+        ("stopped", "Client.UserInitiatedHibernate", ("on", HIBERNATED)),
         ("terminated", "", ("off", "")),
         ("running", "", ("on", "")),
         ("stopping", "", ("unknown", "the instance is stopping")),

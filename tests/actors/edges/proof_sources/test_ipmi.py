@@ -172,11 +172,14 @@ async def test_what_it_prints_is_taken_whole_or_not_at_all(tool: Path, printed: 
     assert await why(by(tool)) == "what ipmitool printed is no GUID and no power"
 
 
-@pytest.mark.parametrize("byte", ["00", "ff"])
-async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> None:
-    """SMBIOS: not set, and not present."""
-    program(tool, f"print({' '.join([byte] * 16)!r} + '\\nChassis Power is off')")
-    assert await by(tool).read(MACHINE) == Said("off")
+async def test_a_machine_that_the_configuration_names(tool: Path) -> None:
+    """In no byte order is its GUID compared, neither read nor switched off."""
+    program(tool, f"print({' '.join(['03'] * 16)!r} + '\\nChassis Power is on')")
+    named = by(tool, identify="name")
+    assert await named.read(MACHINE) == Said("on", "nodeName", MACHINE.node)
+    await named.power_off("")
+    with pytest.raises(Unread, match="its GUID is not the Node's"):
+        await by(tool).power_off("")
 
 
 async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 import trio
 
-from ebbtide.actors.edges.http_request import ANSWER_BYTES_MAX, RequestFailed
+from ebbtide.actors.edges.http_request import ANSWER_BYTES_MAX, Answer, RequestFailed
 from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
 from ebbtide.actors.edges.proof_sources.redfish import RESET, SYSTEMS_MAX, Redfish
+from ebbtide.events import bounds
 from tests.actors.edges.proof_sources.serving import Asked, Server, answer, serving
 
 OURS = "4c4c4544-0042-3510-8052-b4c04f4a3132"
@@ -124,12 +126,9 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
         OURS.replace("-", ""),
         f"{{{OURS}}}",
         f"{OURS}\n",
-        "0" * 8 + "-0000-0000-0000-" + "0" * 12,
-        "F" * 8 + "-FFFF-FFFF-FFFF-" + "F" * 12,
     ],
 )
 async def test_what_is_no_uuid_names_no_machine(server: Server, uuid: object) -> None:
-    """Reject SMBIOS placeholder UUIDs: many machines share them."""
     assert await read(server, system("Off", uuid)) == Said("off")
 
 
@@ -160,7 +159,9 @@ async def test_a_system_is_found_by_its_uuid_and_looked_for_once(server: Server)
         redfish = source(server, system="")
         for _ in range(2):
             assert await redfish.read(MACHINE) == Said("off", "systemUUID", OURS)
-        assert [asked.target for asked in server.asked] == [SYSTEMS, "/s/1", "/s/2", "/s/3", "/s/2"]
+        searched, again = server.asked[:4], server.asked[4:]
+        assert [each.target for each in again] == ["/s/2"]
+        assert sorted(each.target for each in searched) == [SYSTEMS, "/s/1", "/s/2", "/s/3"]
         # It has another number now.
         table |= {"/s/1": system("On"), "/s/2": system("Off", ANOTHER)}
         assert await redfish.read(MACHINE) == Said("on", "systemUUID", OURS)
@@ -190,6 +191,45 @@ async def test_a_system_that_is_not_found(server: Server, table: dict[str, objec
     async with serving(server):
         with pytest.raises((Unread, RequestFailed), match=why):
             await source(server, system="").read(MACHINE)
+
+
+class Slow(Redfish):
+    """It takes 4 s an answer."""
+
+    table: dict[str, object]
+
+    async def _request(self, method: str, path: str, body: bytes = b"") -> Answer:
+        await trio.sleep(4)
+        return Answer(200, msgspec.json.encode(self.table[path]), True)
+
+
+async def test_a_slow_controller_of_eight_systems(
+    server: Server, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It is searched within one reading, and switches off within one order."""
+    files = {each: server.ca_file.parent / each for each in ("username", "password")}
+    slow = Slow(url="https://bmc.example", username_file=files["username"], password_file=files["password"])
+    slow.table = {f"/s/{number}": system("On", ANOTHER) for number in range(1, 8)} | {
+        SYSTEMS: listed(*[f"/s/{number}" for number in range(1, 9)]),
+        "/s/8": resettable("On"),
+        TARGET: {},
+    }
+    with trio.fail_after(bounds.now.source_seconds):
+        assert (await slow.read(MACHINE)).verdict == "on"
+    with trio.fail_after(bounds.now.power_off_seconds):
+        await slow.power_off(OURS)
+
+
+async def test_a_system_that_the_configuration_names(server: Server) -> None:
+    """Its UUID is not compared, neither read nor switched off."""
+    server.resources({SYSTEM: resettable(uuid="0" * 8 + "-0000-0000-0000-" + "0" * 12), TARGET: answer(204)})
+    async with serving(server):
+        named = source(server, identify="name")
+        assert await named.read(MACHINE._replace(system_uuid="")) == Said("on", "nodeName", "node-1")
+        await named.power_off("")
+        with pytest.raises(Unread, match="its UUID is not the Node's"):
+            await source(server).power_off("")
+        assert [each.method for each in server.asked] == ["GET", "GET", "POST", "GET"]
 
 
 async def test_a_node_without_a_uuid(server: Server) -> None:

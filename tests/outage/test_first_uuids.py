@@ -1,0 +1,127 @@
+"""The record of each machine's first systemUUID, and what a lying kubelet gets past a change of leader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_key
+from ebbtide.outage import first_uuids
+from ebbtide.outage.first_uuids import LOOK_SECONDS, FirstUuids
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+
+JUNK = "03000200-0400-0500-0006-000700080009"
+
+
+def node(name: str, uuid: str, provider: str = "", uid: str = "") -> NodeView:
+    return NodeView(name, uid or f"uid-{name}", "1", "b1", "True", uuid, provider, "none", (), "s1")
+
+
+class Leading:
+    """One leader's view and record, on the same server as the others'."""
+
+    def __init__(self, server: ConfigMaps, *nodes: NodeView) -> None:
+        self.view, self.told = ClusterView(), list[str]()
+        self.record = FirstUuids(server, "ns", self.view, lambda level, line: self.told.append(line))
+        for each in nodes:
+            self.put(each)
+
+    def put(self, each: NodeView) -> None:
+        self.view.nodes.put(each._replace(version=""))
+
+    async def lead(self, autojump_clock: MockClock, seconds: float = LOOK_SECONDS * 2) -> None:
+        await self.record.load()
+        with trio.move_on_after(seconds):
+            await self.record.run(None)  # type: ignore[arg-type]  # its caller is the server
+
+    def first(self, each: NodeView) -> str:
+        return self.view.identity_of(each).first_uuid
+
+
+async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClock) -> None:
+    """By the providerID, which outlives its Node; without one by the Node's UID. Junk is not recorded."""
+    server = ConfigMaps(Draws(1))
+    honest, metal, junk = node("a", "u1", "aws:///z/i-1"), node("m", "u5"), node("j", JUNK)
+    one = Leading(server, honest, metal, junk)
+    await one.lead(autojump_clock)
+    assert server.creates == 1
+    lying, again = honest._replace(system_uuid="u2"), node("b", "u3", "aws:///z/i-1", uid="new")
+    two = Leading(server, lying, again, metal._replace(system_uuid="u6", uid="another"), junk)
+    await two.lead(autojump_clock)
+    assert (two.first(lying), two.first(again), two.first(honest)) == ("u1", "u1", "")
+    assert two.first(metal._replace(system_uuid="u6")) == "u5"
+    assert two.first(metal._replace(system_uuid="u6", uid="another")) == two.first(junk) == ""
+    # The new Node is known now; the lower numbers are gone.
+    assert list(server.objects) == ["ebbtide-outage-machines-0000000002"]
+    await Leading(server, lying).lead(autojump_clock)
+    assert server.creates == 2
+
+
+async def test_two_leaders_and_a_server_that_refuses(autojump_clock: MockClock) -> None:
+    """What was recorded first stays; a leader that cannot write knows what it saw itself."""
+    server = ConfigMaps(Draws(1))
+    one, two = Leading(server, node("a", "u1")), Leading(server, node("a", "u2"), node("b", "u3"))
+    await one.record.load()
+    await two.record.load()
+    await one.lead(autojump_clock, 1)
+    with trio.move_on_after(3 * LOOK_SECONDS):
+        await two.record.run(None)  # type: ignore[arg-type]
+    assert two.first(node("a", "u2")) == "u1"
+    assert server.creates == 2
+    server.away = True
+    two.put(node("c", "u4"))
+    with trio.move_on_after(60):
+        await two.record.run(None)  # type: ignore[arg-type]
+    assert two.first(node("c", "u9")) == "u4"
+    assert two.told == ["the machines cannot be recorded: silence: trying again"]
+
+
+async def test_machines_that_are_gone_make_room(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first, and none of a present Node."""
+    monkeypatch.setattr(first_uuids, "MACHINES_MAX", 3)
+    server = ConfigMaps(Draws(1))
+    nodes = [node(name, f"u-{name}") for name in "abc"]
+    await Leading(server, *nodes).lead(autojump_clock)
+    last = Leading(server, nodes[0], node("d", "u-d"), node("e", "u-e"))
+    await last.lead(autojump_clock)
+    kept = {machine_key(each) for each in (nodes[0], node("d", ""), node("e", ""))}
+    assert set(last.view.first_uuids) == kept
+
+
+@pytest.mark.parametrize("data", [{}, {"first-uuids.json": "["}, {"first-uuids.json": '{"a": 1}'}])
+async def test_a_spoilt_object(autojump_clock: MockClock, data: dict[str, Any]) -> None:
+    server = ConfigMaps(Draws(1))
+    meta = {"name": "ebbtide-outage-machines-0000000007", "labels": {first_uuids.LABEL: "true"}}
+    server.objects |= {
+        each: {"metadata": meta | {"name": each}, "data": data} for each in (meta["name"], "x")
+    }  # type: ignore[dict-item]
+    one = Leading(server, node("a", "u1"))
+    await one.lead(autojump_clock)
+    assert "ebbtide-outage-machines-0000000008" in server.objects
+    assert one.told == []
+
+
+def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
+    """Also after one names another, or is deleted. EC2's providerID has several spellings."""
+    view = ClusterView()
+    a, b = node("a", "u1", "aws:///z/i-1"), node("b", "u2")
+    for each in (a, b):
+        view.nodes.put(each)
+    assert view.identity_of(a) == view.identity_of(b) == ("", "", "")
+    news = view.of("b").news
+    view.nodes.put(a._replace(version="2", system_uuid="u2"))
+    assert news.is_set()
+    assert view.identity_of(b) == ("", "a", "")
+    view.nodes.put(b._replace(version="3", provider_id="aws:////i-1"))
+    assert view.identity_of(a._replace(system_uuid="u1")) == ("", "", "b")
+    news = view.of("b").news
+    view.nodes.put(a._replace(version="4"))
+    assert news.is_set()
+    view.nodes.remove(view.nodes.kept["b"]._replace(version="5"))
+    assert view.identity_of(a) == ("", "", "")
