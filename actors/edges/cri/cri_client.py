@@ -342,15 +342,17 @@ class RuntimeReach:
                 back.send_nowait(None)
             await self._client.gone()
 
-    async def doubt(self, after_seconds: float, echo_seconds: float) -> None:
-        """Record a runtime that does not answer a small call in twice ``echo_seconds``. The second question
-        is for a daemon that was itself stopped during the first one.
-        """
-        await trio.sleep(after_seconds)
+    async def doubt(self) -> None:
+        """A look takes long. A runtime that does not answer a small call either is away."""
+        await trio.sleep(bounds.now.runtime_doubt_seconds)
+        await self.ask(bounds.now.runtime_echo_seconds)
+
+    async def ask(self, seconds: float) -> None:
+        """Record no answer. The second question is for a daemon that was stopped during the first one."""
         try:
             with suppress(Lost):
-                return await ask_version(self._client, echo_seconds)
-            await ask_version(self._client, echo_seconds)
+                return await ask_version(self._client, seconds)
+            await ask_version(self._client, seconds)
         except Lost as error:
             await self._record(False, error)
 

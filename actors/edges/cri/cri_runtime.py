@@ -196,8 +196,7 @@ class Runtime:
         while True:
             since, failure = trio.current_time(), None
             async with self._looking, trio.open_nursery() as nursery:
-                bound = bounds.now
-                nursery.start_soon(self._reach.doubt, bound.runtime_doubt_seconds, bound.runtime_echo_seconds)
+                nursery.start_soon(self._reach.doubt)
                 try:
                     await self._listing.refresh()
                 except CallFailed as error:
@@ -217,7 +216,7 @@ class Runtime:
             return await self._orders.carry_out(order, outlet)
         if not order.refresh:
             # A runtime may hang already: the next look would show that 4 s later.
-            self._start(self._reach.doubt, 0, bounds.now.runtime_signal_seconds)
+            self._start(self._reach.ask, bounds.now.runtime_signal_seconds)
         ending = await self._inventory.take(order, outlet)
         if self._busy:
             with suppress(trio.WouldBlock):  # A look is due already.

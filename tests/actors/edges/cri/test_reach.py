@@ -114,6 +114,6 @@ async def test_a_question_at_the_signal(autojump_clock: MockClock, answers_after
     await rig.reach.answers()
     began = trio.current_time()
     rig.line.answers_at = began + answers_after
-    await rig.reach.doubt(0, BOUNDS.runtime_signal_seconds)
+    await rig.reach.ask(BOUNDS.runtime_signal_seconds)
     assert [reachable for reachable, _ in rig.facts()] == [True, False][: 1 + away]
     assert trio.current_time() - began == pytest.approx(min(answers_after, 1.1))
