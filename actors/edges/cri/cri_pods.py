@@ -302,19 +302,14 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
     A container that ended well is left out. One that ended badly, or in an unknown way, is shown as not
     running: with it the pod does not succeed.
     """
-    sidecars = pod.sidecars
-    ended: dict[str, int] = {}
-    priority, grace_seconds = pod.priority, pod.grace_seconds
-    if known is not None:
-        sidecars, ended = known.sidecars, known.ended
-        priority = priority if known.priority is None else known.priority
-        grace_seconds = grace_seconds if known.grace_seconds is None else known.grace_seconds
+    if known is None:
+        known = KnownPod(uid=pod.uid, api_uid="", namespace="", name="", sidecars=pod.sidecars)
     made = [
         Container(
             name=name,
             hook=hook_of(entry.spec.pre_stop) if entry.running else None,
             stop_signal=entry.spec.stop_signal,
-            sidecar=name in sidecars,
+            sidecar=name in known.sidecars,
             running=entry.running,
             exit_code=None if entry.running else entry.exited().exit_code,
             hook_over=entry.id in over,
@@ -324,31 +319,30 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
     ]
     made += [
         Container(name=name, running=False, exit_code=code)
-        for name, code in ended.items()
+        for name, code in known.ended.items()
         if code and name not in pod.containers
     ]
-    if known is not None:
-        # Behind init containers, or not pulled yet: without it the pod does not succeed.
-        unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
-        made += [Container(name=name, running=False) for name in unstarted]
+    # Behind init containers, or not pulled yet: without it the pod does not succeed.
+    started = {**pod.containers, **known.ended}
+    made += [Container(name=name, running=False) for name in known.containers if name not in started]
     # Sidecars first, then as in the manifest; others last, in the order of their creation.
-    order = known.sidecars + known.containers if known is not None else ()
+    order = known.sidecars + known.containers if known.containers else ()
     position = {name: index for index, name in enumerate(order)}
     made.sort(key=lambda each: (not each.sidecar, position.get(each.name, len(position))))
     return Pod(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
-        priority=priority,
-        grace_seconds=grace_seconds,
+        priority=pod.priority if known.priority is None else known.priority,
+        grace_seconds=pod.grace_seconds if known.grace_seconds is None else known.grace_seconds,
         containers=tuple(made),
-        static=pod.static or (known is not None and known.static),
-        priority_assigned=known is not None and known.priority_assigned,
-        daemon=known is not None and known.daemon,
-        tolerates_all=known is not None and known.tolerates_all,
-        volumes=known is not None and known.volumes,
-        owner=known.owner if known is not None else "",
-        deletion=known.deletion if known is not None and not pod.static else None,
+        static=pod.static or known.static,
+        priority_assigned=known.priority_assigned,
+        daemon=known.daemon,
+        tolerates_all=known.tolerates_all,
+        volumes=known.volumes,
+        owner=known.owner,
+        deletion=None if pod.static else known.deletion,
     )
 
 
