@@ -11,7 +11,6 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -139,13 +138,13 @@ def _hash(body: str) -> str:
 NOTICES_MAX = 8
 
 
-#: The most serious fates come first.
-WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
+#: The most serious come first. The script gets a fate by its place here, and its sign with it.
+FATES: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
 
 
 def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_record.PodRecord]:
     """By fate, then by inventory: the order of the page's table and of its data."""
-    return sorted(pods, key=lambda pod: WORST_FIRST.index(pod.fate))
+    return sorted(pods, key=lambda pod: FATES.index(pod.fate))
 
 
 def outcome_badge(name: PodOutcome) -> Markup:
@@ -507,14 +506,8 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 # tables is not in it.
 
 
-CHART_VERSION = 1
-
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
-
-#: A pod has its fate by its place here; the list goes along, so that the script has no order and no signs of
-#: its own.
-FATES: tuple[PodOutcome, ...] = get_args(PodOutcome)
 
 
 class ChartWave(msgspec.Struct, array_like=True):
@@ -574,7 +567,6 @@ class Chart(msgspec.Struct, kw_only=True):
     and the end of each order.
     """
 
-    version: int = CHART_VERSION
     first: int
     started: int
     last: int
