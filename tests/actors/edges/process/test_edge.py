@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.processes import kill_exactly
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import process_pods
 from ebbtide.actors.edges.process.process_edge import EXIT_UNKNOWN
@@ -433,6 +434,29 @@ async def test_no_second_copy_after_a_death_between_start_and_record(
             assert "main" not in {fact.container for fact in bed.outbox.of(ContainerStarted)}
             await nothing_left(bed)
     assert not (tmp_path / "log").exists()
+
+
+async def test_a_hook_without_a_record_ends_with_its_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_cgroups: bool
+) -> None:
+    """The daemon died between the hook's start and its record. Only a control group shows its process."""
+    pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
+    async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed, trio.open_nursery() as nursery:
+        await bed.start("p")
+        monkeypatch.setattr(bed.edge._records, "store", lambda entry: None)
+        order = bed.hook("p")
+        nursery.start_soon(bed.order, order)
+        await bed.shows("hooked")
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed:
+        assert await bed.edge.adopt(order, bed.outbox) is None
+        await bed.kill("p")
+        if not use_cgroups:
+            await until(lambda: len(bed.processes()) == 1, "the container is left")
+            (lost,) = bed.processes()
+            kill_exactly(lost.pid, lost.start_ticks)
+        await nothing_left(bed)
 
 
 async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path) -> None:
