@@ -43,6 +43,9 @@ SECURED_NS = 2 * NS_PER_SECOND
 #: Kept free before logind's own timer, for a grant that only the fallback knows.
 OPENED_MARGIN_NS = NS_PER_SECOND
 
+#: The failed actor's pod gets SIGKILL again, at once: the actor may have missed its outcome.
+KILL_AGAIN_NS = 1
+
 Phase = Literal["idle", "watching", "leading", "ended", "withdrawn", "cancelled"]
 
 
@@ -56,8 +59,10 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: These have their stop signal from the failed actors.
     signalled: BoundedTuple[kinds.Container] = ()
     begun_ns: int = 0
-    #: 0: not signalled by the fallback. NEVER_NS: it had SIGKILL.
+    #: 0: not signalled by the fallback. NEVER_NS: it had SIGKILL. KILL_AGAIN_NS: from its failed actor.
     kill_at_ns: int = 0
+    #: These have SIGKILL, and it has no answer yet.
+    kills_open: BoundedTuple[kinds.Container] = ()
     #: What its containers' ends have shown so far.
     outcome: d.PodOutcome = "graceful"
     #: All ends so far but the sidecars' were with exit code 0.
@@ -74,6 +79,10 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     @property
     def is_killed(self) -> bool:
         return self.kill_at_ns == NEVER_NS
+
+    @property
+    def had_kill(self) -> bool:
+        return self.kill_at_ns in (KILL_AGAIN_NS, NEVER_NS)
 
 
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -267,6 +276,7 @@ def _signal(
 ) -> tuple[FallbackState, list[Event]]:
     """The stop signal, or SIGKILL for a pod whose time is over."""
     uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.is_killed else "stop"
+    pod = replace(pod, kills_open=tuple(names)) if pod.is_killed else pod
     for each in pod.pod.containers:
         if each.name in names:
             key = order_key(NAME, f"{kind}:{each.name}", uid, state.ordinal + len(orders))
@@ -329,6 +339,9 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
     lost = event.result == "unknown"
     if pod is not None and lost and key.what in ("stop", "kill") and key.part in pod.left:
         return _signal(state, pod, (key.part,))
+    if pod is not None and key.what == "kill" and event.result == "done":
+        pod = replace(pod, kills_open=tuple(name for name in pod.kills_open if name != key.part))
+        return replace(state, pods={**state.pods, pod.pod.uid: pod}), ()
     if event.key != state.listing_key or event.result == "done" or state.planned:
         return state, ()
     planned = not lost and state.listings >= LISTINGS_MAX
@@ -359,9 +372,11 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
 
 
 def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
+    """SIGKILL without an answer is not done."""
     reason = "not seen to end under the fallback"
     return replace(state, pods={}), [
-        _ended(pod, "failed" if pod.is_killed else "unknown", reason, now) for pod in state.pods.values()
+        _ended(pod, "failed" if pod.had_kill and not pod.kills_open else "unknown", reason, now)
+        for pod in state.pods.values()
     ]
 
 

@@ -34,7 +34,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.config_reconciler import CONFIG
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
-from ebbtide.actors.fallback import FALLBACK, FallbackPod, FallbackState
+from ebbtide.actors.fallback import FALLBACK, KILL_AGAIN_NS, FallbackPod, FallbackState
 from ebbtide.actors.hook import HOOK, PodState, died_of_our_kill
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
@@ -88,14 +88,15 @@ class Route(NamedTuple):
 class Rescue(NamedTuple):
     """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
 
-    ``inherit`` makes the fallback's state from its own, the leader's, the subjects', and the failed one's. A
-    failure of an actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that
-    failed count as a failure of the leader, unless the start leaves no work (``over``).
+    ``inherit`` makes the fallback's state from its own, the leader's, the subjects', the failed one's, the
+    event at which that one failed, and the time. A failure of an actor in ``go_on`` has the same effect, but
+    that actor takes part in the rest. Starts that failed count as a failure of the leader, unless the start
+    leaves no work (``over``).
     """
 
     leader: ActorType
     fallback: ActorType
-    inherit: Callable[[Any, Any, Iterable[State], State], State]
+    inherit: Callable[[Any, Any, Iterable[State], State, Event, int], State]
     go_on: tuple[ActorType, ...]
     over: Callable[[Any], bool]
 
@@ -189,7 +190,12 @@ def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
 
 
 def _inherit_pods(
-    state: FallbackState, episode: EpisodeState, subjects: Iterable[State], failed: State
+    state: FallbackState,
+    episode: EpisodeState,
+    subjects: Iterable[State],
+    failed: State,
+    event: Event,
+    now_ns: int,
 ) -> FallbackState:
     """The pods that have not ended. A pod whose actor was not made in time is known from the plan.
 
@@ -223,8 +229,8 @@ def _inherit_pods(
                 down.spec.name for down in reached if down.signalled or down.phase in ("stopping", "killed")
             ),
             begun_ns=each.begun_ns,
-            # The failed actor's pod gets SIGKILL again, at once.
-            kill_at_ns=(NEVER_NS if reached == left else 1) if killed else 0,
+            kill_at_ns=(NEVER_NS if reached == left else KILL_AGAIN_NS) if killed else 0,
+            kills_open=tuple(down.spec.name for down in left if down.kill_open),
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
             succeeds=all(
                 down.exit_code == 0 for down in each.downs if down.phase == "exited" and not down.spec.sidecar
@@ -238,6 +244,12 @@ def _inherit_pods(
         )
         if each.over:
             del pods[each.pod.uid]
+        elif each is failed and isinstance(event, decisions.PodStopBegan) and not each.begun:
+            pods[each.pod.uid] = replace(
+                pods[each.pod.uid],
+                begun_ns=max(now_ns, 1),
+                grace_ns=0 if each.hurried else event.grace_ns,
+            )
     planned = episode.phase not in ("idle", "listing")
     return replace(state, pods=pods, wave=episode.wave, planned=planned)
 
@@ -471,14 +483,13 @@ class System:
             with suppress(Exception):
                 if self.on_failure is not None:
                     self.on_failure(slot.label, error)
-            start = event if kind is self.actors.start else None
-            return (self._fail(slot, type(error).__name__, now_ns, start),)
+            return (self._fail(slot, type(error).__name__, now_ns, event),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._deadlines.watch(slot, deadline_ns)
         return decisions
 
-    def _fail(self, slot: Slot, error: str, now_ns: int, start: Event | None = None) -> ActorFailed:
+    def _fail(self, slot: Slot, error: str, now_ns: int, event: Event) -> ActorFailed:
         """In an episode an actor that ends pods takes the leader and all subjects along (`Rescue`)."""
         failed, rescue = [slot], self.actors.rescue
         if rescue is not None and self._leader is not None and self._fallback is not None:
@@ -489,13 +500,13 @@ class System:
                     states = self._fallback.state, self._leader.state, [each.state for each in subjects]
                     # Without the last states the fallback has no plan, and lists the pods itself.
                     with suppress(Exception):
-                        self._fallback.state = rescue.inherit(*states, slot.state)
+                        self._fallback.state = rescue.inherit(*states, slot.state, event, now_ns)
                 failed += [self._leader, *subjects]
         for each in failed:
             each.failed = True
             each.deadline_ns = NEVER_NS
         if self.episode and rescue is not None and slot.kind in rescue.go_on:
-            self._go_on(slot, now_ns, start)
+            self._go_on(slot, now_ns, event)
         return ActorFailed(actor=slot.kind.name, subject=slot.subject, error=error)
 
     def _give_up_on(self, fact: Event, made: list[BareRecord], now_ns: int) -> None:
@@ -508,7 +519,9 @@ class System:
             and self._fallback is not None
             and not self._fallback.failed
         ):
-            made.append((self.next_seq, SYSTEM, self._fail(leader, LAST_STARTS_FAILED, now_ns), self.episode))
+            made.append(
+                (self.next_seq, SYSTEM, self._fail(leader, LAST_STARTS_FAILED, now_ns, fact), self.episode)
+            )
 
     def watch(self, slot: Slot) -> None:
         """Takes the deadline from a restored state."""
@@ -573,12 +586,12 @@ class System:
 
     def _revive(self, fact: Event, now_ns: int) -> None:
         """A failed singleton goes on with the next episode or process, outside of a shutdown at once."""
-        start = fact if type(fact) is self.actors.start else None
         for slot in (self.slots[(kind.name, "")] for kind in self.actors.singletons):
             if slot.failed:
-                self._go_on(slot, now_ns, start)
+                self._go_on(slot, now_ns, fact)
 
-    def _go_on(self, slot: Slot, now_ns: int, start: Event | None = None) -> None:
+    def _go_on(self, slot: Slot, now_ns: int, event: Event) -> None:
+        start = event if type(event) is self.actors.start else None
         state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start)
         if state is not None:
             slot.failed = False

@@ -124,7 +124,8 @@ class Attachment(Value):
     @property
     def state_text(self) -> str:
         error = f": {self.error}" if self.error else ""
-        state = "is being detached" if self.deleting else "is attached"
+        # Its ``status.attached`` may be false: the driver is still attaching it.
+        state = "is being detached" if self.deleting else "has a VolumeAttachment"
         return f"volume {self.volume or self.name} {state}{error}"
 
 
