@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -204,7 +204,6 @@ def control_verbs(
     show_configuration: AnswerFunction,
 ) -> dict[str, Verb]:
     """The control socket's table. A request to change something becomes a fact with the caller's uid."""
-    from ebbtide.events.decisions import PodOutcome
     from ebbtide.events.facts import HurryRequested, ReleaseRequested
 
     def require_shutdown() -> None:
@@ -226,9 +225,9 @@ def control_verbs(
         }
         if not found:
             raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
-        waited = {uid: each.label for uid, each in found.items() if each.phase not in get_args(PodOutcome)}
+        waited = {uid: each.label for uid, each in found.items() if each.outcome is None}
         if not waited:
-            ended = f"pod {request.pod!r} has ended already ({next(iter(found.values())).phase})"
+            ended = f"pod {request.pod!r} has ended already ({next(iter(found.values())).outcome})"
             raise ControlError(f"{ended}: no wave waits for it")
         if len(waited) > 1:  # a cut grace cannot be restored
             named = f"{request.pod!r} names {len(waited)} pods"

@@ -24,37 +24,13 @@ from ebbtide.events.record.fold import (
     ShutdownFold,
 )
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds
 from ebbtide.events.writer import Writer
 from ebbtide.otel.metric_table import ShippingState
 
 #: ``none``: the shutdown began without one; ``lost``: a process that started in it did not get it back.
 ShutdownLock = Literal["", "held", "none", "lost", "released"]
-
-
-class PodStatus(msgspec.Struct, kw_only=True):
-    """One pod of the current or last shutdown."""
-
-    label: str
-    wave: int
-    grace_seconds: int
-    priority: int
-    phase: str = "waiting"
-    reason: str = ""
-    began_ns: int = 0
-    elapsed_ns: int = 0
-
-
-class WaveStatus(msgspec.Struct, kw_only=True):
-    wave: int
-    priority: int
-    period_ns: int
-    pods: int
-    began_ns: int = 0
-    deadline_ns: int = 0
-    ended_ns: int = 0
-    phase: str = "waiting"
 
 
 class DaemonStatus(NodeState):
@@ -108,7 +84,8 @@ class DaemonStatus(NodeState):
 
     @property
     def released_ns(self) -> int:
-        return self._moment(self.shutdown.released_ns)
+        since_ns = self.shutdown.released_ns
+        return 0 if since_ns is None else self.began_ns + since_ns
 
     @property
     def lock(self) -> ShutdownLock:
@@ -122,45 +99,10 @@ class DaemonStatus(NodeState):
         return "held" if self.record.lock_lost_ns is None else "lost"
 
     @property
-    def waves(self) -> dict[int, WaveStatus]:
-        return {
-            wave.index: WaveStatus(
-                wave=wave.index,
-                priority=wave.priority,
-                period_ns=wave.planned_ns,
-                pods=len(wave.pods),
-                began_ns=self._moment(wave.began_ns),
-                deadline_ns=self._moment(wave.deadline_ns),
-                ended_ns=self._moment(wave.ended_ns),
-                phase="running" if wave.outcome == "open" else wave.outcome,
-            )
-            for wave in self.shutdown.waves
-        }
-
-    @property
-    def pods(self) -> dict[str, PodStatus]:
+    def pods(self) -> dict[str, PodRecord]:
         """In the order of the plan, then the others."""
-        found = {}
-        for uid in dict.fromkeys((*self.shutdown.planned, *self.shutdown.pods)):
-            pod = self.shutdown.pods[uid]
-            steps = _stop_steps(pod)
-            decided_ns = self.shutdown.decided_ns.get(uid)
-            last = max(steps, key=itemgetter(0))[1] if steps else "waiting"
-            began_ns = pod.began_ns if pod.began_ns is not None else decided_ns
-            found[uid] = PodStatus(
-                label=pod.label,
-                wave=pod.wave,
-                grace_seconds=pod.grace_seconds,
-                priority=pod.priority or 0,
-                phase=pod.outcome or ("ended" if pod.gone else last),
-                reason=pod.reason,
-                began_ns=self._moment(min(steps, key=itemgetter(0))[0]) if steps else 0,
-                elapsed_ns=0 if decided_ns is None else decided_ns - (began_ns or 0),
-            )
-        return found
-
-    def _moment(self, since_ns: int | None) -> int:
-        return 0 if since_ns is None else self.began_ns + since_ns
+        shutdown = self.shutdown
+        return {uid: shutdown.pods[uid] for uid in dict.fromkeys((*shutdown.planned, *shutdown.pods))}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -190,18 +132,20 @@ class DaemonStatus(NodeState):
                     self.phase, self.last_outcome = "idle", event.outcome
 
 
-def _stop_steps(pod: PodRecord) -> list[tuple[int, str]]:
-    """Time and name of each step of its stop; the later name of two at once comes last."""
-    steps = [(hook.began_ns, f"preStop {hook.kind}") for hook in pod.hooks]
+def pod_phase(pod: PodRecord) -> str:
+    """Its fate, or the last step of its stop; of two at once the later one."""
+    if pod.outcome or pod.gone:
+        return pod.outcome or "ended"
     asked = BY_KUBELET_TEXTS.get(pod.means, "deleted")
+    steps: list[tuple[int | None, str]] = [(hook.began_ns, f"preStop {hook.kind}") for hook in pod.hooks]
     for each in pod.containers:
-        for at_ns, name in (
-            (each.asked_ns, asked),
-            (each.signalled_ns, each.stop_signal),
-            (each.killed_ns, "SIGKILL"),
-        ):
-            steps += [(at_ns, name)] if at_ns is not None else []
-    return steps[::-1]
+        steps += ((each.asked_ns, asked), (each.signalled_ns, each.stop_signal), (each.killed_ns, "SIGKILL"))
+    known = [(at_ns, name) for at_ns, name in steps[::-1] if at_ns is not None]
+    return max(known, key=itemgetter(0), default=(0, "waiting"))[1]
+
+
+def wave_phase(wave: WaveRecord) -> str:
+    return "running" if wave.outcome == "open" else wave.outcome
 
 
 #: The most frequent events of a shutdown's record, which the status does not show.
@@ -231,11 +175,11 @@ def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) 
             "leftSeconds": json_seconds(left_ns),
             "lock": status.lock or None,
             "waves": [
-                {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
-                for wave in status.waves.values()
+                {"wave": of.index, "priority": of.priority, "pods": len(of.pods), "phase": wave_phase(of)}
+                for of in status.shutdown.waves
             ],
             "pods": [
-                {"pod": pod.label, "wave": pod.wave, "phase": pod.phase, "reason": pod.reason}
+                {"pod": pod.label, "wave": pod.wave, "phase": pod_phase(pod), "reason": pod.reason}
                 for pod in status.pods.values()
             ],
         }

@@ -24,7 +24,7 @@ from ebbtide.actors.interfaces import Tell
 from ebbtide.cli.common.output import STYLES, headline_text, table
 from ebbtide.config import load
 from ebbtide.daemon import Daemon, daemon_with_embedded_logind
-from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
+from ebbtide.daemon_status import DaemonStatus, pod_phase
 from ebbtide.demo import DemoFolder
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.catalog import DirectorySource
@@ -34,7 +34,7 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.shutdown_record import SIGNS, ShutdownRecord, pod_end_ns
+from ebbtide.events.record.shutdown_record import SIGNS, PodRecord, ShutdownRecord, WaveRecord, pod_end_ns
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
@@ -192,11 +192,12 @@ def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
     body.add_column(no_wrap=True, min_width=19)
     body.add_column(no_wrap=True, justify="right", min_width=6)
     body.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for wave in status.waves.values():
-        pods = [pod for pod in status.pods.values() if pod.wave == wave.wave]
-        body.add_row(*_wave_cells(wave, pods, now_ns))
-        for pod in pods if wave.phase != "waiting" and not wave.ended_ns else ():
-            body.add_row(*_pod_cells(pod, now_ns))
+    at_ns = now_ns - status.began_ns
+    for wave in status.shutdown.waves:
+        pods = [pod for pod in status.pods.values() if pod.wave == wave.index]
+        body.add_row(*_wave_cells(wave, pods, at_ns))
+        for pod in pods if wave.outcome == "open" else ():
+            body.add_row(*_pod_cells(pod, status.shutdown.decided_ns.get(pod.uid), at_ns))
     # The last line is for the terminal's own ^C: at the end of a full line it would begin another one, and
     # later frames would be a line too low.
     return Group(_frame_head(status, now_ns), body, Text(" "))
@@ -207,14 +208,14 @@ def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     # After the release the rest stays.
     end_ns = status.released_ns or now_ns
     used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
-    ended = sum(pod.phase in ENDED_PHASES for pod in status.pods.values())
+    ended = sum(pod.outcome in ENDED_PHASES for pod in status.pods.values())
     head = Table.grid(expand=True)
     head.add_column(no_wrap=True)
     head.add_column(no_wrap=True, justify="right")
     left = f"{_seconds(budget_ns - used_ns)} of {_seconds(budget_ns)} left"
     title = Text.assemble(
         (status.kind or "shutdown", "bold"),
-        f"  {ended} of {len(status.pods)} pods in {len(status.waves)} waves",
+        f"  {ended} of {len(status.pods)} pods in {len(status.shutdown.waves)} waves",
     )
     head.add_row(title, Text(f"released, {left}" if status.released_ns else left, style="bold"))
     return Group(
@@ -222,25 +223,23 @@ def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     )
 
 
-def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterator[RenderableType]:
-    ended = sum(pod.phase in ENDED_PHASES for pod in pods)
-    waiting = wave.phase == "waiting"
+def _wave_cells(wave: WaveRecord, pods: list[PodRecord], at_ns: int) -> Iterator[RenderableType]:
+    ended, waiting = sum(pod.outcome in ENDED_PHASES for pod in pods), wave.began_ns is None
     style = "dim" if waiting else "bold"
-    yield Text(f"wave {wave.wave}", style=style)
+    yield Text(f"wave {wave.index}", style=style)
     yield Text(f"priority {wave.priority}" if waiting or pods else "no pods", style="dim")
     yield Text(f"{ended}/{len(pods)}", style=style)
-    period = _seconds(wave.period_ns)
+    period, began_ns = _seconds(wave.planned_ns), wave.began_ns or 0
     if waiting:
         yield Text(f"{period}, waiting", style="dim")
-    elif wave.ended_ns:
-        took = _seconds(wave.ended_ns - wave.began_ns)
-        yield Text(
-            f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
-        )
+    elif wave.ended_ns is not None:
+        took = _seconds(wave.ended_ns - began_ns)
+        style = "green" if wave.outcome == "complete" else "yellow"
+        yield Text(f"{wave.outcome} after {took} of {period}", style=style)
     else:
         # At least 1: a bar divides by it.
-        total_ns = max(1, wave.deadline_ns - wave.began_ns)
-        used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
+        total_ns = max(1, (wave.deadline_ns or 0) - began_ns)
+        used_ns = min(max(0, at_ns - began_ns), total_ns)
         cell = Table.grid(padding=(0, 1))
         cell.add_column(no_wrap=True)
         cell.add_column(no_wrap=True)
@@ -249,14 +248,14 @@ def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterato
         yield cell
 
 
-def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
-    look = PHASE_LOOKS.get(pod.phase, AT_WORK)
-    at_work = pod.phase not in ENDED_PHASES and pod.began_ns > 0
-    took_ns = now_ns - pod.began_ns if at_work else pod.elapsed_ns
+def _pod_cells(pod: PodRecord, ended_ns: int | None, at_ns: int) -> Iterator[RenderableType]:
+    phase = pod_phase(pod)
+    look = PHASE_LOOKS.get(phase, AT_WORK)
     yield Text.assemble(
         ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
     )
-    yield Text(pod.phase, style=look.style)
+    yield Text(phase, style=look.style)
+    took_ns = (at_ns if ended_ns is None else ended_ns) - (pod.began_ns or 0)
     yield Text("" if look is WAITING else _seconds(took_ns))
     yield Text(visible(pod.reason) or f"grace {span_s(pod.grace_seconds)}", style="dim")
 

@@ -15,14 +15,11 @@ import pytest
 
 from ebbtide.cli.status import LOCK_TEXTS
 from ebbtide.control import ControlError, Request, control_verbs
-from ebbtide.daemon_status import (
-    DaemonStatus,
-    PodStatus,
-    node_json,
-)
+from ebbtide.daemon_status import DaemonStatus, node_json
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import DetachCertified, HandedOver, LeftUndone, MeansChosen, PodPlanned
 from ebbtide.events.facts import HurryRequested
+from ebbtide.events.record.shutdown_record import PodRecord
 from ebbtide.events.values import Pod
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
@@ -222,12 +219,12 @@ class Heard(list[Event]):
 async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     """Both are listed and can be chosen; an ended pod is not hurried."""
     pods = {
-        uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
-        for uid, label, phase in (
-            ("a", "shop/web", "SIGTERM"),
-            ("b", "blog/web", "SIGTERM"),
-            ("c", "shop/db", "killed"),
-            ("d", "blog/db", "SIGTERM"),
+        uid: PodRecord(uid=uid, namespace=namespace, name=name, outcome="killed" if uid == "c" else None)
+        for uid, namespace, name in (
+            ("a", "shop", "web"),
+            ("b", "blog", "web"),
+            ("c", "shop", "db"),
+            ("d", "blog", "db"),
         )
     }
     heard = Heard()

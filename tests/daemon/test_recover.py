@@ -21,6 +21,7 @@ from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import take_checkpoint
 from ebbtide.control import Request, control_verbs
 from ebbtide.daemon import recover_in_time
+from ebbtide.daemon_status import pod_phase
 from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
@@ -135,7 +136,7 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
             "poweroff",
             {"u": "default/web"},
         )
-        assert status.pods["u"].phase == "preStop exec"
+        assert pod_phase(status.pods["u"]) == "preStop exec"
         assert status.needed_ns == 15 * NS_PER_SECOND
         await last.verbs["hurry"](Request("hurry", "web"), 0)
         await last.verbs["release"](Request("release"), 0)
@@ -195,7 +196,7 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             assert divergence.field == "kind"
             assert second.episode == first.episode
             assert take_checkpoint(second.system).open_orders == take_checkpoint(first.system).open_orders
-            assert second.recovered.status.pods["u"].phase == "graceful"
+            assert second.recovered.status.pods["u"].outcome == "graceful"
 
 
 async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ import pytest
 from rich.console import Console
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
+from ebbtide.daemon_status import DaemonStatus
 from ebbtide.demo.demo_run import NEXT_COMMANDS, live_frame
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.record.shutdown_record import ContainerRecord, PodRecord, WaveRecord
 from tests.demo.test_run import COMMAND
 from tests.journals import DEMO
 
@@ -33,16 +35,17 @@ def recorder() -> ModuleType:
 # --- frames ------------------------------------------------------------------------------------
 
 
-def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStatus:
-    return PodStatus(
-        label=label,
+def pod(name: str, wave: int, outcome: PodOutcome | None = None, reason: str = "", **more: Any) -> PodRecord:
+    return PodRecord(
+        uid=name,
+        namespace="shop",
+        name=name,
         wave=wave,
         grace_seconds=5,
-        priority=0,
-        phase=phase,
+        outcome=outcome,
         reason=reason,
-        began_ns=0 if phase == "waiting" else NS_PER_SECOND,
-        elapsed_ns=NS_PER_SECOND,
+        began_ns=None if wave else 0,
+        **more,
     )
 
 
@@ -50,22 +53,17 @@ def standing() -> Any:
     """One second into a shutdown of two waves."""
     times = {"began_ns": NS_PER_SECOND, "deadline_ns": 11 * NS_PER_SECOND, "released_ns": 0}
     made = SimpleNamespace(kind="reboot", **times)
-    made.waves = {
-        0: WaveStatus(
-            wave=0,
-            priority=0,
-            period_ns=6 * NS_PER_SECOND,
-            pods=2,
-            phase="running",
-            began_ns=NS_PER_SECOND,
-            deadline_ns=7 * NS_PER_SECOND,
-        ),
-        1: WaveStatus(wave=1, priority=1000, period_ns=4 * NS_PER_SECOND, pods=1),
-    }
+    first = {"outcome": "open", "began_ns": 0, "deadline_ns": 6 * NS_PER_SECOND}
+    waves = [
+        WaveRecord(index=0, priority=0, planned_ns=6 * NS_PER_SECOND, **first),
+        WaveRecord(index=1, priority=1000, planned_ns=4 * NS_PER_SECOND),
+    ]
+    made.shutdown = SimpleNamespace(waves=waves, decided_ns={"web-0": NS_PER_SECOND})
+    stopped = ContainerRecord(name="web", signalled_ns=0)
     made.pods = {
-        "a": pod("shop/web-0", 0, "graceful", "exit code 0"),
-        "b": pod("shop/web-1", 0, "SIGTERM"),
-        "c": pod("shop/db-0", 1, "waiting"),
+        "a": pod("web-0", 0, "graceful", "exit code 0"),
+        "b": pod("web-1", 0, containers=(stopped,)),
+        "c": pod("db-0", 1),
     }
     return made
 
