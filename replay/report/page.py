@@ -11,6 +11,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -510,38 +511,10 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 
 
-class ChartWave(msgspec.Struct, array_like=True):
-    index: int
-    priority: int
-    began: int | None
-    ended: int | None
-    deadline: int | None
-    outcome: str
-
-
-class ChartHook(msgspec.Struct, array_like=True):
-    began: int | None
-    ended: int | None
-    until: int | None
-    kind: str
-    result: str
-
-
-class ChartPod(msgspec.Struct, array_like=True):
-    """``alike``: its group of like failures; -1: it did not fail."""
-
-    label: str
-    wave: int
-    fate: int
-    began: int | None
-    ended: int | None
-    bound: int | None
-    signals: list[int]
-    kills: list[int]
-    hurried: int | None
-    hooks: list[ChartHook]
-    rejected: int | None
-    alike: int
+#: A wave: index, priority, begin, end, deadline, outcome. A hook: begin, end, latest end, kind, result. A
+#: pod: label, wave, fate, begin, end, latest end, signals, kills, hurried, hooks, rejected, its group of
+#: like failures (-1: it did not fail).
+ChartRow = tuple[Any, ...]
 
 
 class ChartEvents(msgspec.Struct):
@@ -574,8 +547,8 @@ class Chart(msgspec.Struct, kw_only=True):
     signs: tuple[str, ...] = tuple(SIGNS[fate] for fate in FATES)
     lines: list[tuple[str, int]]
     beside: list[tuple[str, list[tuple[int | None, int | None]]]]
-    waves: list[ChartWave]
-    pods: list[ChartPod]
+    waves: list[ChartRow]
+    pods: list[ChartRow]
     alike: list[str]
     holders: list[int]
     events: ChartEvents
@@ -618,15 +591,8 @@ def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holde
         lines=[(name, at_ns // NS_PER_US) for name, at_ns in limits if at_ns is not None],
         beside=list(orders.items()),
         waves=[
-            ChartWave(
-                index=wave.index,
-                priority=wave.priority,
-                began=_us(wave.began_ns),
-                ended=_us(wave.ended_ns),
-                deadline=_us(wave.deadline_ns),
-                outcome=wave.outcome,
-            )
-            for wave in shutdown.waves
+            (of.index, of.priority, *map(_us, (of.began_ns, of.ended_ns, of.deadline_ns)), of.outcome)
+            for of in shutdown.waves
         ],
         pods=[_chart_pod(pod, place) for pod, place in zip(pods, places, strict=True)],
         alike=list(alike),
@@ -635,7 +601,7 @@ def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holde
     )
 
 
-def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
+def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartRow:
     begun = [shutdown_record.stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
     # The latest end: of its grace, or of the shutdown's own time.
@@ -643,28 +609,19 @@ def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartPod:
     if pod.began_ns is not None and pod.grace_ns is not None:
         end_ns = pod.began_ns + pod.grace_ns
         bound_ns = end_ns if bound_ns is None else min(end_ns, bound_ns)
-    return ChartPod(
-        label=visible(pod.label),
-        wave=pod.wave,
-        fate=FATES.index(pod.fate),
-        began=_us(pod.began_ns),
-        ended=_us(pod.ended_ns),
-        bound=_us(bound_ns),
-        signals=sorted(at_ns // NS_PER_US for at_ns in begun if at_ns is not None),
-        kills=sorted(at_ns // NS_PER_US for at_ns in kills if at_ns is not None),
-        hurried=_us(pod.hurried_ns),
-        hooks=[
-            ChartHook(
-                began=_us(hook.began_ns),
-                ended=_us(hook.ended_ns),
-                until=_us(hook.until_ns),
-                kind=hook.kind,
-                result="early" if hook.early else hook.result or "open",
-            )
-            for hook in pod.hooks
-        ],
-        rejected=_us(pod.rejected_ns),
-        alike=alike,
+    hooks = [
+        (
+            *map(_us, (of.began_ns, of.ended_ns, of.until_ns)),
+            of.kind,
+            "early" if of.early else of.result or "open",
+        )
+        for of in pod.hooks
+    ]
+    return (
+        *(visible(pod.label), pod.wave, FATES.index(pod.fate)),
+        *map(_us, (pod.began_ns, pod.ended_ns, bound_ns)),
+        *(sorted(at_ns // NS_PER_US for at_ns in each if at_ns is not None) for each in (begun, kills)),
+        *(_us(pod.hurried_ns), hooks, _us(pod.rejected_ns), alike),
     )
 
 

@@ -8,11 +8,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ebbtide.cli.common.output import json_line, painter
-from ebbtide.events.record.format import rfc3339, utc_text, visible
-from ebbtide.events.units import json_seconds, offset
+from ebbtide.events.record.format import json_object, rfc3339, utc_text, visible
+from ebbtide.events.units import offset
 from ebbtide.replay.timeline import Line, LineKind, sentence
 
 #: The kind of a record in one character.
@@ -164,38 +162,16 @@ class StoryPrinter:
         return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
 
 
-class LineObject(msgspec.Struct, kw_only=True, rename="camel"):
-    """A line as JSON. ``actor`` as in ``journal show``; absent values are null."""
-
-    seq: int
-    time: str
-    since_seconds: float | None
-    episode: int | None
-    cause: int | None
-    actor: str
-    kind: LineKind
-    type: str
-    pod: str | None
-    container: str | None
-    wave: int | None
-    level: str
-    text: str
+#: A line's fields as JSON, and those that are null where they are empty or 0.
+JSON_FIELDS = (
+    *("seq", "wall_ns", "since_ns", "episode", "cause", "actor", "kind"),
+    *("type", "pod", "container", "wave", "level", "text"),
+)
+JSON_NULLS = ("episode", "cause", "pod", "container")
 
 
 def line_json(line: Line) -> str:
-    shown = LineObject(
-        seq=line.seq,
-        time=rfc3339(line.wall_ns),
-        since_seconds=json_seconds(line.since_ns),
-        episode=line.episode or None,
-        cause=line.cause or None,
-        actor=line.actor,
-        kind=line.kind,
-        type=line.type,
-        pod=line.pod or None,
-        container=line.container or None,
-        wave=line.wave,
-        level=LEVEL_NAMES[line.level],
-        text=line.text,
-    )
-    return json_line(shown)
+    """``actor`` as in ``journal show``."""
+    fields = {name: getattr(line, name) for name in JSON_FIELDS}
+    fields |= {name: fields[name] or None for name in JSON_NULLS} | {"level": LEVEL_NAMES[line.level]}
+    return json_line(json_object(fields))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ebbtide.cli.common.output import NarrowTable, pairs
 from ebbtide.cli.common.selection import episode_heading, outcomes_text
-from ebbtide.events.record.format import document, visible
+from ebbtide.events.record.format import document, json_object, visible
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, took_ns
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.whatif.verdicts import PodChange
 from ebbtide.replay.whatif.whatif_run import Comparison, Interval, Outline, PodSide, WaveSide
-from ebbtide.replay.whatif.world import Level
 
 WHAT_IF_VERSION = 2
 CHANGES: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
@@ -135,46 +133,6 @@ def _interval_text(times: Interval) -> str:
     return low if low == high else f"{low} … {high}"
 
 
-class ShownRun(msgspec.Struct, frozen=True):
-    outcome: str
-    grant_ns: int
-    budget_ns: int
-    total_ns: int | None
-    pods: dict[str, int]
-
-
-class ShownTotal(msgspec.Struct, frozen=True):
-    """Seconds."""
-
-    then: float | None
-    low: float | None
-    high: float | None
-
-
-class ShownNeed(msgspec.Struct, frozen=True):
-    seconds: float | None
-    at_least: bool
-
-
-class ShownPod(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    uid: str
-    then: PodRecord | None
-    best: PodRecord | None
-    worst: PodRecord | None
-    needed: ShownNeed | None
-    evidence: Level
-    why: str
-    change: PodChange
-    chance: float | None
-
-
-class ShownAssumption(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-
-
 def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
     """``then`` is on record, ``best`` and ``worst`` are the two runs; waves and pods as in a record.
 
@@ -182,6 +140,7 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
     ``expectedSaved`` and ``expectedLost`` count the certain ones, and the chances of the others.
     """
     runs = {"then": found.then, "best": found.best, "worst": found.worst}
+    totals_ns = (found.then.total_ns, *found.total.bounds)
     return document(
         "WhatIf",
         WHAT_IF_VERSION,
@@ -189,22 +148,30 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         changed=words,
         same=found.is_same,
         **{
-            name: ShownRun(run.outcome, run.grant_ns, run.budget_ns, run.total_ns, _outcomes(run))
+            name: json_object(
+                {each: getattr(run, each) for each in _OF_RUN} | {"pods": _outcomes(run)},
+            )
             for name, run in runs.items()
         },
-        total=ShownTotal(*map(json_seconds, (found.then.total_ns, *found.total.bounds))),
+        total=dict(zip(("then", "low", "high"), map(json_seconds, totals_ns), strict=True)),
         **{each.replace("-", "_"): [side.pod.uid for side in found.changed(each)] for each in CHANGES},
         expected_saved=found.expected_percent("saved") / 100,
         expected_lost=found.expected_percent("lost") / 100,
         waves=found.waves,
         pods=list(map(_shown_pod, found.pods)),
-        assumptions=[ShownAssumption(*each) for each in found.assumptions],
+        assumptions=[{"code": code, "message": text} for code, text in found.assumptions],
     )
 
 
-def _shown_pod(side: PodSide) -> ShownPod:
-    pod, need, support = side.pod, side.need, side.support
-    needed = need and ShownNeed(json_seconds(need.ns), need.at_least)
-    about = (pod.namespace, pod.name, pod.uid, side.then, side.best, side.worst)
-    chance = None if side.chance_percent is None else side.chance_percent / 100
-    return ShownPod(*about, needed, support.level, support.why, side.change, chance)
+#: Fields of a run and of a pod in both runs, under their own names.
+_OF_RUN = ("outcome", "grant_ns", "budget_ns", "total_ns")
+_OF_POD = ("namespace", "name", "uid")
+
+
+def _shown_pod(side: PodSide) -> dict[str, Any]:
+    need = side.need
+    fields = {each: getattr(side.pod, each) for each in _OF_POD}
+    fields |= {"then": side.then, "best": side.best, "worst": side.worst}
+    fields["needed"] = need and {"seconds": json_seconds(need.ns), "atLeast": need.at_least}
+    fields |= {"evidence": side.support.level, "why": side.support.why, "change": side.change}
+    return fields | {"chance": None if side.chance_percent is None else side.chance_percent / 100}
