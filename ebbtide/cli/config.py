@@ -15,7 +15,6 @@ from ebbtide.actors.policy.planning import PlanWarning, make_plan
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import Cell, show, show_json, table
 from ebbtide.cli.common.shared_options import config_option, grant_option, need_command, output_option
-from ebbtide.cli.plan import WarningInPlan
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import OWN_KIND, OWN_VERSION
 from ebbtide.doctor.rules import overridden_cure
@@ -100,6 +99,11 @@ VERDICTS = {
 _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
+class ConfigFinding(Struct):
+    code: str
+    message: str
+
+
 class Checked(Struct, kw_only=True, tag_field="kind", tag="ConfigCheck"):
     """Of a valid configuration. ``honoured``: None where it depends on an unknown limit."""
 
@@ -107,7 +111,7 @@ class Checked(Struct, kw_only=True, tag_field="kind", tag="ConfigCheck"):
     valid: bool = True
     enabled: bool
     honoured: bool | None
-    findings: list[WarningInPlan]
+    findings: list[ConfigFinding]
 
 
 def configuration_json(loaded: Loaded) -> dict[str, Any]:
@@ -186,7 +190,7 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
             " set it to 0s there and write it in an EbbtideConfiguration (docs/node.md, 'Whose periods')"
         )
         found.append(("kubelet-acts-too", text))
-    warnings = [WarningInPlan(*each) for each in (*found, *loaded.notes)]
+    warnings = [ConfigFinding(*each) for each in (*found, *loaded.notes)]
     return Checked(enabled=plan.enabled, honoured=honoured, findings=warnings)
 
 

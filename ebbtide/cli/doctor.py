@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
-from msgspec import UNSET, UnsetType
 from rich.table import Table
 from rich.text import Text
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import STYLES, first_of_each, remark, show, show_json, table
 from ebbtide.cli.common.shared_options import journal_option, node_options, output_option
-from ebbtide.doctor.rules import Finding
-from ebbtide.events.record.format import visible
-from ebbtide.events.units import json_seconds, span, span_s
+from ebbtide.doctor.rules import Budget, Finding, Measured, Snapshot, examine, judge_budget
+from ebbtide.events.base import NS_PER_MS
+from ebbtide.events.record.format import document, visible
+from ebbtide.events.units import json_seconds, span
 from ebbtide.node import LocalNode
 from ebbtide.options import PROCESS, RunOptions
-
-MILLISECOND = 1_000_000
 
 EPILOG = """\b
 Examples:
@@ -45,95 +44,73 @@ def doctor(measure: bool, journal: Path, options: RunOptions, output: str) -> in
     Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """
     here = LocalNode(options._replace(journal=journal))
-    found, findings = diagnose(here, measure=measure)
-    if output == "json":
-        show_json(found)
-    else:
-        print_findings(findings)
-        if not isinstance(found.budget, UnsetType) and not isinstance(found.measurements, UnsetType):
-            show_measured(found.budget, found.measurements)
-        if found.node is not None:
-            show(Text(visible(f"judged for mode {found.mode} of node {found.node}"), style="dim"))
-    # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
-    if here.source:
-        remark(f"judged {here.source}")
-    return DONE if found.graceful else NOT_SO
-
-
-class BudgetShown(msgspec.Struct, rename="camel"):
-    """``slack_seconds`` is null when graceful shutdown is off."""
-
-    holds: bool
-    overhead_seconds: float
-    slack_seconds: float | None
-
-
-class MeasuredShown(msgspec.Struct, rename="camel"):
-    what: str
-    target: str
-    samples: int
-    median_ms: float
-    worst_ms: float
-    limit_ms: float
-    verdict: str
-    error: str | None
-
-
-class Diagnosis(msgspec.Struct, rename="camel", tag_field="kind", tag="Diagnosis", kw_only=True):
-    """``graceful`` false: a critical finding stops a graceful shutdown."""
-
-    version: int = 1
-    graceful: bool
-    findings: list[Finding]
-    mode: str
-    node: str | None
-    budget: BudgetShown | UnsetType = UNSET
-    measurements: list[MeasuredShown] | UnsetType = UNSET
-
-
-def diagnose(here: LocalNode, *, measure: bool) -> tuple[Diagnosis, list[Finding]]:
     # Late: half of a short command's time is imports.
     from ebbtide.doctor.gather import gather
-    from ebbtide.doctor.rules import examine, judge_budget
 
     snapshot = gather(here, measure=measure)
     findings, node = examine(snapshot), snapshot.node
-    found = Diagnosis(
-        # Warnings alone do not fail it: a probe that is red on every cluster is not read for long.
-        graceful=not any(finding.level == "critical" for finding in findings),
+    if output == "json":
+        show_json(diagnosis(snapshot, findings, measure=measure))
+    else:
+        print_findings(findings)
+        if measure:
+            show_measured(judge_budget(snapshot), snapshot.measured)
+        if node is not None:
+            show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
+    # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
+    if here.source:
+        remark(f"judged {here.source}")
+    return DONE if is_graceful(findings) else NOT_SO
+
+
+def diagnosis(snapshot: Snapshot, findings: list[Finding], *, measure: bool) -> dict[str, Any]:
+    """``graceful`` false: a critical finding stops a graceful shutdown. ``slackSeconds`` is null when
+    graceful shutdown is off.
+    """
+    node, more = snapshot.node, dict[str, Any]()
+    if measure:
+        overhead_ns, slack_ns = budget = judge_budget(snapshot)
+        seconds = {"overheadSeconds": overhead_ns / 1e9, "slackSeconds": json_seconds(slack_ns)}
+        more["budget"] = {"holds": budget.holds} | seconds
+        more["measurements"] = [
+            {
+                "what": each.what,
+                "target": each.target,
+                "samples": len(each.samples_ns),
+                "medianMs": each.median_ns / NS_PER_MS,
+                "worstMs": each.worst_ns / NS_PER_MS,
+                "limitMs": each.limit_ns / NS_PER_MS,
+                "verdict": each.verdict,
+                "error": each.error or None,
+            }
+            for each in snapshot.measured
+        ]
+    return document(
+        "Diagnosis",
+        1,
+        graceful=is_graceful(findings),
         findings=findings,
         mode=PROCESS if node is None else node.mode,
         node=None if node is None else node.name,
+        **more,
     )
-    if measure:
-        overhead_ns, slack_ns = budget = judge_budget(snapshot)
-        found.budget = BudgetShown(budget.holds, overhead_ns / 1e9, json_seconds(slack_ns))
-        found.measurements = [
-            MeasuredShown(
-                each.what,
-                each.target,
-                len(each.samples_ns),
-                each.median_ns / MILLISECOND,
-                each.worst_ns / MILLISECOND,
-                each.limit_ns / MILLISECOND,
-                each.verdict,
-                each.error or None,
-            )
-            for each in snapshot.measured
-        ]
-    return found, findings
 
 
-def show_measured(budget: BudgetShown, measured: list[MeasuredShown]) -> None:
+def is_graceful(findings: list[Finding]) -> bool:
+    """Warnings alone do not fail it: a probe that is red on every cluster is not read for long."""
+    return not any(finding.level == "critical" for finding in findings)
+
+
+def show_measured(budget: Budget, measured: Sequence[Measured]) -> None:
     rows = []
     for each in measured:
-        times = (round(ms * MILLISECOND) for ms in (each.median_ms, each.worst_ms, each.limit_ms))
-        rows.append((each.what, each.target, *map(span, times), each.verdict))
+        times = map(span, (each.median_ns, each.worst_ns, each.limit_ns))
+        rows.append((each.what, each.target, *times, each.verdict))
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
     show(table(headings, rows, right=("MEDIAN", "WORST", "LIMIT")))
     verdict = "holds" if budget.holds else "does not hold"
-    room = "" if budget.slack_seconds is None else f" of {span_s(budget.slack_seconds)} granted beside them"
-    text = f"the budget {verdict}: beside the waves a shutdown needs {span_s(budget.overhead_seconds)}{room}"
+    room = "" if budget.slack_ns is None else f" of {span(budget.slack_ns)} granted beside them"
+    text = f"the budget {verdict}: beside the waves a shutdown needs {span(budget.overhead_ns)}{room}"
     show(Text(text, style="green" if budget.holds else "red"))
 
 

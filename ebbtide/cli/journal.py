@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from msgspec import Struct
 
 from ebbtide.cli.app import Entry, LazyGroup
 from ebbtide.cli.common.output import NarrowTable, pairs, show, show_json, table
@@ -126,32 +125,6 @@ def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence
         show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), others))
 
 
-class DamageFound(Struct):
-    segment: str
-    offset: int
-    seq: int
-    state: str
-    reason: str
-    meaning: str
-
-
-class JournalCheck(Struct, kw_only=True, rename="camel", tag_field="kind", tag="JournalCheck"):
-    """``records``: intact ones; ``headless``: the id of a shutdown without its begin on record."""
-
-    version: int = 1
-    state: str
-    journal_id: str
-    segments: int
-    records: int
-    first_seq: int
-    last_seq: int
-    durable_seq: int
-    head: str | None
-    headless: str | None
-    other_journals: tuple[str, ...]
-    findings: list[DamageFound]
-
-
 @click.command("check", epilog=CHECK_EPILOG)
 @journals_option
 @output_option("table", "json")
@@ -164,38 +137,45 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
 
     history = open_journal(journals)
     number = headless_episode(history)
-    verdict = history.read()
-    found = JournalCheck(
-        state=verdict.state,
-        journal_id=verdict.journal_id.hex(),
-        segments=len(history.path.segments),
-        records=verdict.end.seq - verdict.first_seq + 1 if verdict.first_seq else 0,
-        first_seq=verdict.first_seq,
-        last_seq=verdict.end.seq,
-        durable_seq=verdict.durable_seq,
-        head=head_text(verdict.end.seq, verdict.head) or None,
-        headless=None if number is None else episode_id(verdict.journal_id, number),
-        other_journals=history.path.others,
-        findings=[
-            DamageFound(each.segment, each.offset, each.seq, each.row.state, each.reason, each.row.meaning)
-            for each in verdict.findings
-        ],
-    )
+    verdict, segments = history.read(), len(history.path.segments)
+    first, last, header = verdict.first_seq, verdict.end.seq, verdict.header
+    journal_id, head = verdict.journal_id.hex(), head_text(last, verdict.head) or None
+    # The id of a shutdown without its begin on record.
+    headless = None if number is None else episode_id(verdict.journal_id, number)
     if output == "json":
+        found = document(
+            "JournalCheck",
+            1,
+            state=verdict.state,
+            journal_id=journal_id,
+            segments=segments,
+            # Intact ones.
+            records=last - first + 1 if first else 0,
+            first_seq=first,
+            last_seq=last,
+            durable_seq=verdict.durable_seq,
+            head=head,
+            headless=headless,
+            other_journals=history.path.others,
+            findings=[
+                {name: getattr(each, name) for name in ("segment", "offset", "seq", "reason")}
+                | {"state": each.row.state, "meaning": each.row.meaning}
+                for each in verdict.findings
+            ],
+        )
         # Only the exit code, without the banner: the document has every finding.
         show_json(found)
         return verdict.exit_code
-    header = verdict.header
     rows = [
-        ("journal", found.journal_id),
+        ("journal", journal_id),
         ("written by", f"{header.identity.node} ({header.identity.code_version})" if header else "unknown"),
-        ("segments", str(found.segments)),
-        ("records", f"{found.first_seq} to {found.last_seq}"),
-        ("known durable", f"to {found.durable_seq}"),
-        ("head", found.head or "none"),
-        ("state", found.state),
-        ("headless", f"{found.headless}: its begin is not on record" if found.headless else ""),
+        ("segments", str(segments)),
+        ("records", f"{first} to {last}"),
+        ("known durable", f"to {verdict.durable_seq}"),
+        ("head", head or "none"),
+        ("state", verdict.state),
+        ("headless", f"{headless}: its begin is not on record" if headless else ""),
     ]
-    rows += [("beside it", f"another journal, {other}") for other in found.other_journals]
+    rows += [("beside it", f"another journal, {other}") for other in history.path.others]
     show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
     return conclude(verdict)

@@ -8,10 +8,9 @@ signal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import priority_of
@@ -19,8 +18,9 @@ from ebbtide.actors.policy.planning import first_names, short_name
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import Cell, first_of_each, remark, show, show_document, table
 from ebbtide.cli.common.shared_options import grant_option, node_options, output_option, pods_option
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import document, visible
 from ebbtide.events.units import span_s
+from ebbtide.events.values import Pod
 from ebbtide.node import LocalNode, NodeTermination, ShutdownNow, plan_shutdown
 from ebbtide.options import RunOptions
 
@@ -61,82 +61,47 @@ def plan(pods: tuple[str, ...], grant: int | None, options: RunOptions, output: 
         if now.termination is not None:
             show_termination(now.termination)
     else:
-        show_document(msgspec.to_builtins(plan_document(now)), output)
+        show_document(plan_document(now), output)
     return 0
 
 
 # --- as JSON and as tables -----------------------------------------------------------------------
 
 
-class PodName(Struct):
-    namespace: str
-    name: str
-    uid: str
+#: Of a plan, under their own names.
+_OF_PLAN = (
+    *("enabled", "requested_seconds", "grant_seconds"),
+    *("budget_seconds", "reserve_seconds", "override_needed"),
+)
 
 
-class PodInPlan(PodName, rename="camel"):
-    priority: int
-    grace_seconds: int
-
-
-class WaveInPlan(Struct, rename="camel"):
-    priority: int
-    period_seconds: int
-    pods: list[PodInPlan]
-
-
-class WarningInPlan(Struct):
-    code: str
-    message: str
-
-
-class PlanDocument(Struct, rename="camel", tag_field="kind", tag="Plan", kw_only=True):
-    """The promised shape; ``grant_seconds`` is null without the grant. From ``mode`` on: only of a Kubernetes
+def plan_document(now: ShutdownNow) -> dict[str, Any]:
+    """The promised shape; ``grantSeconds`` is null without the grant. From ``mode`` on: only of a Kubernetes
     node.
     """
+    made, by, by_uid = now.plan, now.termination, {pod.uid: pod for pod in now.pods}
 
-    version: int = 1
-    enabled: bool
-    requested_seconds: int
-    grant_seconds: int | None
-    budget_seconds: int
-    reserve_seconds: int
-    override_needed: bool
-    waves: list[WaveInPlan]
-    warnings: list[WarningInPlan]
-    mode: str | UnsetType = UNSET
-    node: str | UnsetType = UNSET
-    means: list[dict[str, str]] | UnsetType = UNSET
-    handover: list[PodName] | UnsetType = UNSET
+    def named(pod: Pod) -> dict[str, Any]:
+        return {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
 
-
-def plan_document(now: ShutdownNow) -> PlanDocument:
-    made, by_uid = now.plan, {pod.uid: pod for pod in now.pods}
-
-    def planned(uid: str, grace_seconds: int) -> PodInPlan:
+    def planned(uid: str, grace_seconds: int) -> dict[str, Any]:
         pod = by_uid[uid]
-        return PodInPlan(pod.namespace, pod.name, uid, priority_of(pod), grace_seconds)
+        return named(pod) | {"priority": priority_of(pod), "graceSeconds": grace_seconds}
 
-    found = PlanDocument(
-        enabled=made.enabled,
-        requested_seconds=made.requested_seconds,
-        grant_seconds=made.grant_seconds,
-        budget_seconds=made.budget_seconds,
-        reserve_seconds=made.reserve_seconds,
-        override_needed=made.override_needed,
-        waves=[
-            WaveInPlan(
-                wave.priority, wave.period_seconds, [planned(pod.uid, pod.grace_seconds) for pod in wave.pods]
-            )
-            for wave in made.waves
-        ],
-        warnings=[WarningInPlan(*each) for each in made.warnings],
-    )
-    if (by := now.termination) is not None:
-        found.mode, found.node = by.mode, by.node
-        found.means = [each._asdict() for each in by.means]
-        found.handover = [PodName(pod.namespace, pod.name, pod.uid) for pod in by.handover]
-    return found
+    waves = [
+        {
+            "priority": wave.priority,
+            "periodSeconds": wave.period_seconds,
+            "pods": [planned(pod.uid, pod.grace_seconds) for pod in wave.pods],
+        }
+        for wave in made.waves
+    ]
+    fields = {name: getattr(made, name) for name in _OF_PLAN}
+    fields |= {"waves": waves, "warnings": [{"code": code, "message": text} for code, text in made.warnings]}
+    if by is not None:
+        fields |= {"mode": by.mode, "node": by.node, "means": [each._asdict() for each in by.means]}
+        fields["handover"] = list(map(named, by.handover))
+    return document("Plan", 1, **fields)
 
 
 def show_plan(now: ShutdownNow) -> None:

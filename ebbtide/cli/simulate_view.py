@@ -15,7 +15,7 @@ from ebbtide.cli.common.selection import episode_heading
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import headline
-from ebbtide.events.record.format import document, json_object, json_values
+from ebbtide.events.record.format import document, json_object
 from ebbtide.events.record.shutdown_record import SIGNS, ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS
@@ -120,7 +120,7 @@ def shutdown_fields(simulated: Simulated) -> dict[str, Any]:
 
 
 def _shutdown_document(shutdown: ShutdownRecord) -> dict[str, Any]:
-    heading: dict[str, Any] = json_values(episode_heading(shutdown))
+    heading = episode_heading(shutdown)
     found = {
         "means": shutdown.by.means,
         "handed_over": shutdown.by.handed_over_ns is not None,

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ebbtide.actors.policy.planning import Plan
@@ -164,7 +163,7 @@ def printed(capsys: pytest.CaptureFixture[str], found: Plan, pods: list[Manifest
 
 
 def as_json(found: Plan, pods: list[Manifest]) -> Any:
-    return msgspec.to_builtins(plan_document(ShutdownNow(found, [each.pod for each in pods])))
+    return plan_document(ShutdownNow(found, [each.pod for each in pods]))
 
 
 def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> None:

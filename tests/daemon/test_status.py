@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 
-from ebbtide.daemon_status import DaemonStatus, node_json
+from ebbtide.daemon_status import DaemonStatus, node_json, pod_phase
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
@@ -60,7 +60,7 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     assert node["handedOver"] == "the API server is lost"
     assert (node["certificate"]["safe"], node["certificate"]["ended"]) == (True, 1)
     assert node["leftUndone"] == ["shop/web-0", "v"]
-    assert found.pods["u"].phase == "deleted"
+    assert pod_phase(found.pods["u"]) == "deleted"
     again = node_json(standing(*events, BEGAN))
     shown = ("means", "handedOver", "certificate", "leftUndone")
     assert [again[each] for each in shown] == ["", "", None, []]

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import WRONG, Refused, code_of, unreadable, worst
@@ -30,7 +29,7 @@ from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import History, Unread
 from ebbtide.events.record.episodes import Episode, episodes
 from ebbtide.events.record.fold import BootRecord
-from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.format import json_object
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
 from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
@@ -208,137 +207,61 @@ def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in shown.items() if count)
 
 
-class JournalState(msgspec.Struct, frozen=True):
+def journal_state(verdict: Verdict) -> dict[str, str | None]:
     """``banner`` null: the journal is intact."""
-
-    state: str
-    banner: str | None
+    return {"state": verdict.state, "banner": None if verdict.state == "intact" else verdict.banner}
 
 
-def journal_state(verdict: Verdict) -> JournalState:
-    return JournalState(verdict.state, None if verdict.state == "intact" else verdict.banner)
-
-
-class BootHeading(msgspec.Struct, frozen=True, rename="camel"):
+def boot_heading(boot: BootRecord) -> dict[str, Any]:
     """The end of a boot; ``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
-
-    boot_id: str
-    ending: str
-    why: str
-    wave: int | None
-    alive: str | None
-    episode: str | None
+    end, wave = boot.event, boot.event.wave if boot.event.wave >= 0 else None
+    fields = {"boot_id": end.boot_id, "ending": end.ending, "why": end.why, "wave": wave}
+    return json_object(fields | {"alive_wall_ns": end.alive_wall_ns or None, "episode": boot.episode or None})
 
 
-def boot_heading(boot: BootRecord) -> BootHeading:
-    end = boot.event
-    alive = rfc3339(end.alive_wall_ns) if end.alive_wall_ns else None
-    wave = end.wave if end.wave >= 0 else None
-    return BootHeading(end.boot_id, end.ending, end.why, wave, alive, boot.episode or None)
+#: In every document about a shutdown or an outage, in the words of ``journal ls``.
+_OF_EPISODE = ("id", "trace_id", "node", "kind", "started_wall_ns", "outcome", "ended_ns")
 
 
-class JournalDamage(JournalState, frozen=True, rename="camel"):
-    """``ends_here``: the damage cuts this episode's record."""
-
-    ends_here: bool
-
-
-class EpisodeHeading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The shutdown or outage of a document, in the words of ``journal ls``. Only a shutdown has a severity,
-    and a tree of causes.
+def episode_heading(episode: EpisodeRecord) -> dict[str, Any]:
+    """Only a shutdown has a severity, and a tree of causes; without ``cause`` it went well. ``endsHere``: the
+    damage cuts this episode's record.
     """
-
-    id: str
-    trace_id: str
-    node: str
-    kind: str
-    started: str
-    outcome: str
-    ended_seconds: float | None
-    journal: JournalDamage
-    severity: str = ""
-    headline: str = ""
-    #: Its code, and what to do; empty: it went well.
-    cause: str = ""
-    do: str = ""
-    causes: list[Cause] | None = None
-
-
-def episode_heading(episode: EpisodeRecord) -> EpisodeHeading:
     from ebbtide.events.record.causes import cause_tree, headline, root_cause
     from ebbtide.events.record.outage_causes import outage_cause, outage_headline
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
-    damage, journal = episode.damage, JournalDamage("intact", None, False)
-    if damage is not None:
-        journal = JournalDamage(damage.state, damage.banner, damage.here)
-    heading = EpisodeHeading(
-        id=episode.id,
-        trace_id=episode.trace_id,
-        node=episode.node,
-        kind=episode.kind,
-        started=rfc3339(episode.started_wall_ns),
-        outcome=episode.outcome,
-        ended_seconds=json_seconds(episode.ended_ns),
-        journal=journal,
-    )
+    heading, damage = json_object({name: getattr(episode, name) for name in _OF_EPISODE}), episode.damage
+    state = ("intact", None, False) if damage is None else (damage.state, damage.banner, damage.here)
+    heading["journal"] = dict(zip(("state", "banner", "endsHere"), state, strict=True))
+    root: RootCause | OutageCause | None
     if isinstance(episode, ShutdownRecord):
-        causes = [shown_cause(episode, root) for root in cause_tree(episode)]
-        root: RootCause | OutageCause | None = root_cause(episode)
-        line = headline(episode)
-        heading = replace(heading, severity=episode.severity, headline=line, causes=causes)
+        root, line = root_cause(episode), headline(episode)
+        heading["severity"] = episode.severity
+        heading["causes"] = [shown_cause(episode, each) for each in cause_tree(episode)]
     else:
-        root, heading = outage_cause(episode), replace(heading, headline=outage_headline(episode))
-    return heading if root is None else replace(heading, cause=root.code, do=root.do)
+        root, line = outage_cause(episode), outage_headline(episode)
+    return heading | {"headline": line} | ({} if root is None else {"cause": root.code, "do": root.do})
 
 
-class PodWithCause(msgspec.Struct, frozen=True):
-    pod: str
-    uid: str
-
-
-class CauseWarning(msgspec.Struct, frozen=True, rename="camel"):
-    seq: int
-    since_seconds: float | None
-    code: str
-    text: str
-    uid: str | None
-
-
-class CauseGroupShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Warnings of one kind, and the pods with it."""
-
-    code: str
-    severity: str
-    count: int
-    text: str
-    pods: list[PodWithCause]
-    warnings: list[CauseWarning]
-
-
-class Cause(CauseGroupShown, frozen=True, kw_only=True):
-    """A root: ``level``, what to ``do``, and what follows from it."""
-
-    level: str
-    do: str
-    consequences: list[CauseGroupShown]
-
-
-def shown_cause(shutdown: ShutdownRecord, root: RootCause) -> Cause:
+def shown_cause(shutdown: ShutdownRecord, root: RootCause) -> dict[str, Any]:
+    """A root with what follows from it: warnings of one kind each, and the pods with it."""
     labels = {pod.uid: pod.label for pod in shutdown.pods}
 
-    def shown(group: CauseGroup) -> CauseGroupShown:
-        return CauseGroupShown(
-            code=group.code,
-            severity=group.severity,
-            count=group.count,
-            text=group.text,
-            pods=[PodWithCause(labels[uid], uid) for uid in group.pods],
-            warnings=[
-                CauseWarning(each.seq, json_seconds(each.at_ns), each.code, each.text, each.pod or None)
-                for each in group.notices
-            ],
-        )
+    def shown(group: CauseGroup) -> dict[str, Any]:
+        fields = {name: getattr(group, name) for name in ("code", "severity", "count", "text")}
+        fields["pods"] = [{"pod": labels[uid], "uid": uid} for uid in group.pods]
+        fields["warnings"] = [
+            {
+                "seq": each.seq,
+                "sinceSeconds": json_seconds(each.at_ns),
+                "code": each.code,
+                "text": each.text,
+                "uid": each.pod or None,
+            }
+            for each in group.notices
+        ]
+        return fields
 
-    own = msgspec.structs.asdict(shown(root))
-    return Cause(**own, level=root.level, do=root.do, consequences=list(map(shown, root.within)))
+    consequences = list(map(shown, root.within))
+    return shown(root) | {"level": root.level, "do": root.do, "consequences": consequences}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.cli.common.guard import unreadable
-from ebbtide.events.base import FrozenStruct, head_text
+from ebbtide.events.base import head_text
 from ebbtide.events.record.format import document, json_values, visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import NO_RECORD, STATEMENTS, ValueChange
@@ -40,16 +40,6 @@ def why_silent(result: Verification) -> str:
     return result.verdict.banner if result.verdict.state in HIDES else ""
 
 
-class Remarks(FrozenStruct):
-    """``noted``: the result for the given head. ``reason``: why a part of the journal was not verified.
-    ``headless``: the id of a shutdown without its begin on record.
-    """
-
-    noted: str = ""
-    reason: str = ""
-    headless: str = ""
-
-
 def verification_document(
     result: Verification,
     explained: Explanation | None,
@@ -57,16 +47,19 @@ def verification_document(
     noted: NotedHead | None = None,
     headless: str = "",
 ) -> dict[str, Any]:
-    """The promised shape. ``head``: the journal's."""
-    remarks = Remarks(
-        noted=noted.state(result.noted_seq, result.verdict) if noted else "",
-        reason=why_silent(result),
-        headless=headless,
-    )
+    """The promised shape. ``head``: the journal's. Only where there are any: ``noted``, the result for the
+    given head; ``reason``, why a part of the journal was not verified; ``headless``, the id of a shutdown
+    without its begin on record.
+    """
+    remarks = {
+        "noted": noted.state(result.noted_seq, result.verdict) if noted else "",
+        "reason": why_silent(result),
+        "headless": headless,
+    }
     return document(
         "Verification",
         VERIFICATION_VERSION,
-        remarks,
+        **{name: text for name, text in remarks.items() if text},
         episodes=result.episodes,
         events=result.events,
         identical=result.identical,

@@ -18,7 +18,7 @@ from rich.text import Text
 from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
-from ebbtide.cli.common.selection import JournalState, journal_state, listed_by
+from ebbtide.cli.common.selection import journal_state, listed_by
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     optional_episode_argument,
@@ -72,10 +72,6 @@ margin_option = click.option(
 ADVICE_VERSION = 3
 
 
-class UsedJournal(JournalState, frozen=True, kw_only=True):
-    id: str
-
-
 @click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
 @optional_episode_argument
 @pooled_journals_option
@@ -113,10 +109,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
         return pool.code or NOT_SO
     # Verdicts are complete after the journals' ends.
     if output == "json":
-        used = [
-            UsedJournal(id=each.journal_id.hex(), state=each.state, banner=journal_state(each).banner)
-            for each in pool.verdicts
-        ]
+        used = [journal_state(each) | {"id": each.journal_id.hex()} for each in pool.verdicts]
         show_json(document("Advice", ADVICE_VERSION, advice, journals=used))
     elif output == "yaml":
         sys.stdout.write(advice.configuration)

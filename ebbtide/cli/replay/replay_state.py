@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,7 +30,6 @@ from ebbtide.cli.common.shared_options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.events.base import FrozenStruct
 from ebbtide.events.record.format import document, json_values, utc_text, visible
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import offset
@@ -113,12 +111,12 @@ def state(
         raise Refused(f"no such actor at record {seq}: there are {there}")
     if output == "json":
         actors = [
-            ShownActor(
-                actor=label,
-                name=actor_name(label, states.names),
-                failed=known.failed,
-                state=json_values(known.state, every=every),
-            )
+            {
+                "actor": label,
+                "name": actor_name(label, states.names),
+                "failed": known.failed,
+                "state": json_values(known.state, every=every),
+            }
             for label, known in shown.items()
         ]
         made = document(
@@ -157,13 +155,6 @@ def state(
 
 
 STATES_VERSION = 3
-
-
-class ShownActor(FrozenStruct):
-    actor: str
-    name: str
-    failed: bool
-    state: Any
 
 
 def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator[tuple[str, str, str]]:
