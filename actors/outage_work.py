@@ -3,10 +3,10 @@
     StuckPodActor    bound -> terminating -> gone -> over
     DetachActor      attached -> detaching -> over
 
-They give no orders. Kubernetes deletes the pods and the attachments; these actors record what each waits for
-(`actors.hang`) whenever that changes, and when it is over. A pod is over when its object is gone and, if a
-controller creates it again, another pod of its owner is Ready elsewhere: under the same name, or beyond the
-new pods that earlier lost pods count for (``place``).
+They order nothing but Events on the pods. Kubernetes deletes the pods and the attachments; these actors
+record what each waits for (`actors.hang`) whenever that changes, and when it is over. A pod is over when its
+object is gone and, if a controller creates it again, another pod of its owner is Ready elsewhere: under the
+same name, or beyond the new pods that earlier lost pods count for (``place``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,26 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
+from ebbtide.actors.actor import (
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    ignored,
+    takes,
+)
 from ebbtide.actors.hang import TEXTS, pod_hang
+from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import BoundedDict, BoundedTuple, Event
+from ebbtide.events.base import BoundedDict, BoundedTuple, Event, order_key
 
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
+#: Of the Events on pods.
+EVENT_REASON = "NodeOutage"
 
 # --- a pod ----------------------------------------------------------------------------------------
 
@@ -48,27 +61,32 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     #: The taint's effect; empty: no taint yet.
     effect: kinds.Word = ""
     since_ns: int = 0
+    ordinal: int = 0
+
+
+_SAYS = (o.PodWaits, o.PostOutageEvent)
 
 
 # fmt: off
 def _pod_transitions() -> Transitions:
     return Transitions(
         get_args(PodPhase), attrgetter("phase"),
-        Row("fresh", o.PodLost, _lost, "bound terminating", decides=(o.PodWaits,)),
+        Row("fresh", o.PodLost, _lost, "bound terminating", decides=_SAYS),
         ignored("bound terminating gone over", o.PodLost),
         Row("bound terminating gone", o.LeaderStarted, _pod_watched_anew),
         ignored("fresh over", o.LeaderStarted),
-        Row("bound terminating", o.LostPodRead, _pod_read, "bound terminating", decides=(o.PodWaits,)),
+        Row("bound terminating", o.LostPodRead, _pod_read, "bound terminating", decides=_SAYS),
         ignored("fresh gone over", o.LostPodRead),
         Row("bound terminating", o.LostPodGone, _pod_gone, "gone over", decides=(o.PodWaits, o.PodRecovered)),
         ignored("fresh gone over", o.LostPodGone),
         Row("bound terminating", o.WorkListed, _pod_listed, "bound terminating gone over",
-            decides=(o.PodWaits, o.PodRecovered)),
+            decides=(*_SAYS, o.PodRecovered)),
         ignored("fresh gone over", o.WorkListed),
         Row("bound terminating gone", o.ElsewhereRead, _elsewhere, "= over",
             decides=(o.PodWaits, o.PodRecovered)),
         ignored("fresh over", o.ElsewhereRead),
-        Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=(o.PodWaits,)),
+        Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=_SAYS),
+        ignored(EVERY, f.OrderEnded),
         ignored("fresh over", o.OutOfService),
         Row("bound", o.NodeReturned, _node_back, "over", decides=(o.PodRecovered,)),
         ignored("fresh terminating gone over", o.NodeReturned),
@@ -103,10 +121,33 @@ def _reason(state: StuckPodState) -> str:
 
 
 def _say(before: StuckPodState, state: StuckPodState) -> Result:
-    """Record each reason once."""
+    """Record each reason once, and post it on the pod."""
     assert state.pod is not None
-    reason = _reason(state)
-    return state, [o.PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else ()
+    reason, text = _reason(state), _event_text(state)
+    said: list[Event] = [o.PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else []
+    if not text or text == _event_text(before):
+        return state, said
+    order = o.PostOutageEvent(
+        key=order_key(POD_NAME, "event", state.pod.uid, state.ordinal),
+        kind="Pod",
+        name=state.pod.name,
+        namespace=state.pod.namespace,
+        uid=state.pod.uid,
+        reason=EVENT_REASON,
+        message=text,
+        warning=True,
+    )
+    return replace(state, ordinal=state.ordinal + 1), [*said, order]
+
+
+def _event_text(state: StuckPodState) -> str:
+    """Empty: it is gone, or runs on as far as Kubernetes knows."""
+    pod = state.pod
+    if pod is None or state.phase not in ("bound", "terminating") or not (pod.terminating or state.effect):
+        return ""
+    out = "out of service" if state.effect else "not out of service"
+    why = f": {_reason(state)}" if state.effect or pod.finalizers else ""
+    return f"Its node is down and {out}{why}"
 
 
 def _pod_read(state: StuckPodState, event: o.LostPodRead, now: int) -> Result:

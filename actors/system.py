@@ -38,6 +38,7 @@ from ebbtide.actors.fallback import FALLBACK, KILL_AGAIN_NS, FallbackPod, Fallba
 from ebbtide.actors.hook import HOOK, PodState, died_of_our_kill
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
+from ebbtide.actors.node_events import NODE_EVENTS
 from ebbtide.actors.node_status import NODE_STATUS
 from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
 from ebbtide.actors.outage import OUTAGE_FALLBACK
@@ -293,7 +294,7 @@ _attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
 
 OUTAGES = ActorSet(
     # The ProofActor decides whether a proof counts before other actors use it.
-    singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK),
+    singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK, NODE_EVENTS),
     subjects=((STUCK_POD, outage_events.PodLost), (DETACH, outage_events.AttachmentLeft)),
     subject_of={
         (STUCK_POD.name, "PodLost"): _pod_uid_of_event,

@@ -884,7 +884,9 @@ class AnnounceNode(Order):
 
 
 class PostEvent(Order):
-    """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
+    """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node.
+    ``uid``: of the pod that it is about; `kubectl describe` looks for it.
+    """
 
     barrier: ClassVar[Barrier] = "synced"
     kind: kinds.WorkloadKind
@@ -892,6 +894,7 @@ class PostEvent(Order):
     reason: kinds.Word
     message: str
     namespace: str = ""
+    uid: str = ""
     warning: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:

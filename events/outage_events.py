@@ -21,6 +21,7 @@ from ebbtide.events.base import (
     Order,
     Stamp,
 )
+from ebbtide.events.decisions import PostEvent
 from ebbtide.events.facts import NODE_CHANGED
 from ebbtide.events.messages import (
     ERROR,
@@ -587,6 +588,12 @@ class ListWork(Order):
 
     barrier: ClassVar[Barrier] = "none"
     node: str
+
+
+class PostOutageEvent(PostEvent):
+    """It changes no Node and no machine, so it waits for no record: a blocked journal has its Events too."""
+
+    barrier: ClassVar[Barrier] = "none"
 
 
 class OutOfService(Decision):

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from ebbtide import __version__
-from ebbtide.cli.app import cli
+from ebbtide.cli.app import LazyGroup, cli
 from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -25,6 +25,7 @@ from ebbtide.cli.common.shared_options import (
     output_option,
     wave_option,
 )
+from ebbtide.cli.outage import SECTIONS
 from ebbtide.cli.outage.outage_common import (
     HTTP_FORBIDDEN,
     HTTP_UNAUTHORIZED,
@@ -80,6 +81,18 @@ those of the command on the node; 1 also where the node cannot be asked.
 @click.pass_context
 def plugin(ctx: click.Context) -> None:
     """Look at the graceful shutdown of a Kubernetes node, without a shell on it."""
+    need_command(ctx)
+
+
+@plugin.group(
+    cls=LazyGroup,
+    sections={title: entries for title, entries in SECTIONS.items() if "run" not in entries},
+    invoke_without_command=True,
+    epilog="The verbs of 'ebbtide outage', which has the controller too; with your own rights.",
+)
+@click.pass_context
+def outage(ctx: click.Context) -> None:
+    """Look at nodes that went down without a graceful shutdown, and say what only a person knows."""
     need_command(ctx)
 
 

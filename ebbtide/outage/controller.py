@@ -17,8 +17,10 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller, Unanswered, answer_text
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_writes import OutageEventsEdge
 from ebbtide.actors.edges.kubernetes.config_maps import (
     BLOCKED_SECONDS,
+    NO_ANSWER,
     list_journals,
     try_create,
 )
@@ -171,7 +173,7 @@ class Leader:
                 answer = await try_create(self._shared.caller, self._shared.namespace)
                 problem = "" if answer.ok else answer_text(answer)
             except Unanswered as error:
-                problem = str(error) if error.sent else self._refused
+                problem = NO_ANSWER if error.sent else self._refused
             failing_since = min(failing_since, began) if problem else math.inf
             if not problem or trio.current_time() - failing_since >= BLOCKED_SECONDS:
                 self._refused = problem
@@ -338,6 +340,7 @@ def _leader(
             WorkEdge(work, node, effect=configuration.effect, followed=followed_in(follower.system)),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             permits.edge(node),
+            OutageEventsEdge(paced, node, options.replica, lambda: follower.trace_id),
         )
 
     shared = Shared(

@@ -22,7 +22,7 @@ from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.record.outage_causes import CURES
 from ebbtide.events.record.outage_record import BRAKE_SAYS
-from ebbtide.events.units import span_s
+from ebbtide.events.units import short_span
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
@@ -112,7 +112,7 @@ class OutageMetrics:
         whose = f" of {', '.join(nodes[:NAMED_MAX])}" if nodes and "" not in self.blocked else ""
         more = f" and {len(nodes) - NAMED_MAX} more" if whose and nodes[NAMED_MAX:] else ""
         why = next(iter(self.blocked.values()))
-        return f"no record{whose}{more} could be stored for {span_s(seconds)}: {why}"
+        return f"no record{whose}{more} could be stored for {short_span(seconds)}: {why}"
 
     def follower_failed(self) -> None:
         """The failure may be the journal's: no record has it."""

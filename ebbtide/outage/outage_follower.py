@@ -146,6 +146,11 @@ class Follower:
         self._full_at_bytes = 0
 
     @property
+    def trace_id(self) -> str:
+        """Of the open or last outage."""
+        return self._traces.current
+
+    @property
     def blocked(self) -> str:
         """Why its journal waits; empty: it does not."""
         return self._storage.blocked

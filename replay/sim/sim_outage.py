@@ -509,7 +509,11 @@ class Leader:
 
     def begin(self, order: Order) -> None:
         """Confirmed, then on its way: it lands even if the process dies."""
-        world, delay = self.world, 3 + self.world.draws.below(60)
+        world = self.world
+        if isinstance(order, o.PostOutageEvent):
+            world.after(3, lambda: self._done(order))
+            return
+        delay = 3 + world.draws.below(60)
         if isinstance(order, CancelOrder):
             if order.target in self._waiting:
                 self._cancelled[order.target] = None

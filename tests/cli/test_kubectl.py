@@ -11,9 +11,10 @@ import pytest
 
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.kubectl import plugin
-from ebbtide.cli.outage import outage_common
+from ebbtide.cli.outage import outage, outage_common
 
-VERBS = list(plugin.commands)
+#: Of a node that answers.
+VERBS = [verb for verb in plugin.commands if verb != "outage"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -28,6 +29,16 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert examples
     assert all(words[:2] == ["kubectl", "ebbtide"] and words[2] in VERBS for words in examples)
     assert all(each.help for each in plugin.commands[verb].params if isinstance(each, click.Option))
+
+
+def test_the_outage_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    """All but the controller."""
+    group = plugin.commands["outage"]
+    assert isinstance(group, click.Group)
+    context = click.Context(group)
+    assert set(group.list_commands(context)) == set(outage.list_commands(context)) - {"run"}
+    assert guarded(["outage", "explain", "--help"], plugin, "kubectl ebbtide") == 0
+    assert "Usage: kubectl ebbtide outage explain" in capsys.readouterr().out
 
 
 def test_without_a_kubeconfig_or_with_another_context(

@@ -21,7 +21,12 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     Answer,
 )
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.config_maps import BLOCKED_SECONDS, GATHER_SECONDS, ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.config_maps import (
+    BLOCKED_SECONDS,
+    GATHER_SECONDS,
+    NO_ANSWER,
+    ConfigMapStorage,
+)
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, LeaseView, NodeView
 from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
@@ -121,6 +126,7 @@ class Rest:
             outage_events.RequestPermit: self._permit,
             outage_events.ReturnPermit: lambda order, outlet: Ending(),
             outage_events.ListWork: self._list,
+            outage_events.PostOutageEvent: lambda order, outlet: Ending(),
         }
 
     async def run(self, outlet: Outlet) -> None:
@@ -323,7 +329,7 @@ async def test_a_blocked_journal_is_seen_within_fifteen_seconds(
         assert trio.current_time() - blocked_at < SEEN_SECONDS_MAX
         assert 'ebbtide_outage_journal_blocked{node=""} 1\n' in led.metrics.text()
         assert 'ebbtide_outage_writes_failed_total{what="journal"} 1\n' in led.metrics.text()
-        why = "500 failed calling webhook" if refused else "silence"
+        why = "500 failed calling webhook" if refused else NO_ANSWER
         assert [line for line in led.told if line == f"the journals cannot be written: {why}"]
         server.refuses.clear()
         await until(lambda: not led.metrics.blocked_text(), "it is over")

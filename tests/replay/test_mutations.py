@@ -76,6 +76,8 @@ TABLE = (
              "StuckPodActor", "PodWaits", "ActorFailed", "type"),
     Mutation("outage-recovered", "outage_work", 'state.phase == "detaching":', 'state.phase != "detaching":',
              "DetachActor", "DetachWaits", "DetachWaits", "reason"),
+    Mutation("outage-recovered", "node_events", "event.level <= WARNING", "event.level > WARNING",
+             "NodeEventsActor", "PostOutageEvent", "PostOutageEvent", "warning"),
     Mutation("outage-dry-run", "outage", 'tainted=event.taint == "ours"', 'tainted=event.taint != "ours"',
              "", "Checkpoint", "Checkpoint", "OutageFallbackActor tainted"),
 )

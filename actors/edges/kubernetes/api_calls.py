@@ -550,12 +550,14 @@ FIRST_EVERY = 4
 #: The part of a call's time that may pass before it is sent.
 WAIT_FRACTION = 0.5
 
-NODE, JOURNAL, OTHER = range(3)
+NODE, JOURNAL, OTHER, EVENT = range(4)
 
 
 def rank_of(method: str, path: str) -> int:
     """The lowest goes first. Lists have a query, and a delete can wait."""
     parts = path.split("/")
+    if parts[-1] == "events":
+        return EVENT
     if "?" in path or method == "DELETE":
         return OTHER
     if path.startswith((f"{NODES_PATH}/", f"{LEASES_PATH}/")):
@@ -574,14 +576,15 @@ class Waiting(NamedTuple):
     nodes: int
     journals: int
     others: int
+    events: int
 
 
 class PacedCaller:
     """The controller's own request rate: a hundred nodes that die at once begin a hundred journals.
 
-    First come a Node and its lease, then the journals, without which no action may follow, then the rest;
-    each in the order of arrival. Every fourth request is the oldest of all. A call that could not be sent in
-    time raises Unanswered, not ``sent``. If its task asks again, it keeps its place.
+    First come a Node and its lease, then the journals, without which no action may follow, then the rest,
+    Events last; each in the order of arrival. Every fourth request is the oldest of all. A call that could
+    not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps its place.
     """
 
     def __init__(self, caller: ApiCaller) -> None:
@@ -589,7 +592,7 @@ class PacedCaller:
         #: When everything sent so far would have been sent at exactly the rate.
         self._even_at = -float("inf")
         #: By rank, in the order of their numbers.
-        self._turns: tuple[list[_Turn], ...] = ([], [], [])
+        self._turns: tuple[list[_Turn], ...] = ([], [], [], [])
         self._numbers: WeakKeyDictionary[trio.lowlevel.Task, int] = WeakKeyDictionary()
         self._came = self._sent = 0
 

@@ -30,7 +30,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     PodStore,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import JournalLink, NodeEffects, NodeWriter, no_link
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Order
@@ -38,6 +38,7 @@ from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, 
 from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.kinds import ExitCode, PodStatus
+from ebbtide.events.outage_events import PostOutageEvent
 from ebbtide.events.units import span_s
 
 
@@ -116,7 +117,11 @@ TRACE_PART, TRACE_PARTS = 1, 4
 
 async def post_event(parts: api.WriteParts, order: d.PostEvent, outlet: Outlet) -> Ending:
     call = parts.call(order.key, bounds.now.api_unhurried_seconds)
-    event = event_object(order, parts.node, trace_id_of(parts.context(order.key)))
+    return await post(call, event_object(order, parts.node, trace_id_of(parts.context(order.key))))
+
+
+async def post(call: api.ApiCall, event: api.JsonObject) -> Ending:
+    """A conflict: an earlier try, or another leader's."""
     try:
         answer = await call.until_answered(
             "POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event
@@ -131,8 +136,13 @@ def trace_id_of(traceparent: str) -> str:
     return parts[TRACE_PART] if len(parts) == TRACE_PARTS else ""
 
 
-def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
-    """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node."""
+def event_object(
+    order: d.PostEvent, node: str, trace: str, component: str = EVENT_COMPONENT, instance: str = ""
+) -> api.JsonObject:
+    """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node. ``instance``: of the
+    component that reports; else the node.
+    """
+    instance = instance or node
     on_node = not order.namespace
     subject = order.name or node
     about: api.JsonObject = {
@@ -140,6 +150,7 @@ def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
         "name": subject,
         "apiVersion": API_VERSIONS.get(order.kind, "v1"),
         **({"uid": subject} if on_node else {"namespace": order.namespace}),
+        **({"uid": order.uid} if order.uid else {}),
     }
     seen = api.rfc3339_now()
     mark = f" (trace {trace})" if trace else ""
@@ -156,9 +167,9 @@ def event_object(order: d.PostEvent, node: str, trace: str) -> api.JsonObject:
         "reason": order.reason,
         "message": (order.message.encode()[:room].decode(errors="ignore") + mark),
         "type": "Warning" if order.warning else "Normal",
-        "source": {"component": EVENT_COMPONENT, "host": node},
-        "reportingComponent": EVENT_COMPONENT,
-        "reportingInstance": node,
+        "source": {"component": component, "host": instance},
+        "reportingComponent": component,
+        "reportingInstance": instance,
         "firstTimestamp": seen,
         "lastTimestamp": seen,
         "count": 1,
@@ -172,6 +183,23 @@ def event_name(order: d.PostEvent, node: str, trace: str) -> str:
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
     return f"{subject}.{digest}"
+
+
+OUTAGE_COMPONENT = "ebbtide-outage"
+#: A rack's pods have a thousand Events, and everything else goes first.
+OUTAGE_EVENT_SECONDS = 120.0
+
+
+class OutageEventsEdge(Edge):
+    """``trace``: the id of the open outage's."""
+
+    def __init__(self, caller: api.ApiCaller, node: str, replica: str, trace: Callable[[], str]) -> None:
+        self._caller, self._node, self._replica, self._trace = caller, node, replica, trace
+        self.effects: Mapping[type[Order], Effect] = {PostOutageEvent: self._post}
+
+    async def _post(self, order: PostOutageEvent, outlet: Outlet) -> Ending:
+        event = event_object(order, self._node, self._trace(), OUTAGE_COMPONENT, self._replica)
+        return await post(api.ApiCall(self._caller, OUTAGE_EVENT_SECONDS, ""), event)
 
 
 MARK_SHARE = 3

@@ -62,7 +62,7 @@ AGAIN_SECONDS_MAX = 5.0
 BLOCKED_SECONDS = 5.0
 #: An admission webhook may take 30 s, and the server ends it with the request that waits for it.
 PATIENCE_SECONDS_MAX = 35.0
-NO_ANSWER = "the API server has not answered yet"
+NO_ANSWER = "no answer in time"
 #: Answers that say what is there. After any other one the request is repeated.
 FINAL = {
     "POST": (api.HTTP_CONFLICT,),
@@ -470,7 +470,7 @@ class ConfigMapStorage:
                 except api.AnswerTooLong:
                     raise
                 except api.Unanswered as error:
-                    self._problem = str(error)
+                    self._problem = NO_ANSWER if error.sent else str(error)
                     if error.sent and not is_read:
                         self._patience_seconds = min(2 * patience, PATIENCE_SECONDS_MAX)
                 await trio.sleep(pause)

@@ -63,6 +63,7 @@ def rights(namespace: str) -> list[Right]:
         *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
         *(Right(verb, each) for each in ("pods", "persistentvolumes") for verb in ("list", "watch")),
         *(Right(verb, "volumeattachments", "storage.k8s.io") for verb in ("list", "watch")),
+        Right("create", "events"),
         Right("list", "poddisruptionbudgets", "policy"),
         *(Right(verb, "leases", leases, LEASES_NAMESPACE) for verb in ("get", "list", "watch")),
         *(Right(verb, "configmaps", "", namespace) for verb in ("get", "list", "create", "delete")),

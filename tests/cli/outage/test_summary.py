@@ -116,7 +116,7 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
     parting = f"{PREFIX}-uid-0-0000000001-x"
     labels = {"ebbtide.dev/node-uid": "strange"}
     server.objects[parting] = {"metadata": {"name": parting, "uid": "x", "labels": labels}}
-    del server.objects[f"{PREFIX}-uid-2-0000000002"]
+    del server.objects[f"{PREFIX}-uid-2-0000000004"]
     found = []
     for singly in (0, 20):
         monkeypatch.setattr(reading, "SINGLY_MAX", singly)

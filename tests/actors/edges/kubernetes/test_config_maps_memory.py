@@ -202,7 +202,7 @@ DEAD_WEBHOOK = 'Internal error occurred: failed calling webhook "a.example.test"
         (status(409, "denied by a webhook with this code"), "409"),
         (status(404, "namespaces not found"), "404 not found"),
         (status(503, "later"), "503"),
-        (None, "silence"),
+        (None, "no answer in time"),
     ],
 )
 async def test_a_blocked_journal_says_so_and_goes_on(

@@ -24,6 +24,7 @@ from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, L
 from tests.actors.edges.kubernetes.work_hands import WORK_RULES
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
+from tests.node.pods import PODS, pod
 from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
@@ -145,6 +146,7 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
     await others.register()
     # No renewal is missed in this time.
     await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    made = await api_bed.api.post(PODS, pod("stays", "declared"))
     renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
     await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
 
@@ -160,18 +162,39 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
             assert said.code == 0, said.err
             print(said.err, said.out, sep="")
             await tainted(kubelet, 2)
+            for kind, name, uid, reason, said in (
+                ("Node", "declared", "declared", "OutOfService", "out of service, proved by declared ann"),
+                (
+                    "Pod",
+                    "stays",
+                    made["metadata"]["uid"],
+                    "NodeOutage",
+                    "Its node is down and out of service",
+                ),
+            ):
+                # As `kubectl describe` asks.
+                about = {"kind": kind, "name": name, "uid": uid}
+                fields = ",".join(f"involvedObject.{key}={value}" for key, value in about.items())
+                await api_bed.api.until(
+                    f"/api/v1/namespaces/default/events?fieldSelector={fields}",
+                    lambda found, reason=reason, said=said: any(
+                        each["reason"] == reason and said in each["message"] for each in found["items"]
+                    ),
+                )
+            await api_bed.api.delete(f"{PODS}/stays?gracePeriodSeconds=0")
             with trio.fail_after(20):
                 while "recovering" not in (listed := await ask("ls", "--namespace", ACCOUNT)).out:
                     assert listed.code == 0, listed.err
                     if " out " in listed.out:
                         break
             print(listed.out, listed.err, sep="")
-            row = listed.out.splitlines()[1].split()
+            leader, _, _, row, *_ = map(str.split, listed.out.splitlines())
+            assert (leader[0], leader[1][:4]) == ("leader", "one_")
             assert row[0] == "declared"
             assert "declared ann" in listed.out
             looked = await ask("status", "declared", "--namespace", ACCOUNT)
             print(looked.out, looked.err, sep="")
-            told = dict(line.split(maxsplit=1) for line in looked.out.partition("\n\n")[0].splitlines())
+            told = dict(line.split(maxsplit=1) for line in looked.out.splitlines() if line)
             assert "out-of-service taint: ours" in told["now"]
             assert told["proved"].split()[:3] == ["by", "declared", "ann,"]
             assert "stands" in told["taint"]

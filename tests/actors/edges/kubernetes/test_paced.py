@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import (
     BURST,
+    EVENT,
     FIRST_EVERY,
     JOURNAL,
     NODE,
@@ -53,6 +54,7 @@ def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
         ("GET", node_path("configmaps"), NODE),
         ("GET", lease_path("n"), NODE),
         ("POST", MAPS, JOURNAL),
+        ("POST", "/api/v1/namespaces/default/events", EVENT),
         ("GET", f"{MAPS}/ebbtide-outage-u-0000000001", JOURNAL),
         ("DELETE", f"{MAPS}/ebbtide-outage-u-0000000001", OTHER),
         ("GET", f"{MAPS}?labelSelector=a", OTHER),

@@ -1,0 +1,272 @@
+"""A controller whose journal the API server does not take: what it says, and how soon; and a slow webhook."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import ssl
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
+from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, RBAC, granted
+from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT, JOURNALS, LEADS, declare, replica
+from tests.actors.edges.kubernetes.work_hands import WORK_RULES
+from tests.commands import ebbtide
+from tests.node.bed import Bed
+from tests.node.client import Refused
+from tests.waiting import until
+
+pytestmark = [pytest.mark.node, pytest.mark.proof]
+
+SEEN_SECONDS_MAX = 15.0
+SLOW_SECONDS = 9.0
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+QUOTAS = f"/api/v1/namespaces/{ACCOUNT}/resourcequotas"
+ROLE = f"{RBAC}/namespaces/{ACCOUNT}/roles/{ACCOUNT}"
+METRICS = "127.0.0.1:19465"
+BLOCKED = "ebbtide_outage_journal_blocked{"
+NAME = "maps.example.test"
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    for each in (await api_bed.api.get(JOURNALS))["items"]:
+        if each["metadata"]["name"].startswith(PREFIX):
+            await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
+    cluster = [*CLUSTER_RULES, *WORK_RULES]
+    return await granted(api_bed, ACCOUNT, [*JOURNAL_RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
+
+
+def hook(url: str, authority: bytes = b"") -> dict[str, Any]:
+    """For each ConfigMap of the controller's namespace."""
+    return {
+        "metadata": {"name": NAME},
+        "webhooks": [
+            {
+                "name": NAME,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["configmaps"],
+                    }
+                ],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "timeoutSeconds": 30,
+                "admissionReviewVersions": ["v1"],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ACCOUNT}},
+            }
+        ],
+    }
+
+
+async def refused(bed: Bed) -> None:
+    """The server's admission follows its own watches a moment later."""
+
+    async def tried() -> bool:
+        try:
+            await bed.api.post(f"{JOURNALS}?dryRun=All", {"metadata": {"name": "tried"}})
+        except Refused:
+            return True
+        return False
+
+    await until(tried, "it is refused")
+
+
+@contextlib.asynccontextmanager
+async def dead_webhook(bed: Bed) -> AsyncIterator[None]:
+    await bed.api.post(HOOKS, hook("https://127.0.0.1:1/"))
+    await refused(bed)
+    try:
+        yield
+    finally:
+        await bed.api.delete(f"{HOOKS}/{NAME}")
+
+
+@contextlib.asynccontextmanager
+async def hung_webhook(bed: Bed) -> AsyncIterator[None]:
+    """It takes the connection, and never answers."""
+    with bed.network():
+        listening = trio.socket.socket()
+    await listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    await bed.api.post(HOOKS, hook(f"https://127.0.0.1:{listening.getsockname()[1]}/"))
+    try:
+        yield
+    finally:
+        await bed.api.delete(f"{HOOKS}/{NAME}")
+        listening.close()
+
+
+@contextlib.asynccontextmanager
+async def full_quota(bed: Bed) -> AsyncIterator[None]:
+    """The controller that counts is absent: the test writes its status."""
+    hard = {"count/configmaps": "1"}
+    made = await bed.api.post(QUOTAS, {"metadata": {"name": "few"}, "spec": {"hard": hard}})
+    status = {"status": {"hard": hard, "used": {"count/configmaps": "1"}}}
+    await bed.api.patch(f"{QUOTAS}/{made['metadata']['name']}/status", status)
+    await refused(bed)
+    try:
+        yield
+    finally:
+        await bed.api.delete(f"{QUOTAS}/few")
+
+
+@contextlib.asynccontextmanager
+async def lost_right(bed: Bed) -> AsyncIterator[None]:
+    role = await bed.api.get(ROLE)
+    rules = [
+        {**each, "verbs": ["get", "list"]} if "configmaps" in each["resources"] else each
+        for each in role["rules"]
+    ]
+    await bed.api.patch(ROLE, {"rules": rules})
+    try:
+        yield
+    finally:
+        await bed.api.patch(ROLE, {"rules": role["rules"]})
+
+
+def metrics() -> str:
+    try:
+        with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+async def after(began: float, seen: Callable[[], Awaitable[bool]]) -> float:
+    await until(seen, "it is seen")
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why", "words"),
+    [
+        (dead_webhook, "500 failed calling webhook", f'failed calling webhook "{NAME}"'),
+        (hung_webhook, "no answer", "no answer"),
+        (full_quota, "403 exceeded quota", "exceeded quota: few"),
+        (lost_right, "403 cannot create resource", "403 cannot create resource"),
+    ],
+    ids=["dead-webhook", "hung-webhook", "full-quota", "lost-right"],
+)
+async def test_a_blocked_journal_is_seen(
+    trouble: Callable[[Bed], Any], why: str, words: str, api_bed: Bed, rights: Path, tmp_path: Path
+) -> None:
+    """In a calm cluster: in metrics, log and status, each within 15 s; the doctor names the cause."""
+
+    async def ask(*arguments: str) -> str:
+        given: tuple[str | Path, ...] = (
+            "outage",
+            *arguments,
+            "--namespace",
+            ACCOUNT,
+            "--kubeconfig",
+            api_bed.kubeconfig,
+        )
+        ran = await trio.to_thread.run_sync(partial(ebbtide, *given))
+        return ran.out + ran.err
+
+    async def in_metrics() -> bool:
+        return f'{BLOCKED}node=""}} 1' in await trio.to_thread.run_sync(metrics)
+
+    async def in_log() -> bool:
+        return "the journals cannot be written" in (tmp_path / "one.log").read_text()
+
+    async def in_status() -> bool:
+        return "no record could be stored" in await ask("status", "any")
+
+    async with replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n"):
+        await until(lambda: "ebbtide_outage_leading 1" in metrics(), "it leads")
+        found: dict[str, float] = {}
+        async with trouble(api_bed), trio.open_nursery() as nursery:
+            began = time.monotonic()
+
+            async def measure(name: str, seen: Callable[[], Awaitable[bool]]) -> None:
+                found[name] = await after(began, seen)
+
+            for name, seen in (("metrics", in_metrics), ("log", in_log), ("status", in_status)):
+                nursery.start_soon(measure, name, seen)
+            await until(lambda: len(found) == 3, "all three")
+            listed, doctor = await ask("ls"), await ask("doctor")
+        print({name: round(seconds, 1) for name, seconds in found.items()})
+        print(listed, doctor)
+        assert max(found.values()) <= SEEN_SECONDS_MAX
+        assert listed.startswith("leader  one_")
+        assert why in listed
+        assert words in doctor
+        await until(lambda: f'{BLOCKED}node=""}} 0' in metrics(), "it is over")
+
+
+@contextlib.contextmanager
+def slow_webhook(bed: Bed, folder: Path) -> Iterator[dict[str, Any]]:
+    """It allows everything after 9 s."""
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    key = ["-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem", "-out", folder / "hook.pem"]
+    subprocess.run(["openssl", "req", "-x509", "-days", "1", *key, *name], check=True, capture_output=True)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            time.sleep(SLOW_SECONDS)
+            answer = {"uid": asked["request"]["uid"], "allowed": True}
+            said = json.dumps(
+                {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+            )
+            with contextlib.suppress(OSError):
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said.encode())
+
+    with bed.network():
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "hook.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield hook(f"https://127.0.0.1:{server.server_port}/", (folder / "hook.pem").read_bytes())
+    finally:
+        server.shutdown()
+
+
+async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
+    """Slow is not blocked: the node is put out of service all the same."""
+    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    try:
+        with slow_webhook(api_bed, tmp_path) as slow:
+            await api_bed.api.post(HOOKS, slow)
+            async with replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n"):
+                await until(lambda: "ebbtide_outage_leading 1" in metrics(), "it leads")
+                began = time.monotonic()
+                await kubelet.unheard()
+                await declare(kubelet)
+
+                async def out() -> bool:
+                    return len(await kubelet.taints()) == 2
+
+                print(f"out of service after {await after(began, out):.1f} s")
+    finally:
+        with contextlib.suppress(Refused):
+            await api_bed.api.delete(f"{HOOKS}/{NAME}")
+        await kubelet.remove()
+        await others.remove()
