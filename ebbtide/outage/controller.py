@@ -76,7 +76,7 @@ LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
 #: Between two dry runs of a journal's write.
-TRY_SECONDS = 5.0
+TRY_SECONDS = 3.0
 #: The leader's dry run and its first list, beside the nodes with a journal.
 EVERY_JOURNAL = ""
 
