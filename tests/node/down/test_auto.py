@@ -115,14 +115,14 @@ async def test_a_reboot_after_a_drain(by_auto: Going) -> None:
         witness.pod("kept", ends_after=0.2, hook=True, **grace),
     )
     await by_auto.arm((0, 600))
-    began_ns = time.monotonic_ns()
     for name in ("hooked", "plain", "hooking"):
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         await by_auto.bed.api.post(f"{PODS}/{name}/eviction", eviction)
     await by_auto.bed.api.ask("DELETE", f"{PODS}/short", {"gracePeriodSeconds": 8})
+    deleted_ns = time.monotonic_ns()
     await by_auto.signalled("hooked", "plain", "short")
     await until(lambda: witness.times("hooking", "hook"), "its hook does not run")
-    await until(lambda: time.monotonic_ns() > began_ns + 2 * NS_PER_SECOND, "the clock stands still")
+    await until(lambda: time.monotonic_ns() > deleted_ns + 2 * NS_PER_SECOND, "the clock stands still")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(by_auto.down, "reboot")
         await by_auto.signalled("kept", "hooking")
