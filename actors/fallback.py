@@ -295,9 +295,8 @@ def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result
 
 
 def _container_exited(state: FallbackState, event: f.ContainerExited, now: int) -> Result:
-    before = state
     state, _ = _note_exit(state, event, now)
-    return (state, ()) if state is before else _go_on(state, event, now)
+    return _go_on(state, event, now)
 
 
 def _note_exit(state: FallbackState, event: f.ContainerExited, now: int) -> Result:

@@ -74,11 +74,9 @@ def choose_mode(
     if means == "api":
         # In this order, since the record has one reason: the impossible before the unwise.
         lacking = _lacking_for_api(health) or ("a wave has no time under the grant" if starved else "")
-        return (
-            ModeChoice("cri", f"{by_kind} wants api, but {lacking}")
-            if lacking
-            else ModeChoice("api", by_kind)
-        )
+        if lacking:
+            return ModeChoice("cri", f"{by_kind} wants api, but {lacking}")
+        return ModeChoice("api", by_kind)
     # A running kubelet starts again what Ebbtide stops, so the kubelet has to be stopped first.
     lacking = "" if health.stoppable else "the kubelet cannot be stopped without its container runtime"
     if health.runtime is False:

@@ -168,18 +168,11 @@ def kill_remaining(folder: DemoFolder) -> None:
 BAR_WIDTH = 14
 
 
-class PhaseLook(NamedTuple):
-    mark: str
-    style: str
-
-
-WAITING, AT_WORK = PhaseLook("○", "dim"), PhaseLook("●", "cyan")
 ENDED_PHASES = ("graceful", "spared", "killed", "failed", "unknown")
-PHASE_LOOKS = {
-    "waiting": WAITING,
-    "SIGKILL": PhaseLook("●", "bold red"),
-    **{fate: PhaseLook(SIGNS[fate], STYLES[fate]) for fate in ENDED_PHASES},
-}
+#: By phase, a sign and its style.
+WAITING, AT_WORK = ("○", "dim"), ("●", "cyan")
+LOOKS = {fate: (SIGNS[fate], STYLES[fate]) for fate in ENDED_PHASES}
+LOOKS |= {"waiting": WAITING, "SIGKILL": ("●", "bold red")}
 
 
 def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
@@ -250,11 +243,9 @@ def _wave_cells(wave: WaveRecord, pods: list[PodRecord], at_ns: int) -> Iterator
 
 def _pod_cells(pod: PodRecord, ended_ns: int | None, at_ns: int) -> Iterator[RenderableType]:
     phase = pod_phase(pod)
-    look = PHASE_LOOKS.get(phase, AT_WORK)
-    yield Text.assemble(
-        ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
-    )
-    yield Text(phase, style=look.style)
+    sign, style = look = LOOKS.get(phase, AT_WORK)
+    yield Text.assemble((f"  {sign}", style), (f" {visible(pod.label)}", "dim" if look is WAITING else ""))
+    yield Text(phase, style=style)
     took_ns = (at_ns if ended_ns is None else ended_ns) - (pod.began_ns or 0)
     yield Text("" if look is WAITING else _seconds(took_ns))
     yield Text(visible(pod.reason) or f"grace {span_s(pod.grace_seconds)}", style="dim")

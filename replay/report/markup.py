@@ -123,9 +123,6 @@ def sign_of(name: str, kind: str = "fate") -> Markup:
     return tag("span", SIGNS[name], class_=f"{kind} {name}", aria_hidden="true")
 
 
-# Moments on the page, for people.
-
-
 # A real minus sign: beside a plus people overlook a hyphen.
 def moment(at_ns: int | None) -> str:
     """Time since the signal; a dash: it did not happen."""

@@ -376,7 +376,10 @@ class RuntimeEdge(SimulatedEdge):
             yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
         if not order.refresh:
             self._pods.meant.clear()
-            self._node.runtime.ask_at_signal()
+            runtime = self._node.runtime
+            runtime.asked_ns = self._node.timer.now_ns
+            for listener in [*runtime.turned] if runtime.hung else ():  # a hang shows sooner
+                listener()
         elif self._pods.meant and not away:
             yield LATEST_EXIT_NS
             for at in list(self._pods.meant):

@@ -310,12 +310,6 @@ class SimulatedRuntime(Hanging):
         #: When a daemon asked it at a signal.
         self.asked_ns = -1
 
-    def ask_at_signal(self) -> None:
-        """Shows a hang sooner."""
-        self.asked_ns = self._timer.now_ns
-        for listener in list(self.turned) if self.hung else ():
-            listener()
-
     def hides(self, box: SimulatedContainer) -> bool:
         """Whether no process of this container is on the node."""
         return mix(name_bits(box.uid)) % HIDDEN_PODS == 0
