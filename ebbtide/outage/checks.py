@@ -160,8 +160,9 @@ def controller(seen: ClusterCheck) -> Findings:
         text = f"{seen.account} may not: {'; '.join(seen.denied)}"
         yield critical("rights", text, "kubectl apply -f deploy/kubernetes/outage/role.yaml")
     if seen.policy is False:
-        text = "the controller's account is not limited to its own taints: no policy, or no binding"
-        cure = "kubectl apply -f deploy/kubernetes/outage/only-our-taints.yaml (Kubernetes 1.30 or newer)"
+        text = "the controller's account is not limited to its taints and journals: no policy, or no binding"
+        files = [f"-f deploy/kubernetes/outage/only-our-{each}.yaml" for each in ("taints", "journals")]
+        cure = f"kubectl apply {' '.join(files)} (Kubernetes 1.30 or newer)"
         yield warning("policy", text, cure)
     if not seen.configured:
         text = "no configuration was named: the sources of proof are the defaults"

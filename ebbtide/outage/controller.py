@@ -71,6 +71,8 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.5
 #: At each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
 BEGUN_MAX = 5
+#: Journals of Nodes that are gone, at a time. Whoever may create ConfigMaps can name thousands.
+GONE_MAX = 20
 #: Until the next look whether all followers have left.
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
@@ -152,6 +154,9 @@ class Leader:
             and node.uid not in self._left
             and in_trouble(self._shared.view, node.name, node.uid)
         }
+        gone = [node_uid for node_uid in due if node_uid not in there]
+        room = max(0, GONE_MAX - sum(node_uid not in there for node_uid in self.followers))
+        due = {node_uid: node for node_uid, node in due.items() if node_uid not in gone[room:]}
         return sorted(due.items(), key=lambda each: urgency(there.get(each[0])))
 
     async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:

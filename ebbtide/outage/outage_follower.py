@@ -18,7 +18,7 @@ import trio
 
 from ebbtide import __version__
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, TooLarge
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeEdge
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
@@ -226,8 +226,10 @@ class Follower:
         fresh_id = os.urandom(JOURNAL_ID_BYTES)
         try:
             recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
-        except Unreadable as error:
+        except (Unreadable, TooLarge) as error:
             # Begin beside it: the Node has the taint.
+            if isinstance(error, TooLarge):
+                self._storage.begin_anew()
             self._tell(WARNING, f"{error}: going on without its history")
             recovered = recover_outages((), self.node_uid, fresh_id)
             recovered = recovered._replace(verdict=beside(recovered.verdict, shared.clock.wall_ns()))

@@ -37,6 +37,8 @@ FILES = {
     "outage/service-account.yaml": ("outage/service-account.yaml", "outage"),
     "outage/role.yaml": ("outage/role.yaml", "outage"),
     "outage/only-our-taints.yaml": ("outage/only-our-taints.yaml", "outage"),
+    "outage/only-our-journals.yaml": ("outage/only-our-journals.yaml", "outage"),
+    "outage/network-policy.yaml": ("outage/network-policy.yaml", "outage"),
     "outage/deployment.yaml": ("outage/deployment.yaml", "outage"),
     "outage/remediators/role.yaml": ("outage/remediators.yaml", "outage"),
 }

@@ -86,6 +86,7 @@ ALL: Object = {
         },
         "restartOnChange": False,
         "replicas": 3,
+        "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
         "remediators": True,
         "bmcSecret": "controllers",
         "managementSecret": "capi",

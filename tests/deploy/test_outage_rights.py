@@ -29,6 +29,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 PIECE = {"metadata": {"name": "ebbtide-outage-1-0000000001"}, "immutable": True}
+ANOTHER = {"metadata": {"name": "ebbtide-outage-config"}}
 OUR_LEASE = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "one"}}
 TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 
@@ -80,6 +81,8 @@ ABUSES: dict[str, tuple[str, Asked]] = {
         of_node(metadata={"annotations": {"ebbtide.dev/safe-to-detach": "{}"}}),
     ),
     "cordon": ("only taints", of_node(spec={"unschedulable": True})),
+    "another ConfigMap": ("only its journals", ("POST", f"{CONFIG_MAPS}?{DRY}", ANOTHER)),
+    "its configuration": ("only its journals", ("DELETE", f"{CONFIG_MAPS}/ebbtide-outage?{DRY}", None)),
     "another taint": ("taints of others", of_node(spec={"taints": [{"key": "x", "effect": "NoExecute"}]})),
 }
 
@@ -94,8 +97,9 @@ NOT_THERE, MAY_NOT, CHANGED = "404", "403", "409"
 
 async def in_force(bed: Bed) -> None:
     anybody = speaking(bed, await token(bed, account=ACCOUNT))
-    said, (method, path, body) = ABUSES["cordon"]
-    await denied(said, partial(anybody.ask, method, path, body))
+    for name in ("cordon", "another ConfigMap"):
+        said, (method, path, body) = ABUSES[name]
+        await denied(said, partial(anybody.ask, method, path, body))
 
 
 @pytest.fixture
@@ -130,6 +134,25 @@ async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted:
     assert {name for name in REFUSED if not said.get(name, "").startswith("403: ")} == set()
     said = await refusals(granted, {name: each for name, (_, each) in ABUSES.items()})
     assert {name: words for name, (words, _) in ABUSES.items() if words not in said.get(name, "")} == {}
+
+
+async def test_no_other_account_writes_a_journal(bed: Bed, granted: Api) -> None:
+    """Not even an administrator, who may delete it; a dry run is permitted, and the collector's changes."""
+    path = f"{CONFIG_MAPS}/{PIECE['metadata']['name']}"
+    assert await refusals(granted, {"write": ("POST", CONFIG_MAPS, PIECE)}) == {}
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    asked: dict[str, Asked] = {
+        "forge": ("POST", CONFIG_MAPS, {"metadata": {"name": "ebbtide-outage-1-0000000002"}}),
+        "change": ("PATCH", path, held),
+    }
+    said = await refusals(bed.api, asked)
+    assert {name for name in asked if "only ebbtide-outage creates" in said[name]} == set(asked)
+    permitted: dict[str, Asked] = {
+        "try": ("POST", f"{CONFIG_MAPS}?{DRY}", {"metadata": {"name": "ebbtide-outage-1-0000000000"}}),
+        "another": ("POST", f"{CONFIG_MAPS}?{DRY}", ANOTHER),
+        "delete": ("DELETE", path, None),
+    }
+    assert await refusals(bed.api, permitted) == {}
 
 
 async def test_what_other_remediators_say_is_a_right_of_its_own(bed: Bed, granted: Api) -> None:

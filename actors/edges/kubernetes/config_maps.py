@@ -4,6 +4,10 @@ Each write creates one object, a *piece*: the next bytes of a segment. Pieces ar
 journal. Two leaders that continue from the same place create the same number. The API server takes one, and
 the other leader is *fenced*: its journal ends. The object's content shows whether a taken number is our own.
 
+Each piece names the hash of the piece before. Other objects under a piece's name continue no chain, so they
+fence no leader, and no reader reads them. This holds against clients that may only create: whoever can read a
+journal can continue it. The policy `only-our-journals` keeps others from creating pieces.
+
 Retention frees numbers: a leader that was stopped until its next number was written and removed would create
 it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
 piece before it: if that exists, no number behind it was ever removed. Each piece also names the journal's
@@ -16,14 +20,14 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
+from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -34,7 +38,8 @@ from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.disk import Waits
-from ebbtide.events.segment import parse_segment_file_name
+from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, parse_header, parse_segment_file_name
+from ebbtide.events.units import size_text
 
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
@@ -42,18 +47,24 @@ NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/s
 REST_LABEL = "ebbtide.dev/at-rest"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
 FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
+AFTER_ANNOTATION, HASH_ANNOTATION = "ebbtide.dev/after", "ebbtide.dev/hash"
 #: For a list of all journals: the pieces may fill etcd.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PART_METADATA = 500
 PART_OF_ALL = 250
 #: A Node's UID, as a part of names and labels.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
-_DIGITS = re.compile("[0-9]{1,17}")
+_DIGITS, _NUMBER = re.compile("[0-9]{1,17}"), re.compile("[0-9]{10}")
+_NODE = re.compile(r"[0-9a-z][0-9a-z.-]{0,252}")
 
 #: A ConfigMap may hold 1 MiB, and etcd is quick with small ones.
 PIECE_BYTES_MAX = 512 * 1024
-#: Missing pieces in the middle of a segment.
-HOLE_BYTES_MAX = 16 * 1024 * 1024
+#: Behind a segment's last piece, for pieces behind a missing one.
+HOLE_BYTES_MAX = 1024 * 1024
+#: Of one journal in memory. A week's outage takes 1 MiB.
+JOURNAL_BYTES_MAX = 32 * 1024 * 1024
+#: Each takes a kilobyte, however small it is.
+PIECES_MAX = 32_768
 #: Most outages fit one answer.
 PART_PIECES = 100
 #: While the API server is away. A hundred journals wait together.
@@ -63,12 +74,14 @@ AGAIN_SECONDS_MAX = 5.0
 BLOCKED_SECONDS = 4.0
 #: An admission webhook may take 30 s, and the server ends it with the request that waits for it.
 PATIENCE_SECONDS_MAX = 35.0
+GOES_ON = "another leader goes on with this journal"
+REMOVED = "another leader has gone on with this journal, and has removed its oldest part"
 NO_ANSWER = "no answer in time"
 #: Answers that say what is there. After any other one the request is repeated.
 FINAL = {
     "POST": (api.HTTP_CONFLICT,),
     "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
-    "DELETE": (api.HTTP_NOT_FOUND,),
+    "DELETE": (api.HTTP_NOT_FOUND, api.HTTP_CONFLICT),
 }
 #: No Node's, and no journal's number: a dry run's.
 DRY_RUN_UID, DRY_RUN_NUMBER = "00000000-0000-0000-0000-000000000000", 0
@@ -90,9 +103,13 @@ class Fenced(OSError):
     """Another leader goes on with this journal."""
 
 
+class TooLarge(OSError):
+    """No reader holds this journal in memory."""
+
+
 class Piece(NamedTuple):
     """``segment``: a file name; empty: the object names none. ``first``: the journal's first piece at that
-    time.
+    time. ``after``: the hash of the piece before. ``number`` 0: a foreign name.
     """
 
     number: int
@@ -103,6 +120,106 @@ class Piece(NamedTuple):
     data: bytes
     writer: str
     modified_ns: int
+    after: str = ""
+    hash: str = ""
+
+    def hashed(self) -> Piece:
+        words = f"{self.number} {self.first} {self.after} {self.segment} {self.offset} ".encode()
+        return self._replace(hash=hashlib.sha256(words + self.data).hexdigest())
+
+    def continues(self, hash_before: str) -> bool:
+        """Does another leader go on behind this hash? A segment begins with its header."""
+        try:
+            return self.after == hash_before and bool(self.offset or parse_header(self.data))
+        except IncompatibleHeader:
+            return True
+        except DamagedHeader:
+            return False
+
+
+class _Linked(Protocol):
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def after(self) -> str: ...
+
+    @property
+    def hash(self) -> str: ...
+
+
+LinkedT = TypeVar("LinkedT", bound=_Linked)
+
+
+def chain_of(pieces: Iterable[LinkedT]) -> list[LinkedT]:
+    """The chain behind which others were removed, else the first. ``pieces`` by number: the first one that
+    continues a chain counts.
+    """
+    chains: list[list[LinkedT]] = []
+    tips: dict[str, list[LinkedT]] = {}
+    seen: set[str] = set()
+    for piece in pieces:
+        if piece.hash in seen:
+            continue
+        seen.add(piece.hash)
+        if (chain := tips.pop(piece.after, None)) is None:
+            chains.append(chain := [])
+        chain.append(piece)
+        tips[piece.hash] = chain
+    return max(chains, key=lambda chain: chain[-1].first, default=[])
+
+
+class Pieces:
+    """One journal's objects, added in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        #: The last piece whose data is not in memory.
+        self._left_out = 0
+        self._found: list[Piece] = []
+        self._bytes = 0
+
+    def add(self, piece: Piece) -> None:
+        self.numbers.add(piece.number)
+        if piece.segment:
+            self._found.append(piece)
+            self._bytes += len(piece.data)
+        if self._bytes > JOURNAL_BYTES_MAX or len(self._found) > PIECES_MAX:
+            # Without foreign objects.
+            self._found = self.chain()
+            self._bytes = sum(len(each.data) for each in self._found)
+            if self._bytes > JOURNAL_BYTES_MAX // 2 or len(self._found) > PIECES_MAX // 2:
+                self._left_out = self._found[-1].number
+                self._found = [each._replace(data=b"") for each in self._found[-PIECES_MAX // 2 :]]
+                self._bytes = 0
+
+    def chain(self) -> list[Piece]:
+        """From the journal's first piece on."""
+        found = chain_of(self._found)
+        return [each for each in found if each.number >= found[-1].first]
+
+    @property
+    def is_too_large(self) -> bool:
+        return any(each.number <= self._left_out for each in self.chain())
+
+    def free_after(self, number: int) -> int:
+        """The next number that no object has."""
+        number += 1
+        while number in self.numbers:
+            number += 1
+        return number
+
+    def whole(self) -> list[Piece]:
+        """The chain, and pieces behind a missing number: they show that it was deleted."""
+        chain = self.chain()
+        if not chain:
+            return []
+        last = chain[-1]
+        gap, end = self.free_after(last.number), last.offset + len(last.data)
+        for piece in self._found:
+            if piece.number > gap and piece.segment == last.segment and piece.offset <= end + HOLE_BYTES_MAX:
+                chain.append(piece)
+        return chain
 
 
 class _ConfigMap(msgspec.Struct, rename="camel"):
@@ -122,21 +239,28 @@ def _piece_of(found: _ConfigMap) -> Piece:
     numbered = _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(first)
     is_ours = numbered and len(names) == 1 and parse_segment_file_name(names[0])
     segment = names[0] if is_ours else ""
-    number = int(digits) if _DIGITS.fullmatch(digits) else 0
+    number = int(digits) if _NUMBER.fullmatch(digits) else 0
+    if meta.name != _name_of(meta.labels.get(NODE_LABEL, ""), number):
+        number, segment = 0, ""
     try:
         modified_ns = int(datetime.fromisoformat(meta.creation_timestamp).timestamp()) * NS_PER_SECOND
     except (ValueError, OverflowError):
         modified_ns = 0
-    return Piece(
+    piece = Piece(
         number=number,
-        first=min(int(first), number) if is_ours else 0,
+        first=min(int(first), number) if numbered else 0,
         uid=meta.uid,
         segment=segment,
-        offset=int(offset) if is_ours else 0,
-        data=found.binary_data[segment] if is_ours else b"",
+        offset=int(offset) if segment else 0,
+        data=found.binary_data[segment] if segment else b"",
         writer=meta.annotations.get(WRITER_ANNOTATION, ""),
         modified_ns=modified_ns,
+        after=meta.annotations.get(AFTER_ANNOTATION, ""),
+        hash=meta.annotations.get(HASH_ANNOTATION, ""),
     )
+    if not segment or (made := piece.hashed()).hash == piece.hash:
+        return piece
+    return piece._replace(segment="", first=0, offset=0, data=b"", after="", hash=made.hash)
 
 
 def _location(namespace: str, node_uid: str) -> str:
@@ -152,42 +276,56 @@ class ConfigMapSource:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._files: dict[str, tuple[bytes, int]] | None = None
+        #: By name: its pieces by their offsets, without holes, and the time of the last one.
+        self._files: dict[str, tuple[list[tuple[int, bytes]], int]] | None = None
+        self._is_too_large = False
 
     @property
     def loaded(self) -> bool:
         return self._files is not None
 
-    def load(self, pieces: Sequence[Piece]) -> None:
-        """``pieces`` in the order of their numbers."""
-        data: dict[str, bytearray] = {}
-        modified: dict[str, int] = {}
-        for piece in pieces:
-            if piece.segment:
-                found = data.setdefault(piece.segment, bytearray())
-                # The pieces behind show that missing bytes were durable. A piece further away was made up.
-                missing = max(0, piece.offset - len(found))
-                found += bytes(missing if missing <= HOLE_BYTES_MAX else 0) + piece.data
-                modified[piece.segment] = piece.modified_ns
-        self._files = {name: (bytes(found), modified[name]) for name, found in data.items()}
+    def load(self, pieces: Pieces, first: int = 1) -> None:
+        """From the piece ``first`` on."""
+        files: dict[str, tuple[list[tuple[int, bytes]], int]] = {}
+        for piece in pieces.whole():
+            parts = files.get(piece.segment, ([], 0))[0]
+            # The pieces behind show that missing bytes were durable.
+            if piece.number >= first and piece.offset >= _end_of(parts):
+                parts.append((piece.offset, piece.data))
+                files[piece.segment] = parts, piece.modified_ns
+        self._files, self._is_too_large = files, pieces.is_too_large
 
     def forget(self) -> None:
-        self._files = None
+        self._files, self._is_too_large = None, False
 
     def files(self) -> list[StoredFile]:
         files = self._there()
-        return sorted(StoredFile(name, len(data), ns) for name, (data, ns) in files.items())
+        return sorted(StoredFile(name, _end_of(parts), ns) for name, (parts, ns) in files.items())
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         if name not in self._there():
             raise FileNotFoundError(errno.ENOENT, "no such segment", name)
-        return self._there()[name][0][offset : offset + size]
+        parts = self._there()[name][0]
+        read = bytearray(max(0, min(offset + size, _end_of(parts)) - offset))
+        for at, data in parts:
+            if at < offset + len(read) and at + len(data) > offset:
+                part = data[max(0, offset - at) : offset + len(read) - at]
+                start = max(0, at - offset)
+                read[start : start + len(part)] = part
+        return bytes(read)
 
-    def _there(self) -> dict[str, tuple[bytes, int]]:
+    def _there(self) -> dict[str, tuple[list[tuple[int, bytes]], int]]:
         # Unread is not empty: a writer would begin an empty journal anew.
+        if self._is_too_large:
+            text = f"the journal has more than {size_text(JOURNAL_BYTES_MAX // 2)}"
+            raise TooLarge(errno.EFBIG, text, self.location)
         if self._files is None:
             raise OSError(errno.EAGAIN, "the journal has not been read from the API server", self.location)
         return self._files
+
+
+def _end_of(parts: list[tuple[int, bytes]]) -> int:
+    return parts[-1][0] + len(parts[-1][1]) if parts else 0
 
 
 def _object_of(piece: Piece, node_uid: str, node: str = "", *, at_rest: bool = False) -> api.JsonObject:
@@ -207,6 +345,8 @@ def _object_of(piece: Piece, node_uid: str, node: str = "", *, at_rest: bool = F
                 OFFSET_ANNOTATION: str(piece.offset),
                 FIRST_ANNOTATION: str(piece.first),
                 WRITER_ANNOTATION: piece.writer,
+                AFTER_ANNOTATION: piece.after,
+                HASH_ANNOTATION: piece.hash,
                 **({NODE_ANNOTATION: node} if node else {}),
             },
         },
@@ -227,12 +367,6 @@ async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
     path = f"{maps_path(namespace)}?dryRun=All"
     call = api.ApiCall(caller, BLOCKED_SECONDS, "")
     return await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
-
-
-def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
-    """Without pieces below the journal's first."""
-    first = max((first, *(piece.first for piece in pieces)))
-    return [piece for piece in pieces if piece.number >= first]
 
 
 class ConfigMapFile:
@@ -283,10 +417,13 @@ class ConfigMapStorage:
         self.fenced = False
         self._path = maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        self._index: dict[int, str] = {}
+        #: By number, without data.
+        self._index: dict[int, Piece] = {}
         #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
+        #: Of the last piece.
+        self._hash = ""
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
@@ -306,20 +443,27 @@ class ConfigMapStorage:
         """Read what exists, to continue from exactly that. The first create decides between two writers."""
         if self._next:
             return
-        pieces = await self._read()
-        self._index = {piece.number: piece.segment for piece in pieces}
-        if pieces:
-            self._last = self._proved = (pieces[-1].number, pieces[-1].uid)
-            self._first = self._said_first = max(piece.first for piece in pieces)
-        self._next = self._last[0] + 1
-        self._load(pieces)
+        read = await self._read()
+        chain = read.chain()
+        self._index = {each.number: each._replace(data=b"") for each in chain}
+        if chain:
+            self._last = self._proved = (chain[-1].number, chain[-1].uid)
+            self._first = self._said_first = chain[-1].first
+            self._hash = chain[-1].hash
+        self._next = read.free_after(self._last[0])
+        self._source.load(read, self._first)
+
+    def begin_anew(self) -> None:
+        """The next piece is the journal's first."""
+        self._first = self._next
+        self._source.load(Pieces())
 
     async def release(self) -> None:
         """No lock is held."""
 
     async def create(self, name: str) -> ConfigMapFile:
         """The first write creates it."""
-        if name in self._index.values():
+        if any(each.segment == name for each in self._index.values()):
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
         # It is as large as the whole outage.
         self._source.forget()
@@ -338,52 +482,59 @@ class ConfigMapStorage:
         """With the pieces in memory."""
         read = not self._source.loaded
         if read:
-            self._load(await self._read())
+            self._source.load(await self._read(), self._first)
         try:
             return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=READING)
         finally:
             if read:
                 self._source.forget()
 
-    def _load(self, pieces: Sequence[Piece]) -> None:
-        self._source.load(_whole(pieces, self._first))
-
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """Raises Fenced, OSError."""
-        number, first = self._next, self._first
-        piece = Piece(number, first, "", segment, offset, data, self._writer, 0)
-        made = _object_of(piece, self._node_uid, self._node, at_rest=self.at_rest)
-        found: Piece | None = None
+        first = self._first
+        piece = Piece(self._next, first, "", segment, offset, data, self._writer, 0, self._hash).hashed()
         with self._waiting():
-            while found is None:
+            while True:
+                made = _object_of(piece, self._node_uid, self._node, at_rest=self.at_rest)
                 answer = await self._ask("POST", self._path, made)
-                if answer.ok:
-                    found = self._decode(answer)
                 # Our own with its answer lost, another leader's, or a conflict such as the quota's.
-                elif (found := await self._get(number)) is None:
+                found = self._decode(answer) if answer.ok else await self._get(piece.number)
+                if found is None:
                     self._problem = api.answer_text(answer)
                     await trio.sleep(AGAIN_SECONDS_MAX)
-        if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
-            raise self._fence(f"another leader goes on with this journal: {found.writer or 'unnamed'}")
-        self._next, self._last, self._said_first = number + 1, (number, found.uid), first
-        self._index[number] = segment
+                elif (found.hash, found.writer) == (piece.hash, self._writer):
+                    break
+                elif found.continues(self._hash):
+                    raise self._fence(f"{GOES_ON}: {found.writer or 'unnamed'}")
+                elif found.segment and not await self._stands():
+                    raise self._fence(REMOVED)
+                else:
+                    # Another client's object. A leader may have gone on behind it.
+                    read = await self._read()
+                    if any(each.continues(self._hash) for each in read.chain()):
+                        raise self._fence(GOES_ON)
+                    piece = piece._replace(number=read.free_after(piece.number)).hashed()
+        self._next, self._last, self._said_first = piece.number + 1, (piece.number, found.uid), first
+        self._hash, self._index[piece.number] = piece.hash, found._replace(data=b"")
 
     async def confirm(self) -> None:
         """Confirm that the next leader will read all that was appended. Raises Fenced, OSError."""
         async with self._confirming:
-            last, (number, uid) = self._last, self._proved
+            last = self._last
             if last == self._proved:
                 return
-            if number:
-                found = await self._get(number)
-                stands = found is not None and found.uid == uid
-            else:
-                # The journal was empty, so all pieces must be ours.
-                stands = all(piece.writer == self._writer for piece in await self._read())
-            if not stands:
-                what = "another leader has gone on with this journal, and has removed its oldest part"
-                raise self._fence(what)
+            if not await self._stands():
+                raise self._fence(REMOVED)
             self._proved = last
+
+    async def _stands(self) -> bool:
+        """Was no number removed behind the last proved piece?"""
+        number, uid = self._proved
+        if number:
+            found = await self._get(number)
+            return found is not None and found.uid == uid
+        # The journal was empty, so it must be ours.
+        return self._last[1] in ("", *(each.uid for each in (await self._read()).chain()))
 
     def _fence(self, what: str) -> Fenced:
         self.fenced = True
@@ -392,12 +543,13 @@ class ConfigMapStorage:
     async def remove(self, name: str) -> None:
         """The next piece excludes it from the journal; a later removal deletes its objects."""
         await self.confirm()
-        newest = max((number for number, segment in self._index.items() if segment == name), default=0)
+        newest = max((number for number, each in self._index.items() if each.segment == name), default=0)
         if newest >= self._proved[0]:
             raise OSError(errno.EBUSY, "the journal's last segment stays", name)
         self._first = max(self._first, newest + 1)
         for number in sorted(each for each in self._index if each < self._said_first):
-            await self._ask("DELETE", self._path_of(number), {})
+            ours = {"preconditions": {"uid": self._index[number].uid}}
+            await self._ask("DELETE", self._path_of(number), ours)
             del self._index[number]
 
     def _path_of(self, number: int) -> str:
@@ -413,8 +565,8 @@ class ConfigMapStorage:
         except (ValueError, RecursionError) as error:
             raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
 
-    async def _read(self) -> list[Piece]:
-        """All pieces of one moment, in the order of their numbers."""
+    async def _read(self) -> Pieces:
+        """All of one moment."""
 
         async def ask(path: str) -> api.Answer:
             answer = await self._ask("GET", path)
@@ -426,13 +578,19 @@ class ConfigMapStorage:
 
         path = partial(api.listed_path, self._path, labelSelector=f"{NODE_LABEL}={self._node_uid}")
         while True:
+            found = Pieces()
+
+            def take(part: Sequence[_ConfigMap], found: Pieces = found) -> None:
+                for each in part:
+                    found.add(_piece_of(each))
+
             try:
-                found, _ = await api.list_in_parts(ask, path, _part_decoder, _piece_of, PART_PIECES)
+                await api.take_parts(ask, path, _part_decoder, take, PART_PIECES)
             except _Expired:
                 continue
             except api.Unanswered as error:
                 raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
-            return sorted(found, key=lambda piece: piece.number)
+            return found
 
     @property
     def blocked(self) -> str:
@@ -486,45 +644,56 @@ class StoredJournal(NamedTuple):
     at_rest: bool
 
 
+class _Noted(NamedTuple):
+    first: int
+    after: str
+    hash: str
+    node: str
+    at_rest: bool
+
+
 async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJournal]:
     """From metadata alone. Raises OSError."""
-    found: list[tuple[int, api.ObjectMeta]] = []
+    found: dict[str, list[_Noted]] = {}
 
     def take(part: Sequence[_ConfigMap]) -> None:
-        found.extend((_piece_of(each).number, each.metadata) for each in part)
+        for piece, meta in ((_piece_of(each), each.metadata) for each in part):
+            uid, node = meta.labels.get(NODE_LABEL, ""), meta.annotations.get(NODE_ANNOTATION, "")
+            if piece.number and _UID.fullmatch(uid):
+                node = node if _NODE.fullmatch(node) else ""
+                noted = _Noted(piece.first, piece.after, piece.hash, node, REST_LABEL in meta.labels)
+                found.setdefault(uid, []).append(noted)
 
     await _list_all(caller, namespace, take, PART_METADATA, accept=METADATA_LIST)
-    newest = {meta.labels.get(NODE_LABEL, ""): meta for _, meta in sorted(found, key=itemgetter(0))}
-    return [
-        StoredJournal(uid, meta.annotations.get(NODE_ANNOTATION, ""), REST_LABEL in meta.labels)
-        for uid, meta in sorted(newest.items())
-        if _UID.fullmatch(uid)
-    ]
+    newest = {uid: chain_of(pieces)[-1] for uid, pieces in sorted(found.items())}
+    return [StoredJournal(uid, each.node, each.at_rest) for uid, each in newest.items()]
 
 
 async def read_journals(
     caller: api.ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
 ) -> None:
     """Read all journals of a namespace with one list, since a list of one would make the server look through
-    all pieces. ``take`` gets one at a time, with its Node's UID; a journal with foreign pieces in between
-    comes in parts. Raises OSError, also in the middle.
+    all pieces. ``take`` gets one at a time, with its Node's UID. Raises OSError, also in the middle.
     """
-    node_uid, pieces = "", list[Piece]()
+    node_uid, pieces = "", Pieces()
 
     def end() -> None:
-        if pieces:
-            source = ConfigMapSource(_location(namespace, node_uid))
-            source.load(_whole(sorted(pieces, key=lambda piece: piece.number)))
+        source = ConfigMapSource(_location(namespace, node_uid))
+        source.load(pieces)
+        if pieces.numbers:
             take(node_uid, source)
 
     def take_part(part: Sequence[_ConfigMap]) -> None:
         nonlocal node_uid, pieces
         for each in part:
-            uid = each.metadata.labels.get(NODE_LABEL, "")
+            uid, piece = each.metadata.labels.get(NODE_LABEL, ""), _piece_of(each)
+            # A made-up UID may sort into the middle of a journal.
+            if not piece.number or uid.startswith(f"{node_uid}-"):
+                continue
             if uid != node_uid:
                 end()
-                node_uid, pieces = uid, []
-            pieces.append(_piece_of(each))
+                node_uid, pieces = uid, Pieces()
+            pieces.add(piece)
 
     await _list_all(caller, namespace, take_part, PART_OF_ALL)
     end()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ebbtide.outage.configuration import OutageConfiguration
 
 ACCOUNT = "ebbtide-outage"
-POLICY = "ebbtide-outage-only-our-taints"
+OUR_POLICIES = ("ebbtide-outage-only-our-taints", "ebbtide-outage-only-our-journals")
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -126,7 +126,7 @@ async def gather(
     leading = await leader_of(cluster, namespace)
     account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     before = len(look.unseen)
-    policies = [await look.one(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
+    policies = [await look.one(f"{path}/{name}") for path in (POLICIES, BINDINGS) for name in OUR_POLICIES]
     policy = None if len(look.unseen) > before else None not in policies
     apis = await look.one("/apis") or {}
     groups = tuple(str(each.get("name")) for each in apis.get("groups") or ())

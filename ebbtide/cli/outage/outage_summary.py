@@ -395,23 +395,20 @@ async def _outages_of(
 async def _outages_together(
     cluster: Cluster, namespace: str, wanted: Collection[str]
 ) -> dict[str, tuple[list[OutageRecord], Verdict]]:
-    """The ``wanted`` journals in one list, by the Node's UID; none in several parts. Raises Refused."""
+    """The ``wanted`` journals in one list, by the Node's UID. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.config_maps import read_journals
 
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
-    parted: set[str] = set()
 
     def take(node_uid: str, source: Source) -> None:
-        if node_uid in found:
-            parted.add(node_uid)
-        elif node_uid in wanted:
+        if node_uid in wanted:
             found[node_uid] = _read(source)
 
     try:
         await read_journals(cluster.caller, namespace, take)
     except OSError as error:
         raise Refused(f"namespace {namespace}: {error.strerror or error}") from None
-    return {node_uid: read for node_uid, read in found.items() if node_uid not in parted}
+    return found
 
 
 class Damaged(Struct, frozen=True, rename="camel"):

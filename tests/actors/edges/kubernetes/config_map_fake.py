@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, AnswerTooLong, Unanswered
+from ebbtide.actors.edges.kubernetes.api_client import ANSWER_BYTES_MAX
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.reader import History
@@ -91,6 +92,10 @@ class ConfigMaps:
         names = [name for name, of in labels if (of.get(label) == value if one else label in of)]
         rest = [name for name in names if name > query.get("continue", "")]
         part = rest[: int(query.get("limit", len(rest)))]
+        # As the real client stops reading.
+        size = sum(len(text) for name in part for text in self.objects[name].get("binaryData", {}).values())
+        if size > ANSWER_BYTES_MAX:
+            raise AnswerTooLong("a large list")
         more = {"continue": part[-1]} if len(part) < len(rest) else {}
         return Answer(
             200, msgspec.json.encode({"metadata": more, "items": [self.objects[name] for name in part]})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
+from base64 import b64decode, b64encode
 from contextlib import suppress
+from copy import deepcopy
+from typing import Any
 
-import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -19,6 +22,8 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     ConfigMapSource,
     ConfigMapStorage,
     Fenced,
+    TooLarge,
+    list_journals,
     read_journal,
     read_journals,
 )
@@ -26,10 +31,12 @@ from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.disk import Limits, trim
 from ebbtide.events.reader import History
 from ebbtide.events.segment import segment_file_name
+from ebbtide.outage.outage_follower import recover_outages
+from ebbtide.recover import beside
 from ebbtide.replay.sim.scenario import Draws
-from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
+from tests.actors.edges.kubernetes.config_map_fake import CREATED, ConfigMaps, leading, read
 from tests.actors.edges.kubernetes.write_fake import status
-from tests.events.making import OTHER_ID, stamp, step, write_steps
+from tests.events.making import OTHER_ID, WALL_NS, running, stamp, step, write_steps
 from tests.journals import JOURNAL_ID
 from tests.waiting import until
 
@@ -43,8 +50,8 @@ def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
     return ConfigMapStorage(server, "ebbtide", UID, writer)
 
 
-def name(number: int) -> str:
-    return f"{PREFIX}-{UID}-{number:010d}"
+def name(number: int, uid: str = UID) -> str:
+    return f"{PREFIX}-{uid}-{number:010d}"
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -61,15 +68,14 @@ async def test_a_number_that_retention_has_freed_fences_as_well(
     if number > 1:
         await file.sync()
     # Another writer reached number 50 and removed all below 40.
-    other = dict(server.objects)
-    server.objects.clear()
-    for each in range(40, 50):
-        template = next(iter(other.values()), None) or {"metadata": {"annotations": {}, "labels": {}}}
-        made = msgspec.json.decode(msgspec.json.encode(template))
-        made["metadata"] |= {"name": name(each), "uid": f"theirs-{each}"}
-        made["metadata"]["labels"]["ebbtide.dev/node-uid"] = UID
-        made["metadata"]["annotations"]["ebbtide.dev/writer"] = "two"
-        server.objects[name(each)] = made
+    other = storage(server, "two")
+    await other.acquire("two")
+    theirs = await other.create(segment_file_name(2, JOURNAL_ID))
+    for each in range(number, 50):
+        other._first = 40 if each > 40 else 1
+        await theirs.write(b"theirs")
+    for each in range(1, 40):
+        del server.objects[name(each)]
     await file.write(b"late")
     with pytest.raises(Fenced, match="has removed its oldest part"):
         await file.sync()
@@ -139,9 +145,7 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
 
 
 async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock) -> None:
-    """Each equals its own list, wherever a part ends. A journal with a foreign piece in between comes more
-    than once.
-    """
+    """Each equals its own list, wherever a part ends, and whatever others have put in between."""
     monkeypatch.setattr(config_maps, "PART_OF_ALL", 3)
     server, uids = ConfigMaps(Draws(1)), [f"{UID[:-1]}{number}" for number in range(4)]
     for uid in uids:
@@ -157,11 +161,132 @@ async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojum
     assert len(by_itself[uids[2]]) < len(by_itself[uids[1]])
     assert sum(uids[2] in each for each in server.objects) > sum(uids[1] in each for each in server.objects)
     assert await all_contents(server) == list(by_itself.items())
-    between = f"{PREFIX}-{uids[3]}-0000000001-x"
-    strange = {"name": between, "uid": "x", "labels": {"ebbtide.dev/node-uid": "strange"}}
-    server.objects[between] = {"metadata": strange}
-    found = [uid for uid, _ in await all_contents(server)]
-    assert found == [*uids, "strange", uids[3]]
+    nested = f"{uids[3]}-0000000001"
+    for between, uid in ((f"{PREFIX}-{uids[3]}-0000000001-x", "strange"), (name(5, nested), nested)):
+        server.objects[between] = forged(between, uid=uid)
+    assert await all_contents(server) == list(by_itself.items())
+    assert {each.node_uid for each in await list_journals(server, "ebbtide")} == {*uids, nested}
+
+
+# --- objects of others under a journal's names -----------------------------------------------------
+
+
+def forged(called: str, data: bytes = b"x", uid: str = UID, **annotations: str) -> Any:
+    said = {"offset": "0", "first": "1", "writer": "evil", "segment": segment_file_name(9, JOURNAL_ID)}
+    said |= annotations
+    return {
+        "metadata": {
+            "name": called,
+            "uid": f"evil-{called}",
+            "creationTimestamp": CREATED,
+            "labels": {"ebbtide.dev/node-uid": uid, "ebbtide.dev/at-rest": "true"},
+            "annotations": {f"ebbtide.dev/{word}": text for word, text in said.items()},
+        },
+        "binaryData": {said["segment"]: b64encode(data).decode()},
+    }
+
+
+def copied(last: Any, number: int, data: bytes) -> Any:
+    """By a client that may read: all words of a piece, under another number."""
+    made = deepcopy(last)
+    made["metadata"] |= {"name": name(number), "uid": f"evil-{number}"}
+    made["metadata"]["labels"]["ebbtide.dev/at-rest"] = "true"
+    made["binaryData"] = dict.fromkeys(made["binaryData"], b64encode(data).decode())
+    return made
+
+
+@pytest.mark.parametrize("how", ["garbage", "first", "copied", "copied whole", "far ahead", "before"])
+async def test_forged_numbers_fence_no_leader(how: str, autojump_clock: MockClock) -> None:
+    """And no reader reads them; the next leader goes on, and an open journal is not taken for one at rest."""
+    server = ConfigMaps(Draws(1))
+    if how == "before":
+        server.objects[name(1)] = forged(name(1), data=b"x" * 1000, after="", hash="")
+    async with leading(storage(server, "one")) as (writer, _):
+        for _ in range(3):
+            await write_steps(writer, 3, synced=True)
+            last = max(each for each in server.objects)
+            number = int(last.rpartition("-")[2])
+            for ahead in (1, 2, 3):
+                at = number + ahead + (10**6 if how == "far ahead" else 0)
+                match how:
+                    case "garbage" | "far ahead":
+                        made = forged(name(at))
+                    case "first":
+                        made = forged(name(at), first=str(at), hash="0" * 64)
+                    case "copied":
+                        made = copied(server.objects[last], at, b"x")
+                    case _:
+                        data = b64decode(next(iter(server.objects[last]["binaryData"].values())))
+                        made = copied(server.objects[last], at, data)
+                if how != "before":
+                    server.objects[name(at)] = made
+        await write_steps(writer, 3, synced=True)
+        assert not writer.lost
+        seq = writer.last_seq
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", seq)
+    assert [each.at_rest for each in await list_journals(server, "ebbtide")] == [False]
+    async with leading(storage(server, "two")) as (writer, _):
+        await write_steps(writer, 3, synced=True)
+        assert writer.last_seq > seq
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+
+
+async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClock) -> None:
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (first, _):
+        await write_steps(first, 3, synced=True)
+        number = len(server.objects)
+        server.objects[name(number + 1)] = forged(name(number + 1))
+        async with leading(storage(server, "two")) as (second, _):
+            await write_steps(second, 3, synced=True)
+            first.append(step(first.last_seq + 1, synced=True))
+            assert not await first.wait_synced(first.last_seq)
+            await write_steps(second, 1, synced=True)
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", second.last_seq)
+
+
+@pytest.mark.parametrize("how", ["holes", "large", "own holes", "own large"])
+async def test_a_journal_has_a_total_bound(how: str, autojump_clock: MockClock) -> None:
+    """Holes are lengths: 60 objects of a byte, 16 MiB apart, are 60 bytes. A journal of 48 MiB is refused by
+    name, and the next leader begins it anew.
+    """
+    server, jump = ConfigMaps(Draws(1)), 16 * 1024 * 1024
+    async with leading(storage(server, "one")) as (writer, place):
+        await write_steps(writer, 3, synced=True)
+        seq, number = writer.last_seq, len(server.objects)
+        segment = next(iter(server.objects[name(number)]["binaryData"]))
+        for each in range(60):
+            data = bytes(1024 * 800) if how.endswith("large") else b"x"
+            if how.startswith("own"):
+                await place.append(segment, jump * (each + 1), data)
+            else:
+                at = name(number + 2 + each)
+                server.objects[at] = forged(at, data, offset=str(jump * each), segment=segment)
+    tracemalloc.start()
+    try:
+        if how == "own large":
+            with pytest.raises(TooLarge, match="more than 16 MiB"):
+                await read(storage(server))
+        else:
+            raws, _ = await read(storage(server))
+            assert len(raws) == seq
+        sizes: list[int] = []
+        await read_journals(server, "ebbtide", lambda uid, source: sizes.append(0))
+        assert tracemalloc.get_traced_memory()[1] < 100 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    if how == "own large":
+        place = storage(server, "two")
+        await place.acquire("two")
+        place.begin_anew()
+        start = beside(recover_outages((), UID, OTHER_ID).verdict, WALL_NS).start(OTHER_ID)
+        async with running([place], start) as writer:
+            await write_steps(writer, 3, synced=True)
+        raws, verdict = await read(storage(server))
+        assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
 
 
 Contents = list[tuple[str, bytes]]
@@ -278,17 +403,37 @@ async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises, c
                 await trio.sleep(draws.pick([0, 0, 0.01, 3.0]))
 
 
+async def forge(server: ConfigMaps, draws: Draws) -> None:
+    """Until cancelled."""
+    while True:
+        await trio.sleep(draws.below(4000) / 1000)
+        pieces = sorted(server.objects)
+        at = int(pieces[-1].rpartition("-")[2]) + 1 + draws.below(2) if pieces else 1
+        one = server.objects[draws.pick(pieces)] if pieces else None
+        if one is None or "evil" in one["metadata"]["uid"] or draws.chance(1, 2):
+            made = forged(name(at), first=str(draws.below(2 * at)))
+        else:
+            made = copied(one, at, b64decode(next(iter(one["binaryData"].values()))))
+        server.objects.setdefault(name(at), made)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_clock: MockClock) -> None:
-    """Two at a time, on a server that loses answers: each durable record is read back."""
+    """Two at a time, on a server that loses answers: each durable record is read back. In every second world
+    another client creates objects under the next numbers, copies of pieces among them.
+    """
     draws, promises = Draws(seed), Promises()
     async with trio.open_nursery() as late:
         server = ConfigMaps(draws.fork("server"), late, trouble=draws.pick([0, 10, 40]))
         for life in range(LIVES):
-            async with trio.open_nursery() as nursery:
-                for at in range(2):
-                    who = f"{life}-{at}"
-                    nursery.start_soon(lead, server, who, draws.fork(who), promises, autojump_clock)
+            async with trio.open_nursery() as forging:
+                if seed % 2:
+                    forging.start_soon(forge, server, draws.fork(f"evil-{life}"))
+                async with trio.open_nursery() as nursery:
+                    for at in range(2):
+                        who = f"{life}-{at}"
+                        nursery.start_soon(lead, server, who, draws.fork(who), promises, autojump_clock)
+                forging.cancel_scope.cancel()
             await trio.sleep(5)  # what was still under way
             raws, verdict = await read(storage(server))
             assert verdict.state in ("intact", "torn"), verdict.banner
