@@ -9,9 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import trio
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -33,7 +32,7 @@ from ebbtide.events.disk import RESERVE_NAME
 from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.shutdown_record import SIGNS, PodRecord, ShutdownRecord, WaveRecord, pod_end_ns
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
@@ -260,41 +259,28 @@ def _seconds(ns: int) -> str:
 DEMO_VERSION = 1
 
 
-class DemoPod(msgspec.Struct, rename="camel"):
-    """``wave`` and ``grace_seconds`` are None for a rejected pod."""
-
-    pod: str
-    wave: int | None
-    grace_seconds: int | None
-    outcome: str
-    seconds: float
-    why: str
-
-
-class DemoPage(msgspec.Struct, rename="camel", tag_field="kind", tag="Demo"):
-    """``seconds``: from the signal to the release."""
-
-    version: int
-    shutdown: str
-    seconds: float
-    trace_id: str
-    journal: str
-    pods: list[DemoPod]
-
-
-def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> DemoPage:
-    """Pods in the order of the waves, rejected ones last."""
+def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[str, Any]:
+    """Pods in the order of the waves, rejected ones last, without wave and grace. ``seconds``: from the
+    signal to the release.
+    """
     by_uid, pods = {pod.uid: pod for pod in shutdown.pods}, []
-    for pod in (by_uid[uid] for wave in shutdown.waves for uid in wave.pods):
+    rejected = [pod for pod in shutdown.pods if pod.outcome == "rejected"]
+    for pod in (*(by_uid[uid] for wave in shutdown.waves for uid in wave.pods), *rejected):
+        planned = pod.outcome != "rejected"
         ended = pod.outcome is not None and pod.began_ns is not None
-        took_ns = pod_end_ns(pod, shutdown) - (pod.began_ns or 0) if ended else 0
-        why = "not ended when the machine was released" if pod.outcome is None else pod.reason
-        outcome, took = pod.outcome or "unknown", took_ns / NS_PER_SECOND
-        pods.append(DemoPod(pod.label, pod.wave, pod.grace_seconds, outcome, took, why))
-    rejected = (pod for pod in shutdown.pods if pod.outcome == "rejected")
-    pods += [DemoPod(pod.label, None, None, "rejected", 0, pod.reason) for pod in rejected]
+        took_ns = pod_end_ns(pod, shutdown) - (pod.began_ns or 0) if ended and planned else 0
+        shown = {
+            "pod": pod.label,
+            "wave": pod.wave if planned else None,
+            "graceSeconds": pod.grace_seconds if planned else None,
+            "outcome": pod.outcome or "unknown",
+            "seconds": took_ns / NS_PER_SECOND,
+            "why": "not ended when the machine was released" if pod.outcome is None else pod.reason,
+        }
+        pods.append(shown)
     seconds = (shutdown.ended_ns or 0) / NS_PER_SECOND
-    return DemoPage(DEMO_VERSION, shutdown.kind, seconds, trace_id, str(journal), pods)
+    of_run = {"trace_id": trace_id, "journal": str(journal), "pods": pods}
+    return document("Demo", DEMO_VERSION, shutdown=shutdown.kind, seconds=seconds, **of_run)
 
 
 #: Where to look further; each gets the option --journal.
@@ -309,22 +295,22 @@ NEXT_COMMANDS = (
 )
 
 
-def last_page(page: DemoPage, shutdown: ShutdownRecord, program: str) -> RenderableType:
+def last_page(page: dict[str, Any], shutdown: ShutdownRecord, program: str) -> RenderableType:
     rows = [
         (
-            each.pod,
-            "-" if each.wave is None else str(each.wave),
-            "-" if each.grace_seconds is None else span_s(each.grace_seconds),
-            each.outcome,
-            "-" if each.wave is None else span_s(each.seconds),
-            each.why,
+            each["pod"],
+            "-" if each["wave"] is None else str(each["wave"]),
+            "-" if each["wave"] is None else span_s(each["graceSeconds"]),
+            each["outcome"],
+            "-" if each["wave"] is None else span_s(each["seconds"]),
+            each["why"],
         )
-        for each in page.pods
+        for each in page["pods"]
     ]
     headings = ("POD", "WAVE", "GRACE", "OUTCOME", "TOOK", "WHY")
     commands = []
     for meaning, command in NEXT_COMMANDS:
-        whole = shlex.join((program, *command.split(), "--journal", page.journal))
+        whole = shlex.join((program, *command.split(), "--journal", page["journal"]))
         # A command in two lines cannot be copied.
         commands += [
             Text(f"  {meaning}:"),
@@ -335,7 +321,7 @@ def last_page(page: DemoPage, shutdown: ShutdownRecord, program: str) -> Rendera
         table(headings, rows, right=("WAVE", "GRACE", "TOOK")),
         Text(),
         headline_text(shutdown),
-        Text(f"trace id {page.trace_id}"),
+        Text(f"trace id {page['traceId']}"),
         Text(),
         Text("Look further:", style="bold"),
         *commands,

@@ -69,7 +69,7 @@ def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], star
         "pod-count": counted(len(shutdown.pods), "pod"),
         "settings": settings_section(shutdown),
         "course": progress_section(shutdown),
-        "event-count": grouped(len(data.events.seq)),
+        "event-count": grouped(len(data["events"]["seq"])),
         "last-seq": str(shutdown.last_seq),
         "first-seq": str(shutdown.first_seq),
     }
@@ -119,7 +119,7 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
     return "".join(made)
 
 
-def as_script(data: Chart) -> str:
+def as_script(data: dict[str, Any]) -> str:
     """JSON for a script element."""
     made = msgspec.json.encode(data).decode()
     for sign, escape in SCRIPT_ESCAPES.items():
@@ -517,41 +517,9 @@ TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 ChartRow = tuple[Any, ...]
 
 
-class ChartEvents(msgspec.Struct):
-    """Columns. ``type`` and ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod."""
-
-    # Not an object an event: the page of a thousand pods must pass as an attachment, and its events are most
-    # of it.
-    seq: list[int] = []
-    at: list[int] = []
-    cause: list[int] = []
-    type: list[int] = []
-    actor: list[int] = []
-    pod: list[int] = []
-    bad: list[int] = []
-    text: list[str] = []
-    data: list[str] = []
-    types: list[str] = []
-    actors: list[str] = []
-
-
-class Chart(msgspec.Struct, kw_only=True):
-    """``lines``: marks across the whole timeline. ``beside``: a row for each kind of order, with the begin
-    and the end of each order.
-    """
-
-    first: int
-    started: int
-    last: int
-    fates: tuple[str, ...] = FATES
-    signs: tuple[str, ...] = tuple(SIGNS[fate] for fate in FATES)
-    lines: list[tuple[str, int]]
-    beside: list[tuple[str, list[tuple[int | None, int | None]]]]
-    waves: list[ChartRow]
-    pods: list[ChartRow]
-    alike: list[str]
-    holders: list[int]
-    events: ChartEvents
+#: Columns, not an object an event: the page of a thousand pods must pass as an attachment, and its events are
+#: most of it. ``type`` and ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod.
+EVENT_COLUMNS = ("seq", "at", "cause", "type", "actor", "pod", "bad", "text", "data")
 
 
 def _us(at_ns: int | None) -> int | None:
@@ -565,11 +533,14 @@ class TextIndex(dict[str, int]):
         return self.setdefault(value, len(self))
 
 
-def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]) -> Chart:
-    """``holders`` are UIDs."""
+def chart(
+    shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]
+) -> dict[str, Any]:
+    """``holders`` are UIDs. ``lines``: marks across the whole timeline. ``beside``: a row for each kind of
+    order, with the begin and the end of each order.
+    """
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
-    events = _chart_events(shutdown, index, lines)
     causes, alike = common_causes(shutdown), TextIndex()
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
     # A restart in another boot has no place on this clock.
@@ -584,21 +555,23 @@ def chart(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holde
     orders: dict[str, list[tuple[int | None, int | None]]] = {}
     for beside in shutdown.beside:
         orders.setdefault(beside.text, []).append((_us(beside.began_ns), _us(beside.ended_ns)))
-    return Chart(
-        first=shutdown.first_seq,
-        started=shutdown.started_wall_ns // NS_PER_US,
-        last=shutdown.last_ns // NS_PER_US,
-        lines=[(name, at_ns // NS_PER_US) for name, at_ns in limits if at_ns is not None],
-        beside=list(orders.items()),
-        waves=[
+    return {
+        "first": shutdown.first_seq,
+        "started": shutdown.started_wall_ns // NS_PER_US,
+        "last": shutdown.last_ns // NS_PER_US,
+        "fates": FATES,
+        "signs": [SIGNS[fate] for fate in FATES],
+        "lines": [(name, at_ns // NS_PER_US) for name, at_ns in limits if at_ns is not None],
+        "beside": list(orders.items()),
+        "waves": [
             (of.index, of.priority, *map(_us, (of.began_ns, of.ended_ns, of.deadline_ns)), of.outcome)
             for of in shutdown.waves
         ],
-        pods=[_chart_pod(pod, place) for pod, place in zip(pods, places, strict=True)],
-        alike=list(alike),
-        holders=[index[uid] for uid in holders if uid in index],
-        events=events,
-    )
+        "pods": [_chart_pod(pod, place) for pod, place in zip(pods, places, strict=True)],
+        "alike": list(alike),
+        "holders": [index[uid] for uid in holders if uid in index],
+        "events": _chart_events(shutdown, index, lines),
+    }
 
 
 def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartRow:
@@ -634,21 +607,20 @@ def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
 
 def _chart_events(
     shutdown: shutdown_record.ShutdownRecord, index: dict[str, int], lines: Iterable[Line]
-) -> ChartEvents:
+) -> dict[str, list[Any]]:
     names = Names({pod.uid: pod.label for pod in shutdown.pods})
-    events, types, actors = ChartEvents(), TextIndex(), TextIndex()
-    for line in lines:
-        events.seq.append(line.seq)
-        events.at.append(line.since_ns // NS_PER_US)
-        events.cause.append(line.cause)
-        events.type.append(types.place(visible(line.type)))
-        events.actor.append(actors.place(visible(line.short)))
-        events.pod.append(index.get(line.uid, -1))
-        events.bad.append(int(line.bad))
-        events.text.append(visible(_cut(line.text, TEXT_CHARACTERS_MAX)))
-        events.data.append(visible(_cut(one_line(line.data, names), DATA_CHARACTERS_MAX)))
-    events.types, events.actors = list(types), list(actors)
-    return events
+    types, actors = TextIndex(), TextIndex()
+    rows = [
+        (
+            *(line.seq, line.since_ns // NS_PER_US, line.cause),
+            *(types.place(visible(line.type)), actors.place(visible(line.short))),
+            *(index.get(line.uid, -1), int(line.bad), visible(_cut(line.text, TEXT_CHARACTERS_MAX))),
+            visible(_cut(one_line(line.data, names), DATA_CHARACTERS_MAX)),
+        )
+        for line in lines
+    ]
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(EVENT_COLUMNS)}
+    return columns | {"types": list(types), "actors": list(actors)}
 
 
 def _cut(sentence: str, length_max: int) -> str:
