@@ -23,7 +23,7 @@ from ebbtide.events.record.fold import (
     RecordPoint,
     ShutdownFold,
 )
-from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.format import document, json_object, rfc3339
 from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.units import json_seconds
 from ebbtide.events.writer import Writer
@@ -159,11 +159,24 @@ FOLDED_TAGS = frozenset(kind.__name__ for kind in NODE_EVENTS).union(
 # ``ebbtide status`` as data: the daemon makes it, the command prints it.
 
 
+#: Under their own names, of the status, of the last boot and of the node.
+_OF_STATUS = (
+    *("enabled", "armed", "why_not", "grant_ns", "needed_ns"),
+    *("sufficient", "phase", "last_outcome"),
+)
+_OF_BOOT = ("boot_id", "ending", "why")
+_OF_NODE = (
+    *("kubelet", "kubelet_lock", "runtime", "runtime_error"),
+    *("api", "api_error", "may_taint"),
+)
+
+
 def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) -> dict[str, Any]:
     """``kind: Status``. ``shutdown`` is the running or the last one, or null. ``node`` is nulls in mode
-    process.
+    process. Of the last boot, ``wave`` null: not cut short in one; ``alive``, the last sign of life, null:
+    none on record.
     """
-    shutdown = None
+    shutdown, last_boot = None, None
     if status.last_episode:
         # A finished shutdown's deadline may be on another boot's clock.
         left_ns = 0 if status.phase == "idle" else max(0, status.deadline_ns - now_ns)
@@ -183,41 +196,27 @@ def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) 
                 for pod in status.pods.values()
             ],
         }
-    return {
-        "kind": "Status",
-        "version": 1,
-        "enabled": status.enabled,
-        "armed": status.armed,
-        "armedSince": rfc3339(status.armed_wall_ns) if status.armed_wall_ns else None,
-        "whyNot": status.why_not,
-        "grantSeconds": json_seconds(status.grant_ns),
-        "neededSeconds": json_seconds(status.needed_ns),
-        "sufficient": status.sufficient,
-        "scheduledTime": rfc3339(status.scheduled_wall_ns) if status.scheduled_wall_ns else None,
-        "phase": status.phase,
-        "lastOutcome": status.last_outcome,
-        "lastBoot": None if status.last_boot is None else last_boot_json(status.last_boot),
-        "node": node_json(status),
-        "journal": {
+    if (said := status.last_boot) is not None:
+        wave, alive_ns = said.wave if said.wave >= 0 else None, said.alive_wall_ns or None
+        fields = {name: getattr(said, name) for name in _OF_BOOT}
+        last_boot = json_object(fields | {"wave": wave, "alive_time_wall_ns": alive_ns})
+    return document(
+        "Status",
+        1,
+        **{name: getattr(status, name) for name in _OF_STATUS},
+        armed_since_wall_ns=status.armed_wall_ns or None,
+        scheduled_time_wall_ns=status.scheduled_wall_ns or None,
+        last_boot=last_boot,
+        node=node_json(status),
+        journal={
             "id": writer.journal_id.hex(),
             "location": writer.location,
             "writtenSeq": writer.written_seq,
             "syncedSeq": writer.synced_seq,
             "head": head_text(*writer.head),
         },
-        "shutdown": shutdown,
-    }
-
-
-def last_boot_json(said: d.LastBootEnded) -> dict[str, Any]:
-    """``wave`` null: not cut short in one; ``alive`` (the last sign of life) null: none on record."""
-    return {
-        "bootId": said.boot_id,
-        "ending": said.ending,
-        "why": said.why,
-        "wave": said.wave if said.wave >= 0 else None,
-        "aliveTime": rfc3339(said.alive_wall_ns) if said.alive_wall_ns else None,
-    }
+        shutdown=shutdown,
+    )
 
 
 def shipping_json(state: ShippingState | None) -> dict[str, Any]:
@@ -237,28 +236,17 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
     """Null: unknown since the daemon began. ``means`` and later keys: of the running shutdown, or of the
     last.
     """
-    by = status.record.by
-    certificate, labels = by.certificate, status.labels
-    return {
-        "kubelet": status.kubelet,
-        "kubeletLock": status.kubelet_lock,
-        "runtime": status.runtime,
-        "runtimeError": status.runtime_error,
-        "api": status.api,
-        "apiError": status.api_error,
-        "mayTaint": status.may_taint,
-        "means": by.means,
-        "meansReason": by.reason,
-        "handedOver": by.handed_over_reason,
-        "leftUndone": [
-            labels.get(uid, uid) for uid in dict.fromkeys((*by.left_running, *by.left_without_status))
-        ],
-        "certificate": certificate
-        and {
-            "safe": certificate.safe,
-            "ended": certificate.ended,
-            "running": [labels.get(uid, uid) for uid in certificate.running],
-            "mounted": [[labels.get(uid, uid), name] for uid, name in certificate.mounted],
-            "restarts": certificate.restarts,
-        },
+    by, labels = status.record.by, status.labels
+    fields = json_object({name: getattr(status, name) for name in _OF_NODE})
+    fields |= {"means": by.means, "meansReason": by.reason, "handedOver": by.handed_over_reason}
+    left = dict.fromkeys((*by.left_running, *by.left_without_status))
+    fields["leftUndone"] = [labels.get(uid, uid) for uid in left]
+    certificate = by.certificate
+    fields["certificate"] = certificate and {
+        "safe": certificate.safe,
+        "ended": certificate.ended,
+        "running": [labels.get(uid, uid) for uid in certificate.running],
+        "mounted": [[labels.get(uid, uid), name] for uid, name in certificate.mounted],
+        "restarts": certificate.restarts,
     }
+    return fields
