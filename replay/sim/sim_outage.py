@@ -530,27 +530,21 @@ class Leader:
         if order.key in self._cancelled:
             self.step(OrderEnded(key=order.key, result="cancelled"))
             return
-        begun, delay = world.now, world.draws.below(400)
+        begun, delay, now = world.now, world.draws.below(400), world.node_read()
+        as_ordered = (
+            isinstance(order, o.SetTaint | o.PowerOff)
+            and (now.boot_id, now.ready) == (order.boot_id, order.ready)
+            and order.lease_mark in ("", now.lease_mark)
+            and order.status_mark in ("", now.status_mark)
+        )
         match order:
             case o.SetTaint():
                 # Read and compare; the write names that version, and lands later.
-                now = world.node_read()
-                as_ordered = (
-                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
-                    and now.resource_version == order.resource_version
-                    and order.lease_mark in ("", now.lease_mark)
-                    and order.status_mark in ("", now.status_mark)
-                )
+                as_ordered &= now.resource_version == order.resource_version
                 world.after(delay, lambda: self._taint(order, as_ordered=as_ordered))
             case o.PowerOff():
-                now = world.node_read()
-                as_ordered = (
-                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
-                    and order.lease_mark in ("", now.lease_mark)
-                    and order.status_mark in ("", now.status_mark)
-                    and (world.now - max(world.renewed_at, world.there_since, self._began)) * MS
-                    >= order.silent_ns
-                )
+                silent = world.now - max(world.renewed_at, world.there_since, self._began)
+                as_ordered &= silent * MS >= order.silent_ns
                 world.after(
                     world.power.below(8_000),
                     lambda: self._done(order, world.switch_off() if as_ordered else o.CHANGED),
@@ -568,14 +562,12 @@ class Leader:
             case o.ReadSources():
                 world.after(
                     delay + world.draws.below(2_000),
-                    lambda: self._answer(order, *self._sources(begun)),
+                    lambda: self._answer(
+                        order, world.bmc(begun), *([world.person_says(begun)] if world.said else [])
+                    ),
                 )
             case _:
                 world.after(delay, lambda: self._done(order))
-
-    def _sources(self, begun: int) -> list[Fact]:
-        said: list[Fact] = [self.world.bmc(begun)]
-        return [*said, self.world.person_says(begun)] if self.world.said else said
 
     def _answer(self, order: Order, *facts: Fact) -> None:
         for fact in facts:
