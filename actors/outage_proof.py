@@ -320,7 +320,7 @@ def _cloud_objection(state: ProofState, event: o.EvidenceRead) -> str:
     """
     if not taint_is_final(state.provider_id):
         return NOT_FINAL
-    if event.mark == state.lease_mark or state.cloud_marks == (state.lease_mark, state.status_mark):
+    if (state.lease_mark, state.status_mark) in ((event.mark, event.status_mark), state.cloud_marks):
         return ""
     return OUTLIVED if event.mark else NOT_SEEN_SET
 

@@ -286,6 +286,8 @@ class EvidenceRead(Fact):
     boot_id: str = ""
     #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: none.
     mark: str = ""
+    #: With the cloud's taint: the last status when it was set; ``mark`` is the lease's.
+    status_mark: str = ""
     #: How long its author wants it to count after this leader first saw it; 0: the default.
     valid_seconds: int = 0
     #: When its author wrote it, in their words: it distinguishes a repeated statement.

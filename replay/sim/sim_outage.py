@@ -159,7 +159,7 @@ class World:
             self.note("two nodes wrote to the volume")
 
     def run(self) -> World:
-        self.leader = Leader(self)
+        self.leader = self.replace_leader()
         self._beat()
         self._status()
         self._monitor()
@@ -174,6 +174,12 @@ class World:
             self.after(self.draws.below(END_MS), self._leader_dies)
         self.loop.run(END_MS * MS)
         return self
+
+    def replace_leader(self) -> Leader:
+        return Leader(self)
+
+    def settings(self) -> o.OutageSettings:
+        return o.OutageSettings(dry_run=self.dry.chance(1, 12), power_off_seconds=self.power_off_seconds)
 
     def answer(self, records: Sequence[Record]) -> None:
         """The leader's step is stored; its orders are on their way."""
@@ -393,6 +399,10 @@ class World:
             **self.said,
         )
 
+    def sources(self, begun: int) -> list[Fact]:
+        said: list[Fact] = [self.bmc(begun)]
+        return [*said, self.person_says(begun)] if self.said else said
+
     def switch_off(self) -> str:
         """Carry out the command as the management controller does. Returns the error that it reports."""
         if not self.bmc_there or self.bmc_wrong_machine or self.bmc_obeys == "refuses":
@@ -438,7 +448,7 @@ class World:
             self.note("the journal was lost")
             self.store, self.loop.system = Store(self.store.epoch), System(logic=OUTAGE_LOGIC)
             self.stores.append(self.store)
-        self.leader = Leader(self)
+        self.leader = self.replace_leader()
 
 
 class Leader:
@@ -450,9 +460,7 @@ class Leader:
         self.epoch, self.alive = world.store.epoch, True
         loop.system = self.system = restore(as_checkpoint(loop.system), loop.system.next_seq)
         loop.awake, world.acting = True, self
-        settings = o.OutageSettings(
-            dry_run=world.dry.chance(1, 12), power_off_seconds=world.power_off_seconds
-        )
+        settings = world.settings()
         self.writes = not settings.dry_run
         if world.back_since >= 0:
             world.back_since = world.now
@@ -562,9 +570,7 @@ class Leader:
             case o.ReadSources():
                 world.after(
                     delay + world.draws.below(2_000),
-                    lambda: self._answer(
-                        order, world.bmc(begun), *([world.person_says(begun)] if world.said else [])
-                    ),
+                    lambda: self._answer(order, *world.sources(begun)),
                 )
             case _:
                 world.after(delay, lambda: self._done(order))

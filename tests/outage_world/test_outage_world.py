@@ -1,6 +1,6 @@
 """Invariants of outages with false sources, partitions, returns, conflicts and dying leaders.
 
-python -m tests.outage_world.test_outage_world FROM TO     # seeds, with a summary
+python -m tests.outage_world.test_outage_world FROM TO [crossed]     # seeds, with a summary
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from ebbtide.events.facts import OrderEnded
 from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.sim.sim_outage import MS, World, simulate_outage
 from tests.conftest import Sample
+from tests.outage_world.crossed import CrossedWorld
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
 SEEDS, ONE_OF = range(1000), 17
+OURS = ("u1", "n1", "node-1", "aws:///z/i-1")
 #: In these the timer detaches the volume: a leader watches for long, or for seconds, or its journal is lost.
 FORCED = (96, 3, 19)
 #: Two leaders that die in turn, and requests in flight.
@@ -43,7 +45,7 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
     """Recorded contradictions to the proof of the taint at ``at``, found without the actors."""
     said = records[proof].event
     assert isinstance(said, o.EvidenceRead)
-    ours = said.identity in ("u1", "n1")
+    ours = said.identity in OURS
     found = [] if ours else ["no taint is ordered on the word about another machine"]
     if said.source == "declared":
         found += outlived(records[:at], said, records[at].mono_ns)
@@ -58,7 +60,7 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
                 found.append("no taint is ordered on what was said of another boot")
         if isinstance(event, o.HeartbeatSeen | o.LeaderStarted) and record.mono_ns >= said.begun_ns:
             found.append("no taint is ordered on what was asked before a heartbeat, or by another leader")
-        if isinstance(event, o.EvidenceRead) and event.identity in ("u1", "n1"):
+        if isinstance(event, o.EvidenceRead) and event.identity in OURS:
             running.pop(event.source, None) if event.verdict == "off" else None
             if event.verdict == "on":
                 running[event.source] = record.mono_ns
@@ -146,6 +148,37 @@ def check(world: World) -> list[str]:
     broken += timed_out(world)
     if not same_again(records):
         broken.append("the journal is a function of its facts")
+    return broken
+
+
+def crossed(world: CrossedWorld) -> list[str]:
+    """Which machine each order was about, found without the actors."""
+    broken = [] if not world.others_off else ["no other machine is switched off"]
+    seen = o.NodeRead(uid="", boot_id="", ready="", resource_version="")
+    off: dict[str, o.EvidenceRead] = {}
+    deleted = False
+    proof = ""
+    for record in world.store.records:
+        event = record.event
+        deleted |= isinstance(event, o.NodeDeleted)
+        known = seen.system_uuid == "u1" and not seen.same_uuid_node
+        if isinstance(event, o.NodeRead):
+            seen = event
+        elif isinstance(event, o.EvidenceRead) and event.verdict == "off":
+            off[event.source] = event
+        elif isinstance(event, o.ProofAccepted):
+            proof = event.source
+        elif isinstance(event, o.SetTaint | o.PowerOff) and deleted:
+            broken.append("no order is about a Node that is gone")
+        elif isinstance(event, o.PowerOff) and not ((known and event.system_uuid == "u1") or world.bound):
+            broken.append("no machine is switched off that only its kubelet names")
+        elif isinstance(event, o.SetTaint) and proof:
+            if off[proof].identity_kind == "systemUUID" and not known:
+                broken.append("no taint is ordered under a UUID that is no identity")
+            if proof == "cloud" and seen.same_provider_node:
+                broken.append("no taint is ordered under the providerID of two Nodes")
+            if proof.startswith("cloud") and not world.truth[proof, off[proof].begun_ns]:
+                broken.append("no taint is ordered while the cloud only stops, or keeps the memory")
     return broken
 
 
@@ -297,6 +330,14 @@ def test_what_holds_in_every_seed(sample: Sample) -> None:
     assert sum(world.timed_out >= 0 for world in worlds) >= len(FORCED)
 
 
+def test_what_holds_where_nodes_name_other_machines(sample: Sample) -> None:
+    """Also in clouds that stop early or hibernate, and for a Node that is deleted."""
+    worlds = [CrossedWorld(seed) for seed in sample(SEEDS, ONE_OF)]
+    assert [(world.seed, broken) for world in worlds if (broken := check(world.run()) + crossed(world))] == []
+    assert {world.provider for world in worlds} == {"", "aws", "azure", "openstack"}
+    assert sum(world.taints for world in worlds) > 5
+
+
 def test_what_is_written_down_replays() -> None:
     """As one journal with a segment per leader, with the same outages."""
     for seed in SEEDS[:20]:
@@ -319,8 +360,9 @@ def test_a_hundred_outages_ask_twenty_times_a_second(stuck: Stuck) -> None:
 if __name__ == "__main__":
     seen: Counter[str] = Counter()
     for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        world = World(seed).run()
-        for sentence in check(world):
+        world = CrossedWorld(seed) if "crossed" in sys.argv else World(seed)
+        world.run()
+        for sentence in check(world) + (crossed(world) if isinstance(world, CrossedWorld) else []):
             print(seed, sentence, flush=True)
         seen["worlds"] += 1
         seen["taints"] += world.taints

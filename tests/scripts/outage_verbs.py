@@ -124,6 +124,7 @@ def _says(bench: Bench, command: Command) -> None:
             identity=given.get("uuid", identity),
             boot_id=given.get("boot", ""),
             mark=given.get("mark", ""),
+            status_mark=given.get("status", ""),
             valid_seconds=duration_ns(given.get("valid", "0s")) // 1_000_000_000,
             at=given.get("at", ""),
         )

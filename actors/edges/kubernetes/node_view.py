@@ -292,10 +292,10 @@ class ObservedNode:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
         self.renewed_at = -math.inf
-        #: Since when the cloud's taint is seen, and the lease's mark when it was set: the taint names no
+        #: Since when the cloud's taint is seen, and the heartbeats' marks when it was set: the taint names no
         #: boot, so one that outlives a start is about the boot before. Empty: it was there at the first look.
         self.cloud_off_at = math.inf
-        self.cloud_mark = ""
+        self.cloud_marks = "", ""
         self.alive_since = math.inf
         self.news = trio.Event()
 
@@ -412,11 +412,10 @@ class ClusterView:
             observed.alive_since = trio.current_time()
         observed.node = node
         if node is None or not node.cloud_off:
-            observed.cloud_off_at, observed.cloud_mark = math.inf, ""
+            observed.cloud_off_at, observed.cloud_marks = math.inf, ("", "")
         elif before is not None and not before.cloud_off and observed.lease is not None:
-            observed.cloud_off_at, observed.cloud_mark = trio.current_time(), observed.lease.mark
-        if node is not None and node.ready == "True":
-            observed.cloud_mark = ""
+            observed.cloud_off_at = trio.current_time()
+            observed.cloud_marks = observed.lease.mark, node.status_mark
         self._tell(name, observed)
         self._tell_claimants(before, node)
 
@@ -426,8 +425,8 @@ class ClusterView:
             observed.renewed_at = trio.current_time()
             # A returning watch may report an old renewal with the taint.
             late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION
-            if observed.cloud_mark and not late:
-                observed.cloud_mark = lease.mark
+            if observed.cloud_marks[0] and not late:
+                observed.cloud_marks = lease.mark, observed.cloud_marks[1]
         observed.lease = lease
         self._tell(name, observed)
 

@@ -65,7 +65,8 @@ class StatementSource:
         if node is None or node.uid != self._uid:
             return None
         if source == "cloud-taint" and node.cloud_off:
-            return Said("off", "nodeUID", node.uid, mark=observed.cloud_mark)
+            mark, status_mark = observed.cloud_marks
+            return Said("off", "nodeUID", node.uid, mark=mark, status_mark=status_mark)
         if source == "certificate" and (made := node.certificate) is not None:
             if not made.safe:
                 return Said("unknown", boot_id=made.boot_id, error=NOT_SAFE)

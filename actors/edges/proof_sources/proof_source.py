@@ -45,6 +45,7 @@ class Said(NamedTuple):
     valid_seconds: int = 0
     at: str = ""
     error: str = ""
+    status_mark: str = ""
 
 
 class Unread(OSError):
