@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import yaml
-from msgspec import Struct
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
@@ -72,7 +71,7 @@ def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, 
         show_json(checked)
     else:
         show_check(checked)
-    return NOT_SO if checked.honoured is False or (required and not checked.enabled) else DONE
+    return NOT_SO if checked["honoured"] is False or (required and not checked["enabled"]) else DONE
 
 
 @config.command("show", epilog=SHOW_EPILOG)
@@ -97,21 +96,6 @@ VERDICTS = {
     None: "valid; whether it can be honoured is not known",
 }
 _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
-
-
-class ConfigFinding(Struct):
-    code: str
-    message: str
-
-
-class Checked(Struct, kw_only=True, tag_field="kind", tag="ConfigCheck"):
-    """Of a valid configuration. ``honoured``: None where it depends on an unknown limit."""
-
-    version: int = 1
-    valid: bool = True
-    enabled: bool
-    honoured: bool | None
-    findings: list[ConfigFinding]
 
 
 def configuration_json(loaded: Loaded) -> dict[str, Any]:
@@ -157,8 +141,9 @@ def show_configuration(loaded: Loaded) -> None:
     show(table(("FIELD", "VALUE", "SOURCE"), rows))
 
 
-def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "") -> Checked:
-    """Whether logind's present limit (None: unknown) allows a valid configuration.
+def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "") -> dict[str, Any]:
+    """``honoured``: whether logind's present limit (None: unknown) allows a valid configuration; None where
+    it depends on an unknown limit.
 
     It does not where the limit is smaller than the periods and cannot be raised: by raiseGrant, or because
     logind reads the drop-in ``overrider`` after ours. A missing reserve cuts no period. ``plan`` has the
@@ -190,19 +175,21 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
             " set it to 0s there and write it in an EbbtideConfiguration (docs/node.md, 'Whose periods')"
         )
         found.append(("kubelet-acts-too", text))
-    warnings = [ConfigFinding(*each) for each in (*found, *loaded.notes)]
-    return Checked(enabled=plan.enabled, honoured=honoured, findings=warnings)
+    findings = [{"code": code, "message": message} for code, message in (*found, *loaded.notes)]
+    fields = {"enabled": plan.enabled, "honoured": honoured, "findings": findings}
+    return document("ConfigCheck", 1, valid=True, **fields)
 
 
-def show_check(checked: Checked) -> None:
+def show_check(checked: dict[str, Any]) -> None:
     """The verdict in one line, then one line a finding."""
     # The sentence for "off" also has the cure.
-    off = next((each.message for each in checked.findings if each.code == OFF_CODE), "")
-    style = "green" if checked.enabled and checked.honoured else "yellow"
-    show(Text(f"valid, and {off}" if off else VERDICTS[checked.honoured], style=style))
-    for each in checked.findings:
-        if each.code != OFF_CODE:
-            show(Text(f"{each.code}: {each.message}"))
+    findings = [(each["code"], each["message"]) for each in checked["findings"]]
+    off = next((message for code, message in findings if code == OFF_CODE), "")
+    style = "green" if checked["enabled"] and checked["honoured"] else "yellow"
+    show(Text(f"valid, and {off}" if off else VERDICTS[checked["honoured"]], style=style))
+    for code, message in findings:
+        if code != OFF_CODE:
+            show(Text(f"{code}: {message}"))
 
 
 def yaml_line(value: Any) -> str:

@@ -270,16 +270,8 @@ def outage_tables(simulated: SimulatedOutage, written: list[tuple[str, str]]) ->
 # --- many runs ---------------------------------------------------------------------------------
 
 
-class BrokenSeed(Struct):
-    """A seed with its breaches, and the command that repeats the run."""
-
-    seed: int
-    command: str
-    breaches: list[dict[str, str]]
-
-
 class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
-    """Counts over all runs so far, and every run that broke an invariant."""
+    """Counts over all runs so far; every run that broke an invariant, with the command that repeats it."""
 
     version: int = SIMULATION_VERSION
     runs: int = 0
@@ -290,7 +282,7 @@ class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
     bytes: int = 0
     journal: str | None
     invariants: int = CHECKS_COUNT
-    broken: list[BrokenSeed] = field(default_factory=list)
+    broken: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, simulated: Simulated, command: str) -> None:
         self.runs += 1
@@ -302,7 +294,7 @@ class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
         remark_breaches(simulated, command)
         if simulated.breaches:
             breaches = [each._asdict() for each in simulated.breaches]
-            self.broken.append(BrokenSeed(simulated.seed, command, breaches))
+            self.broken.append({"seed": simulated.seed, "command": command, "breaches": breaches})
 
 
 def show_tally(tally: Tally, output: str) -> int:
@@ -323,6 +315,8 @@ def show_tally(tally: Tally, output: str) -> int:
     show(pairs(rows))
     if tally.broken:
         show("")
-        seeds = ((str(each.seed), each.breaches[0]["invariant"], each.command) for each in tally.broken)
+        seeds = (
+            (str(each["seed"]), each["breaches"][0]["invariant"], each["command"]) for each in tally.broken
+        )
         show(table(("SEED", "BROKE", "TO SEE IT AGAIN"), seeds, right=("SEED",)))
     return code

@@ -199,17 +199,9 @@ class TraceSection(Section, frozen=True):
 
     @property
     def given(self) -> Given:
-        named = self.headers
-        return Given(
-            endpoint=self.endpoint,
-            protocol=self.protocol,
-            headers=None if named is None else tuple(checked_header(name, named[name]) for name in named),
-            certificate=self.certificate,
-            client_certificate=self.client_certificate,
-            client_key=self.client_key,
-            timeout_ns=self.timeout_ns,
-            compression=self.compression,
-        )
+        fields, named = {name: getattr(self, name) for name in TraceSection.__struct_fields__}, self.headers
+        headers = None if named is None else tuple(checked_header(name, named[name]) for name in named)
+        return Given(**fields | {"headers": headers})
 
 
 class Tracing(TraceSection, frozen=True):

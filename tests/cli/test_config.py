@@ -72,8 +72,8 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     """Fails only if the periods do not fit and the daemon cannot raise the limit."""
     grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
     checked = view.check_configuration(loaded(PAIR + extra), grant_ns, overrider)
-    assert checked.honoured is honoured
-    assert [each.code for each in checked.findings] == codes
+    assert checked["honoured"] is honoured
+    assert [each["code"] for each in checked["findings"]] == codes
     verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"
     view.show_check(checked)
     assert capsys.readouterr().out.startswith(verdict)

@@ -320,7 +320,7 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     loaded = load([file])
     assert loaded.settings.by_pod_priority == advice.periods
     assert loaded.settings.budget == "strict"
-    assert check_configuration(loaded, advice.inhibit_delay_max_seconds * SECOND).honoured
+    assert check_configuration(loaded, advice.inhibit_delay_max_seconds * SECOND)["honoured"]
     assert f"InhibitDelayMaxSec={advice.inhibit_delay_max_seconds}" in file.read_text()
 
 
