@@ -260,9 +260,8 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     # This plan waits for pods of the cancelled shutdown.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
-    waves = arrange_waves(
-        state.periods, state.grant_ns, tuple(pods.values()), rules, now, _last_kill_ns(state)
-    )
+    times = (now, state.deadline_ns, _last_kill_ns(state))
+    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules, *times)
     state = replace(
         state, phase="waves", pods=pods, roll=PodChecklist.of(pods), waves=waves, wave=-1, carried_ns=0
     )

@@ -191,12 +191,16 @@ def planned_waves(
     now_ns: int,
     kill_by_ns: int = UNLIMITED_NS,
     means: TerminationMode = "",
+    until_ns: int | None = None,
 ) -> tuple[PlannedWave, ...]:
-    """One wave a period, in ascending priority. The pods of a wave keep their order."""
+    """One wave a period, in ascending priority. The pods of a wave keep their order. ``until_ns``: each wave
+    ends then, whatever the others take.
+    """
     waves, begin_ns = [], now_ns
     # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
     for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
         seconds = granted.seconds
+        begin_ns = begin_ns if until_ns is None else until_ns - seconds * NS_PER_SECOND
         planned = tuple(planned_pod(seconds, pod, now_ns, begin_ns, kill_by_ns, means) for pod in members)
         waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=planned))
         if members:
@@ -238,6 +242,7 @@ def arrange_waves(
     pods: Sequence[Pod],
     rules: PlacementRules,
     now_ns: int,
+    deadline_ns: int,
     kill_by_ns: int,
 ) -> tuple[PlannedWave, ...]:
     """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
@@ -248,7 +253,7 @@ def arrange_waves(
     for pod in pods:
         (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
     # The same periods once more: who can end a pod does not change its time.
-    behind_waves = planned_waves(periods, grant_ns, behind, now_ns, kill_by_ns, "cri")
+    behind_waves = planned_waves(periods, grant_ns, behind, now_ns, kill_by_ns, "cri", deadline_ns)
     over_runtime = (replace(wave, handover=True) for wave in behind_waves)
     return (*planned_waves(periods, grant_ns, first, now_ns, kill_by_ns, "api"), *over_runtime)
 

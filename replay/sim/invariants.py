@@ -693,10 +693,12 @@ def grace_is_kept(view: BootView) -> BreachSentences:
             ):
                 yield f"{container_label(box)} was killed too early, at {span(kill.at_ns)}"
     for record, hook in view.events(decisions.HookEnded):
-        # Less than the least grace may be left before the last SIGKILL.
-        begins = [each for each in view.stop_begins(hook.uid) if each[1].grace_ns > GRACE_NS_MIN]
-        for began_ns, began in begins[:1] if hook.result in ("timed-out", "not-run") else ():
-            at_ns = view.at_ns(record)
+        at_ns, cut = view.at_ns(record), hook.result in ("timed-out", "not-run")
+        begins = [each for each in view.stop_begins(hook.uid) if each[0] <= at_ns - hook.elapsed_ns]
+        for began_ns, began in begins[-1:] if cut else ():
+            # Less than the least grace may be left before the last SIGKILL.
+            if began.grace_ns <= GRACE_NS_MIN:
+                continue
             moved = _moved_by(view, hook.uid, began, at_ns + GRACE_FLOOR_NS)
             if at_ns < began_ns + began.grace_ns - LATE_NS and not moved and not view.of("hurry"):
                 yield f"the hook of {hook.uid}/{hook.container} was cut too early, at {span(at_ns)}"

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ebbtide.actors import hook
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PodEnded, ReleaseLock, WaveStarted
+from ebbtide.events.decisions import PodEnded, PodPlanned, PodStopBegan, ReleaseLock, WaveStarted
 from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
+from ebbtide.replay.sim.scenario import DEFAULT_SETTINGS, NodeMode
 from ebbtide.replay.sim.sim_node import Happening
 from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, plan_of, simulate
 from tests.conftest import Sample
@@ -22,6 +23,9 @@ from tests.conftest import Sample
 SEEDS, PARTS = 600, 6
 #: The sample's stride; coprime to the 40 sizes, so that each comes.
 ONE_OF = 7
+
+#: Empty: mode process.
+MODES: tuple[NodeMode, ...] = ("", "cri", "api", "observe", "auto")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -36,6 +40,22 @@ def test_seeds(part: int, sample: Sample) -> None:
 @given(seed=some.integers(0, 2**63 - 1), pods=some.integers(0, 25))
 def test_any_seed(seed: int, pods: int) -> None:
     assert simulate(SimulationRequest(synthetic=pods), seed).breaches == []
+
+
+@pytest.mark.parametrize("reserve_seconds", [0, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_pod_has_less_than_its_plan(mode: NodeMode, reserve_seconds: int) -> None:
+    """With any reserve, when nothing fails; `grace_is_kept` checks the time that it then has."""
+    settings = replace(DEFAULT_SETTINGS, reserve_seconds=reserve_seconds)
+    for seed in range(16, 22):
+        wanted = SimulationRequest(settings=settings, synthetic=8, calm=True, mode=mode)
+        run, planned = simulate(wanted, seed), dict[str, int]()
+        assert not run.breaches
+        for event in (record.event for record in run.machine.journal.records):
+            if isinstance(event, PodPlanned):
+                planned[event.pod.uid] = event.grace_seconds
+            elif isinstance(event, PodStopBegan):
+                assert event.grace_ns >= planned[event.uid] * NS_PER_SECOND
 
 
 def test_a_stop_that_the_next_daemon_sends_again() -> None:
