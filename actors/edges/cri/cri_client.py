@@ -267,6 +267,8 @@ class CriClient:
         task = asyncio.ensure_future(call)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+        # Take the error of a call that fails while it is cancelled: left alone, it would end the loop.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
