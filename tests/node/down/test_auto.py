@@ -98,14 +98,16 @@ async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     assert condition(found, "Ready") == "False"
 
 
-async def test_a_reboot_after_a_drain(by_auto: Going) -> None:
+@pytest.mark.parametrize(("kind", "means"), [("reboot", "cri"), ("poweroff", "api")])
+async def test_a_shutdown_after_a_drain(by_auto: Going, kind: str, means: str) -> None:
     """2 s after a drain the kubelet has begun every stop: no hook and no stop signal comes a second time.
     A hook that still runs is not begun again; its container gets its first signal. A deletion's own grace
     counts.
     """
     witness, grace = by_auto.witness, {"terminationGracePeriodSeconds": 600}
-    endless = f"{NOTE.format(name='hooking', what='hook')}; sleep 600"
-    long_hook = {"preStop": {"exec": {"command": ["/bin/sh", "-c", endless]}}}
+    waits = "until [ -e /notes/hooking.may-end ]; do sleep 0.05; done"
+    long = f"{NOTE.format(name='hooking', what='hook')}; {waits}"
+    long_hook = {"preStop": {"exec": {"command": ["/bin/sh", "-c", long]}}}
     hooking = witness.container("hooking", ends_after=0.2, lifecycle=long_hook)
     await by_auto.run(
         witness.pod("hooked", waits=True, hook=True, **grace),
@@ -124,11 +126,13 @@ async def test_a_reboot_after_a_drain(by_auto: Going) -> None:
     await until(lambda: witness.times("hooking", "hook"), "its hook does not run")
     await until(lambda: time.monotonic_ns() > deleted_ns + 2 * NS_PER_SECOND, "the clock stands still")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(by_auto.down, "reboot")
+        nursery.start_soon(by_auto.down, kind)
+        if means == "api":  # the kubelet waits for the hook
+            witness.lets_end("hooking")
         await by_auto.signalled("kept", "hooking")
         witness.lets_end("hooked")
         witness.lets_end("plain")
-    assert by_auto.means() == "cri"
+    assert by_auto.means() == means
     names = ("hooked", "plain", "hooking", "short", "kept")
     assert {name: len(witness.times(name, "signal")) for name in names} == dict.fromkeys(names, 1)
     hooks = {name: len(witness.times(name, "hook")) for name in names}
