@@ -4,6 +4,7 @@
                ^  ^        |   reading |            quarantined -> untainting
                |  +--------|-----------+        aside: another controller's taint
                +- switching (the machine off)     doubted -> untainting
+                                     any -> gone: the Node is deleted
 
 A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
 service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has granted
@@ -19,6 +20,9 @@ alarm, as a starting kubelet's may come long before its first status. The journa
 proved off, or else the note beside the taint. Where neither does, there is no alarm, and the taint is removed
 on the same condition (``doubted``).
 
+A person may remove our taint. The same boot stays proved off, and only a new declaration sets the taint
+again. What hangs on a deleted Node is followed to its end (``gone``).
+
 Without a proof, and after a configured time without a sign of life (by default never), the machine itself is
 switched off (``switching``): at most three times, five minutes apart. The command's answer is no proof;
 the sources are read again.
@@ -31,7 +35,7 @@ the cluster; in a dry run they record the change instead. The fallback at the en
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
@@ -81,9 +85,12 @@ OutagePhase = Literal[
     "doubted",
     "untainting",
     "following",
+    "gone",
     "aside",
 ]
 
+#: In the key of an order that cancels another.
+CANCEL = "cancel"
 #: A read is two requests, and a hundred outages share the controller's 20 requests a second.
 READ_RETRY_NS = 10 * NS_PER_SECOND
 #: Before the next attempt of a write, by the number of failures in a row: one request may fail by chance, but
@@ -105,14 +112,15 @@ READINGS_BEFORE = 2
 DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
-NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, *DRY = WAITS = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, PAUSED, *DRY = WAITS = (
     "the Node has no Ready condition",
     "no proof that the machine is off",
     "the node is Ready",
-    "another client has removed our taint",
+    "another client has removed our taint: declare the machine off again to have it set again",
     "by its note the taint on the node is not ours any more: it stays until it is removed by hand",
     "no record names the boot of our taint: it stays until the node reports no volume in use",
     "the node has renewed its lease, and no status has named its boot yet",
+    "paused by a person: no taint, and no power-off",
     "dry run: the node would be out of service now",
     "dry run: the machine would be switched off now",
     "dry run: the node would be quarantined now",
@@ -196,6 +204,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: 0: never switch the machine off.
     power_off_ns: int = 0
     resource: BoundedDict[str, str] = {}
+    #: By whom.
+    paused: str = ""
+    #: The last request to close, over all outages.
+    close_at: str = ""
     # As last read from the Node.
     boot_id: str = ""
     system_uuid: str = ""
@@ -223,6 +235,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: The boot on record when it began, and the one that was proved off.
     first_boot: str = ""
     off_boot: str = ""
+    #: Another client has removed our taint: only a later declaration than that of ``removed_at`` counts.
+    removed: bool = False
+    declared_at: str | None = None
+    removed_at: str | None = None
     #: No record names that boot: ``off_boot`` is the boot found with the taint.
     doubt: bool = False
     permit: bool = False
@@ -283,22 +299,22 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 #: Kept from one outage to the next.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
-    *("first_uuid", "uuid_problem", "bound"),
+    *("first_uuid", "uuid_problem", "bound", "paused", "close_at"),
     *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "switch_ns", "ordinal"),
 )
 
 #: In these phases a renewed lease has no effect: no outage, or the node is back.
-WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
+WELL = ("quiet", "quarantined", "doubted", "untainting", "following", "gone")
 #: In these phases a taint has a place, until the work is elsewhere.
-PLACED = ("recovering", "quarantined", "doubted", "aside")
+PLACED = ("recovering", "quarantined", "doubted", "gone", "aside")
 #: In these phases the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "quarantined", "doubted", "untainting")
 
 
 # fmt: off
 _REBOOTED = (o.NodeReturned, o.ReturnPermit, o.RemoveTaint, o.OutageWaits)
-_SAME_BOOT = (o.ProofWasWrong, o.NodeReturned, o.SetQuarantine, o.OutageWaits)
+_SAME_BOOT = (o.ReturnPermit, o.ProofWasWrong, o.NodeReturned, o.SetQuarantine, o.OutageWaits)
 _CONSIDER = (
     *(o.OutageWaits, o.StoodAside, o.RequestPermit, o.ReturnPermit, o.SetTaint, o.PowerOff),
     *(o.PowerOffGivenUp, o.OutOfService, o.ListWork, o.WorkRecovered, *_REBOOTED),
@@ -310,7 +326,7 @@ _CONSIDERED = "suspected aside asking tainting switching recovering out doubted 
 _UNTAINTED = f"following quiet {_CONSIDERED}"
 _BEFORE = "suspected asking tainting switching reading"
 _TAINTED = "recovering out"
-_WAITING = "recovering out quarantined doubted untainting following"
+_WAITING = "recovering out quarantined doubted untainting following gone"
 _OPEN = f"{_BEFORE} {_WAITING} aside"
 
 def _transitions() -> Transitions:
@@ -319,24 +335,29 @@ def _transitions() -> Transitions:
         # --- the process
         Row("quiet", o.LeaderStarted, _started_quiet),
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
-        Row(f"{_TAINTED} doubted following", o.LeaderStarted, _started_tainted,
+        Row(f"{_TAINTED} doubted following gone", o.LeaderStarted, _started_tainted,
             decides=(o.ReturnPermit, o.ListWork)),
         Row("quarantined untainting", o.LeaderStarted, _started_back,
             decides=(o.ReturnPermit, o.ListWork, o.OutageWaits, o.SetQuarantine, o.RemoveTaint)),
         # --- the Node
         Row("quiet", o.NodeRead, _read_quiet, f"= {_CONSIDERED}", _BEGIN),
-        Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
+        Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet quarantined following {_CONSIDERED}",
+            (*_CONSIDER, *_SAME_BOOT, *_CLOSE)),
         Row("aside", o.NodeRead, _read_aside, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
         Row(_TAINTED, o.NodeRead, _read_tainted, f"= quarantined {_UNTAINTED}",
             (*_SAME_BOOT, *_FOLLOW)),
         Row("quarantined doubted", o.NodeRead, _read_quarantined, f"= {_UNTAINTED}", _FOLLOW),
         Row("untainting", o.NodeRead, _read_untainting, f"= {_UNTAINTED}", _FOLLOW),
         Row("following", o.NodeRead, _read_following, f"= quarantined {_UNTAINTED}", (*_SAME_BOOT, *_FOLLOW)),
-        Row(_OPEN, o.NodeDeleted, lambda state, event, now: _close(state, "node-deleted"), "quiet", _CLOSE),
-        Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet", (d.CancelOrder, *_CLOSE)),
+        # A new leader finds it after all.
+        Row("gone", o.NodeRead, lambda state, event, now: _consider(_with_node(state, event, now), now),
+            _CONSIDERED, _CONSIDER),
+        Row(_OPEN, o.NodeDeleted, _deleted, "gone quiet", _CLOSE),
+        Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet quarantined",
+            (d.CancelOrder, *_SAME_BOOT, *_CLOSE)),
         Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", _SAME_BOOT),
         Row("following", o.HeartbeatSeen, _heartbeat_following, "= quarantined", _SAME_BOOT),
-        Row("quiet quarantined doubted untainting aside", o.HeartbeatSeen, _heard),
+        Row("quiet quarantined doubted untainting aside gone", o.HeartbeatSeen, _heard),
         Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, _BEGIN),
         Row(_OPEN, o.HeartbeatMissed, _missed),
         # --- the proof
@@ -344,29 +365,40 @@ def _transitions() -> Transitions:
         Row(f"{_BEFORE} aside", o.ProofAccepted, _proof, f"= {_CONSIDERED}", _CONSIDER),
         Row(f"{_BEFORE} aside quiet", o.ProofVoided, _no_proof, "= quiet",
             (d.CancelOrder, o.OutageWaits, *_CLOSE)),
-        ignored(_WAITING, o.ProofAccepted, o.ProofVoided),
+        Row("following", o.ProofAccepted, _declared_again, decides=(o.ReadSources,)),
+        Row("following", o.ProofVoided, takes(proof="")),
+        ignored("recovering out quarantined doubted untainting gone", o.ProofAccepted, o.ProofVoided),
         Row(f"{_BEFORE} aside quiet", d.ActorFailed, _failed_before, "= quiet",
             (d.CancelOrder, o.OutageWaits, *_CLOSE)),
         Row(_WAITING, d.ActorFailed, _actor_failed, "= out quiet", (o.WorkRecovered, *_CLOSE)),
         Row(f"quiet suspected asking tainting reading aside {_WAITING}", o.Contradicted, _contradicted),
         Row("switching", o.Contradicted, _contradicted, decides=(d.CancelOrder,)),
         Row(EVERY, o.ContradictionEnded, _contradiction_ended),
+        # --- a person's requests
+        Row(EVERY, o.PauseRead, _paused, f"= {_CONSIDERED}", (d.CancelOrder, o.ReadSources, *_CONSIDER)),
+        Row(_OPEN, o.CloseRead, _asked_to_close, "= out quiet untainting following",
+            (o.WorkRecovered, o.RemoveTaint, o.OutageWaits, *_FOLLOW)),
+        ignored("quiet", o.CloseRead),
         # --- outcomes and deadlines
         Row("suspected", f.OrderEnded, _sources_read),
         Row("switching", f.OrderEnded, _switch_ended, f"= reading {_CONSIDERED}", (o.ReadNode, *_CONSIDER)),
         Row("asking", o.NodesCounted, _counted),
         ignored(f"quiet suspected tainting switching reading aside {_WAITING}", o.NodesCounted),
-        Row("asking", f.OrderEnded, _permit_ended, _CONSIDERED, _CONSIDER),
+        Row("asking", f.OrderEnded, _permit_ended, f"following {_CONSIDERED}", _CONSIDER),
         Row("tainting", f.OrderEnded, _taint_ended, "= reading recovering out untainting",
             (o.OutOfService, o.ListWork, o.WorkRecovered, o.ReadNode, *_REBOOTED)),
-        Row("reading", f.OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
+        Row("reading", f.OrderEnded, _read_ended, f"= quiet quarantined following {_CONSIDERED}",
+            (*_CONSIDER, *_SAME_BOOT, *_CLOSE)),
         Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.ReturnPermit, o.RemoveTaint)),
         Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", _FOLLOW),
-        ignored("quiet recovering out doubted following aside", f.OrderEnded),
+        Row("following", f.OrderEnded, _sources_read_again, f"= {_CONSIDERED}", _CONSIDER),
+        ignored("quiet recovering out doubted gone aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
-        Row("recovering out doubted aside following", f.Tick, _ticked(_remind),
+        Row("recovering out doubted aside gone", f.Tick, _ticked(_remind),
             decides=(o.ReturnPermit, o.OutageReminded)),
+        Row("following", f.Tick, _tick_following, f"= {_UNTAINTED}",
+            (o.OutageReminded, o.ReadSources, *_FOLLOW)),
         Row("quarantined", f.Tick, _ticked(_tick_quarantined),
             decides=(o.ReturnPermit, o.OutageReminded, o.SetQuarantine)),
         Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
@@ -384,6 +416,12 @@ def _transitions() -> Transitions:
 def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
     key = order_key(NAME, what, "", state.ordinal)
     return replace(state, ordinal=state.ordinal + 1), key
+
+
+def _cancel_open(state: OutageState) -> Result:
+    """Unless it has begun."""
+    state, key = _key(state, CANCEL)
+    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
 
 
 def _hanging(state: OutageState) -> tuple[str, ...]:
@@ -445,6 +483,10 @@ def _not_proved(state: OutageState) -> str:
 def _consider(state: OutageState, now: int) -> Result:
     """Decide from the present state, in any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
+    if state.removed:
+        # Until the taint is set again, the outage is where its removal has left it. It may be over: a tick.
+        over = state.boot_id != state.off_boot
+        state = replace(state, phase="following", wake_ns=now if over else now + state.reminder_ns)
     if state.taint == "ours":
         # An order whose outcome is unknown has set it.
         return _out_of_service(state, now, found=True)
@@ -457,10 +499,12 @@ def _consider(state: OutageState, now: int) -> Result:
     why = ""
     if state.ready == "":
         why = NO_CONDITION
+    elif state.paused:
+        why = PAUSED
     elif not state.proof or state.proof_until_ns <= now:
         if _switch_ns(state) <= now:
             return _switch_off(state, now)
-        why = _not_proved(state)
+        why = TAKEN_AWAY if state.removed else _not_proved(state)
     elif state.ready == "True":
         why = IS_READY
     elif state.dry_run:
@@ -501,7 +545,7 @@ def _ask(state: OutageState) -> Result:
 
 def _switch_ns(state: OutageState) -> int:
     """When to switch the machine off. Never with a sign of life, with a proof, or before the readings."""
-    may = state.power_off_ns > 0 and not state.gave_up
+    may = state.power_off_ns > 0 and not (state.gave_up or state.paused) and not state.removed
     dead = state.ready in DOWN and not state.opposed and not state.blind
     if not may or not dead or state.proof or state.readings < READINGS_BEFORE:
         return NEVER_NS
@@ -551,8 +595,7 @@ def _withdraw_switch(state: OutageState) -> Result:
     """A sign of life: cancel the order if it still waits at its barrier."""
     if state.phase != "switching" or state.withdrawn:
         return state, ()
-    state, key = _key(replace(state, withdrawn=True), "cancel")
-    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return _cancel_open(replace(state, withdrawn=True))
 
 
 def _contradicted(state: OutageState, event: o.Contradicted, now: int) -> Result:
@@ -588,7 +631,8 @@ def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     reason = f"{BRAKE_SAYS}{refused or event.reason or event.result}"
     # A refusal ends an earlier permit, but a machine that was switched off keeps its place.
     after, orders = _permit_back(state) if refused and now >= state.switch_ns else (state, ())
-    after, waits = _wait(after, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+    phase: OutagePhase = "suspected" if not state.removed else "following"
+    after, waits = _wait(after, reason, phase=phase, wake_ns=now + PERMIT_RETRY_NS)
     return after, [*orders, *waits]
 
 
@@ -677,6 +721,8 @@ def _calm(state: OutageState, now: int) -> Result | None:
     """Ready, and rebooted or with a heartbeat that this leader has seen: over without a taint. Not before a
     new leader's list, which may show a detach while no leader watched.
     """
+    if state.removed:
+        return _same_boot(state, "Ready is True", now) if _is_off(state) and state.ready == "True" else None
     unlisted = not state.listed and state.attachments
     if state.ready != "True" or state.proof or state.taint != "none" or unlisted:
         return None
@@ -707,6 +753,8 @@ def _read_aside(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 def _heartbeat_before(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
+    if state.removed and event.source == "status" and _is_off(state):
+        return _same_boot(state, "it reports its status", now)
     # The order names an older mark, so the edge would refuse it.
     if state.phase == "tainting":
         return _withdraw(state)
@@ -720,8 +768,7 @@ def _withdraw(state: OutageState) -> Result:
     """Once: a heartbeat and the voided proof come in one step."""
     if not state.proof:
         return state, ()
-    state, key = _key(replace(state, proof=""), "cancel")
-    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return _cancel_open(replace(state, proof=""))
 
 
 def _marked(state: OutageState, event: o.HeartbeatSeen, now: int) -> OutageState:
@@ -751,7 +798,29 @@ def _proof(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
 
 
 def _with_proof(state: OutageState, event: o.ProofAccepted) -> OutageState:
+    if event.source == "declared":
+        state = replace(state, declared_at=event.at)
     return replace(state, proof=f"{event.source} {event.name}".strip(), proof_until_ns=event.until_ns)
+
+
+def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
+    """Another client has removed our taint, and knows why. Only a person's later word sets it again, about
+    the boot that was proved off.
+    """
+    new = event.source == "declared" and event.at != state.removed_at
+    return _reconsider(_with_proof(state, event)) if new and state.removed and _is_off(state) else (state, ())
+
+
+def _reconsider(state: OutageState) -> Result:
+    """The ProofActor rests: first ask whether a source contradicts."""
+    state, key = _key(state, "sources")
+    return replace(state, key=key), [o.ReadSources(key=key, node=state.node)]
+
+
+def _sources_read_again(state: OutageState, event: f.OrderEnded, now: int) -> Result:
+    if event.key != state.key:
+        return state, ()
+    return _consider(state, now) if state.proof else (replace(state, key=""), ())
 
 
 def _proof_quiet(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
@@ -789,6 +858,7 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         taint="ours",
         off_boot=off_boot or state.boot_id,
         doubt=not off_boot,
+        removed=False,
         permit=True,
         place_ns=now + PLACE_NS,
         refused=0,
@@ -813,6 +883,8 @@ def _recovered(state: OutageState) -> Result:
     """Close, or enter ``out``, once all that was listed is over: its place is free."""
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
+    if state.phase == "gone":
+        return _close(state, "node-deleted")
     # Another's taint keeps the node out of service: the outage stays open until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
@@ -878,6 +950,45 @@ def _found_detached(state: OutageState, event: o.WorkListed) -> list[Event]:
     ]
 
 
+def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
+    """Kubernetes deletes its pods and detaches its volumes all the same: they are followed to their end."""
+    state, cancel = _cancel(state)
+    # Only a taint had a place; the deletion takes it over.
+    state, back = (state, ()) if state.place_ns != NEVER_NS else _permit_back(replace(state, permit=True))
+    state = replace(state, phase="gone", key="", proof="", waits="", wake_ns=now + state.reminder_ns)
+    after, decisions = _recovered(state)
+    return after, [*cancel, *back, *decisions]
+
+
+def _cancel(state: OutageState) -> Result:
+    """The taint or the power-off that waits at its barrier."""
+    return _cancel_open(state) if state.phase == "tainting" else _withdraw_switch(state)
+
+
+def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
+    """No taint and no power-off from now on. What is set stays, and is removed as ever."""
+    paused = bool(event.by) and not state.paused
+    state = replace(state, paused=event.by)
+    if paused:
+        return _cancel(state)
+    if state.phase == "following" and state.removed and state.proof:
+        return _reconsider(state)
+    return _consider(state, now) if state.phase == "suspected" else (state, ())
+
+
+def _asked_to_close(state: OutageState, event: o.CloseRead, now: int) -> Result:
+    """A person has looked at what hangs: it is not waited for. The outage ends with the node's return, or now
+    if that has been, or if the Node is gone.
+    """
+    if event.at == state.close_at:
+        return state, ()
+    left = (each for each in (*state.pods, *state.attachments) if each not in state.unknown)
+    state = replace(state, close_at=event.at, unknown=(*state.unknown, *left))
+    if state.phase in ("quarantined", "doubted") and state.ready == "True":
+        return _untaint(state, now)
+    return _recovered(state)
+
+
 def _pod_ended(state: OutageState, event: o.PodRecovered, now: int) -> Result:
     pods = {uid: label for uid, label in state.pods.items() if uid != event.uid}
     return _recovered(replace(state, pods=pods))
@@ -910,12 +1021,21 @@ def _ticked(
     return tick
 
 
+def _tick_following(state: OutageState, event: f.Tick, now: int) -> Result:
+    if state.removed and state.boot_id != state.off_boot and not state.returned:
+        return _follow(replace(state, wake_ns=now + state.reminder_ns), now)
+    if state.removed and state.proof and state.proof_until_ns > now:
+        return _reconsider(replace(state, wake_ns=now + PERMIT_RETRY_NS))
+    return _remind(state, event, now)
+
+
 def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
     reasons = {
         "recovering": state.waits
         or f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
         "out": state.waits or "the node has not come back",
         "aside": ANOTHERS,
+        "gone": f"the Node is deleted; waits for {', '.join(_hanging(state)[:3]) or 'the list'}",
         "quarantined": "the node is not Ready, or reports volumes in use",
         "doubted": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
@@ -940,7 +1060,9 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
         return _rebooted(state, now)
     if event.taint != "ours":
         # A person or another controller has removed it or its note: do not set it again.
-        state, decisions = _wait(state, _gone_text(state), phase="following")
+        state, decisions = _wait(state, _gone_text(state), phase="following", proof="")
+        removed = state.taint == "none" and not state.doubt
+        state = replace(state, removed=removed, removed_at=state.declared_at)
         after, orders = _permit_back(replace(state, wake_ns=now + state.reminder_ns))
         return after, [*decisions, *orders]
     if state.doubt:
@@ -999,11 +1121,14 @@ def _returned(state: OutageState) -> Result:
 
 
 def _same_boot(state: OutageState, what: str, now: int) -> Result:
+    back: Sequence[Event] = ()
+    if state.removed:
+        state, back = _permit_back(replace(state, removed=False, permit=True))
     alarm = o.ProofWasWrong(proof=state.taint_proof, what=what)
     returned = o.NodeReturned(boot_id=state.boot_id, same_boot=True)
     state = _ready_since(replace(state, phase="quarantined", returned=True, wrong=True))
     after, orders = _quarantine(state, now)
-    return after, [alarm, returned, *orders]
+    return after, [*back, alarm, returned, *orders]
 
 
 def _ready_since(state: OutageState) -> OutageState:
@@ -1147,6 +1272,7 @@ def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageS
         power_off_ns=event.settings.power_off_seconds * NS_PER_SECOND,
         bound=event.settings.bound,
         resource=event.settings.resource,
+        paused=event.settings.paused,
         heard=False,
         blind=False,
         refused=0,
@@ -1193,7 +1319,7 @@ def _started_back(state: OutageState, event: o.LeaderStarted, now: int) -> Resul
 
 def _placed_anew(state: OutageState, now: int) -> Result:
     """This leader's brake counts every tainted node until it learns more."""
-    state = replace(state, listed=False, wake_ns=now + state.reminder_ns)
+    state = replace(state, listed=False, proof="", wake_ns=now + state.reminder_ns)
     if state.permit:
         return replace(state, place_ns=now + PLACE_NS), ()
     return _permit_back(replace(state, permit=True))

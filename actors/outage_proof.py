@@ -135,6 +135,7 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     first_ns: int
     begun_ns: int
     until_ns: int
+    at: str = ""
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -225,6 +226,7 @@ def _transitions() -> Transitions:
         ignored("idle", f.OrderEnded),
         Row("idle asking pausing", f.Tick, _tick, "= asking open proved", decides=(*_SAID, o.ReadSources)),
         Row(EVERY, o.OutOfService, _rest, "= idle"),
+        Row(EVERY, o.NodeDeleted, _rest, "= idle"),
         Row(EVERY, o.OutageClosed, _closed, "idle open contradicted"),
     )
 # fmt: on
@@ -396,6 +398,7 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
         first_ns=first_ns,
         begun_ns=event.begun_ns,
         until_ns=until_ns,
+        at=event.at,
     )
     state, accepted = _weigh(replace(state, off={**state.off, who: said}), who)
     return state, [*ended, *accepted]
@@ -425,7 +428,7 @@ def _weigh(state: ProofState, who: str = "") -> Result:
         return state, ()
     chosen = who or candidates[0]
     said = state.off[chosen]
-    accepted = o.ProofAccepted(source=said.source, name=said.name, until_ns=said.until_ns)
+    accepted = o.ProofAccepted(source=said.source, name=said.name, until_ns=said.until_ns, at=said.at)
     return replace(state, proof=chosen), [accepted]
 
 

@@ -62,6 +62,8 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     effect: kinds.Word = ""
     since_ns: int = 0
     ordinal: int = 0
+    #: Its owner has as many Ready pods as it wants.
+    enough: bool = False
 
 
 _SAYS = (o.PodWaits, o.PostOutageEvent)
@@ -85,6 +87,10 @@ def _pod_transitions() -> Transitions:
         Row("bound terminating gone", o.ElsewhereRead, _elsewhere, "= over",
             decides=(o.PodWaits, o.PodRecovered)),
         ignored("fresh over", o.ElsewhereRead),
+        Row("bound terminating gone", o.OwnerRead, _owner_read, "= over", decides=(o.PodRecovered,)),
+        ignored("fresh over", o.OwnerRead),
+        Row("bound", o.NodeDeleted, _replaced_pod, "= over", decides=(o.PodRecovered,)),
+        ignored("fresh terminating gone over", o.NodeDeleted),
         Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=_SAYS),
         ignored(EVERY, f.OrderEnded),
         ignored("fresh over", o.OutOfService),
@@ -183,17 +189,33 @@ def _succeeded(before: StuckPodState, state: StuckPodState, now: int) -> Result:
     assert pod is not None
     ready = [(uid, each.node) for uid, each in state.successors.items() if each.node]
     place = 0 if pod.same_name else state.place
-    if pod.owner_uid and len(ready) <= place:
+    if pod.owner_uid and len(ready) > place:
+        return _over(state, *ready[place], now)
+    if pod.owner_uid and not state.enough:
         return _say(before, state)
-    uid, node = ready[place] if pod.owner_uid else ("", "")
-    return _over(state, uid, node, now)
+    return _over(state, "", "", now)
 
 
 def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
     assert state.pod is not None
     elapsed_ns = max(0, now - state.since_ns)
-    over = o.PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns)
+    enough = state.enough and not by
+    over = o.PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns, enough=enough)
     return replace(state, phase="over"), [over]
+
+
+def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
+    """Scaled down, rolled out or finished during the outage: no pod comes in this one's place."""
+    pod = state.pod
+    if pod is None or (event.namespace, event.owner_uid) != (pod.namespace, pod.owner_uid):
+        return state, ()
+    after = replace(state, enough=event.ready >= event.wants)
+    return _succeeded(state, after, now) if state.phase == "gone" else (after, ())
+
+
+def _replaced_pod(state: StuckPodState, event: o.NodeDeleted, now: int) -> Result:
+    """The kubelet that made a new Node of that name runs it."""
+    return _node_back(state, event, now) if event.replaced else (state, ())
 
 
 def _pod_watched_anew(state: StuckPodState, event: o.LeaderStarted, now: int) -> Result:
@@ -205,7 +227,7 @@ def _tainted_pod(state: StuckPodState, event: o.OutOfService, now: int) -> Resul
     return _say(state, replace(state, effect=event.effect))
 
 
-def _node_back(state: StuckPodState, event: o.NodeReturned, now: int) -> Result:
+def _node_back(state: StuckPodState, event: Event, now: int) -> Result:
     """The taint did not delete it, and its kubelet runs it again."""
     assert state.pod is not None
     return _over(state, state.pod.uid, "", now)
@@ -264,6 +286,8 @@ def _attachment_transitions() -> Transitions:
         Row("attached detaching", o.OutOfService, _tainted_attachment, decides=(o.DetachWaits,)),
         ignored("fresh over", o.OutOfService),
         Row("attached", o.NodeReturned, _kept, "over", decides=(o.Detached,)),
+        Row("attached", o.NodeDeleted, _replaced_attachment, "= over", decides=(o.Detached,)),
+        ignored("fresh detaching over", o.NodeDeleted),
         ignored("fresh detaching over", o.NodeReturned),
     )
 # fmt: on
@@ -364,7 +388,11 @@ def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> 
     return _say_of(state, replace(state, tainted=True, unsafe=False))
 
 
-def _kept(state: DetachState, event: o.NodeReturned, now: int) -> Result:
+def _replaced_attachment(state: DetachState, event: o.NodeDeleted, now: int) -> Result:
+    return _kept(state, event, now) if event.replaced else (state, ())
+
+
+def _kept(state: DetachState, event: Event, now: int) -> Result:
     """No detach was asked for: a pod that still runs here keeps it."""
     kept = o.Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
     return replace(state, phase="over"), [kept]

@@ -82,6 +82,8 @@ class OutageSettings(Value):
     bound: bool = False
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: BoundedDict[str, str] = {}
+    #: Who has paused the controller, or this node's outages, as in `PauseRead`.
+    paused: str = ""
 
 
 class LostPod(Value):
@@ -93,6 +95,8 @@ class LostPod(Value):
     owner_uid: str = ""
     #: ``Kind/name``.
     owner: kinds.Owner = ""
+    #: Its apiVersion, if the controller reads its kind.
+    owner_api: kinds.Word = ""
     #: A StatefulSet makes it again under the same name.
     same_name: bool = False
     #: Part of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
@@ -202,12 +206,44 @@ class NodeRead(Fact):
 
 
 class NodeDeleted(Fact):
-    """The Node object is gone, or its name has another UID."""
+    """The Node object is gone. ``replaced``: another one has its name, so its kubelet runs."""
 
     lane = URGENT
-    template = "the Node object is gone"
     level = NOTICE
     log = PLAIN
+
+    replaced: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the Node object is gone{', and another has its name' if self.replaced else ''}"
+
+
+class PauseRead(Fact):
+    """A person has paused the controller or this node's outages, or has ended that (``by`` empty)."""
+
+    lane = URGENT
+    level = NOTICE
+    log = PLAIN
+
+    by: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"paused by {self.by}" if self.by else "not paused any more"
+
+
+class CloseRead(Fact):
+    """A person asks to close the node's outage: nothing that hangs is waited for any more. ``at``, in their
+    words, distinguishes it from an earlier one.
+    """
+
+    lane = URGENT
+    template = "{self.by} asks to close the outage: {self.why}"
+    level = NOTICE
+    log = PLAIN
+
+    by: str
+    why: str
+    at: str
 
 
 class LastBootStated(Fact):
@@ -408,6 +444,22 @@ class ElsewhereRead(Fact):
 
     def introduce(self, names: Names) -> None:
         names.labels[self.uid] = f"{self.namespace}/{self.name}"
+
+
+class OwnerRead(Fact):
+    """A lost pod's owner: the pods that it wants, and how many of its pods are Ready. One that is gone, has
+    finished or has failed wants none.
+    """
+
+    level = INFO
+
+    namespace: str
+    owner_uid: str
+    wants: int
+    ready: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"an owner wants {plural(self.wants, 'pod')}, and {self.ready} are Ready"
 
 
 class AttachmentRead(Fact):
@@ -752,7 +804,7 @@ class ReadSources(Order):
 
 
 class ProofAccepted(Decision):
-    """The proof counts until ``until_ns`` (monotonic), or until it is voided."""
+    """The proof counts until ``until_ns`` (monotonic), or until it is voided. ``at`` as in `EvidenceRead`."""
 
     level = NOTICE
     log = TIMED
@@ -760,6 +812,7 @@ class ProofAccepted(Decision):
     source: Source
     name: str
     until_ns: int
+    at: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
         return f"proved off by {who_of(self)}"
@@ -832,7 +885,7 @@ class PodWaits(Decision):
 
 class PodRecovered(Decision):
     """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: no controller makes it
-    again.
+    again, as its owner has enough Ready pods (``enough``), or as it has none.
     """
 
     level = INFO
@@ -842,9 +895,12 @@ class PodRecovered(Decision):
     by: str = ""
     node: str = ""
     elapsed_ns: int = 0
+    enough: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
         took = span(self.elapsed_ns)
+        if self.enough:
+            return f"gone after {took}; its owner wants no pod in its place"
         if not self.by:
             return f"gone after {took}; no new pod is waited for"
         if self.by == self.uid:

@@ -25,6 +25,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     try_create,
 )
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
+from ebbtide.actors.edges.kubernetes.lease_requests import RequestsEdge, RequestsView
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import Followed, WorkEdge, WorkView
 from ebbtide.actors.edges.proof_sources.cluster_sources import (
@@ -267,14 +268,15 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         if (file := configuration.cluster_api.kubeconfig) is not None:
             manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
             await nursery.start(manager.run)
+        requests = RequestsView()
         leadership = Leadership(
-            link, configuration.namespace, LEASE, identity, log.tell, metrics.blocked_text
+            link, configuration.namespace, LEASE, identity, log.tell, metrics.blocked_text, requests.take
         )
         #: At most one.
         leads: list[Leader] = []
 
         async def act_as_leader() -> None:
-            leads.append(_leader(options, identity, link, manager, log, metrics))
+            leads.append(_leader(options, identity, link, manager, requests, log, metrics))
             try:
                 await leads[0].run()
             finally:
@@ -315,6 +317,7 @@ def _leader(
     identity: str,
     link: ApiClient,
     manager: ApiClient | None,
+    requests: RequestsView,
     log: LogOutput,
     metrics: OutageMetrics,
 ) -> Leader:
@@ -337,15 +340,23 @@ def _leader(
             power_off_seconds=0 if power_off is None else power_off.after_ns // NS_PER_SECOND,
             bound=pool.bound,
             resource=resource,
+            paused=requests.now.paused(node),
         )
 
     def edges(follower: Follower) -> Sequence[Edge]:
         node = follower.node
         return (
-            WorkEdge(work, node, effect=configuration.effect, followed=followed_in(follower.system)),
+            WorkEdge(
+                work,
+                node,
+                effect=configuration.effect,
+                followed=followed_in(follower.system),
+                caller=paced,
+            ),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             permits.edge(node),
             OutageEventsEdge(paced, node, options.replica, lambda: follower.trace_id),
+            RequestsEdge(requests, node),
         )
 
     shared = Shared(

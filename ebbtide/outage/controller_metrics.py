@@ -25,7 +25,7 @@ from ebbtide.events.record.outage_record import BRAKE_SAYS
 from ebbtide.events.units import short_span
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
-Where = Literal["suspected", "out", "returning", "aside"]
+Where = Literal["suspected", "out", "returning", "deleted", "aside"]
 
 #: For an operator; the actor has more phases.
 PLACES: Mapping[OutagePhase, Where] = {
@@ -38,6 +38,7 @@ PLACES: Mapping[OutagePhase, Where] = {
     "quarantined": "returning",
     "untainting": "returning",
     "following": "returning",
+    "gone": "deleted",
     "aside": "aside",
 }
 

@@ -27,13 +27,20 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     NO_ANSWER,
     ConfigMapStorage,
 )
+from ebbtide.actors.edges.kubernetes.lease_requests import (
+    REQUESTS_ANNOTATION,
+    Request,
+    Requests,
+    RequestsEdge,
+    RequestsView,
+)
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, LeaseView, NodeView
 from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Fact, Order, Record
-from ebbtide.events.outage_events import EvidenceRead, ReadSources
+from ebbtide.events.outage_events import CloseRead, EvidenceRead, PauseRead, ReadSources
 from ebbtide.events.reader import History
 from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import parse_outage
@@ -53,6 +60,7 @@ from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
+from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.runner_parts import TrioClock
 from tests.events.making import IDENTITY
 from tests.waiting import until
@@ -371,7 +379,7 @@ def leader(link: Scripted, manager: Scripted | None) -> Leader:
     configuration = parse_outage("outage.yaml", CONFIGURATION.encode())
     options = Options(configuration, Path("/nowhere"), "one", dry_run=True)
     clients = cast(ApiClient, link), cast(ApiClient | None, manager)
-    return _leader(options, "one", *clients, LogOutput(), OutageMetrics())
+    return _leader(options, "one", *clients, RequestsView(), LogOutput(), OutageMetrics())
 
 
 class Told:
@@ -433,3 +441,38 @@ async def test_the_environments_resource_is_recorded(
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
     shared = leader(Scripted(remediators), None)._shared
     assert shared.settings("node-1").resource == {"k8s.cluster.name": "blue"}
+
+
+async def test_a_persons_requests(autojump_clock: MockClock) -> None:
+    """Each once, about this node; a pause of all nodes; what is spoilt counts as none."""
+    view, outbox = RequestsView(), Outbox()
+
+    def put(pause: dict[str, Request], close: dict[str, Request], text: str = "") -> None:
+        made = text or msgspec.json.encode(Requests(pause, close)).decode()
+        view.take({"metadata": {"annotations": {REQUESTS_ANNOTATION: made}}})
+
+    ann, bob = Request("ann", "noon", "the array is moved"), Request("bob", "one")
+    put({"node-1": ann}, {"node-2": ann})
+    edge = RequestsEdge(view, "node-1")
+    assert view.now.paused("node-1") == "ann"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        for pause, close in (
+            ({"": bob}, {"node-2": ann}),
+            ({}, {"node-1": ann}),
+            ({}, {"node-1": ann, "node-2": bob}),
+            ({}, {"node-1": bob}),
+            ({"node-1": Request("\x1b", "two")}, {"node-1": Request("ann", "three", "x" * 201)}),
+        ):
+            put(pause, close)
+            await trio.sleep(1)
+        put({}, {}, "{spoilt")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert outbox.facts == [
+        PauseRead(by="bob"),
+        PauseRead(),
+        CloseRead(by="ann", why="the array is moved", at="noon"),
+        CloseRead(by="bob", why="", at="one"),
+    ]
+    assert view.now == Requests()

@@ -251,7 +251,15 @@ OUTAGE_FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
     "va-gone": lambda command: (o.AttachmentGone(name=name) for name in command.words),
     "elsewhere": _elsewhere,
     "boot-ended": _last_boot,
-    "deleted": lambda command: o.NodeDeleted(),
+    "deleted": lambda command: o.NodeDeleted(replaced="replaced" in command.words),
+    "owner": lambda command: o.OwnerRead(
+        namespace=command.options.get("namespace", "default"),
+        owner_uid=command.words[0],
+        wants=int(command.options["wants"]),
+        ready=int(command.options["ready"]),
+    ),
+    "pauses": lambda command: o.PauseRead(by=command.options.get("by", "")),
+    "closes": lambda command: o.CloseRead(by="ann", why="scaled down", at=command.options["at"]),
 }
 
 OUTAGE_VERBS: dict[str, Callable[[Bench, Command], list[str] | None]] = {

@@ -111,7 +111,8 @@ class Annotations(msgspec.Struct, gc=False):
     source: str = msgspec.field(default="", name="kubernetes.io/config.source")
 
 
-class Owner(msgspec.Struct, gc=False):
+class Owner(msgspec.Struct, rename="camel", gc=False):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

@@ -57,7 +57,8 @@ class _Lost(Exception):
 
 class Leadership:
     """``identity``: of this process alone. ``note``: the leader's, renewed with the Lease. ``holder``: the
-    leader at the last look, or empty. Raises ValueError without an identity.
+    leader at the last look, or empty. ``on_lease`` gets each Lease that was read. Raises ValueError without
+    an identity.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class Leadership:
         identity: str,
         tell: Tell = lambda level, line: None,
         note: Callable[[], str] = str,
+        on_lease: Callable[[api.JsonObject], None] = lambda lease: None,
     ) -> None:
         if not identity:
             raise ValueError("a leader needs an identity: name this process")
         self.holder = ""
         self._caller, self._tell, self._identity, self._note_of = caller, tell, identity, note
+        self._on_lease = on_lease
         self._name, self._label = name, f"the Lease {namespace}/{name}"
         space = quote(namespace, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
@@ -242,6 +245,7 @@ class Leadership:
         if record != self._record:
             self._free_at = trio.current_time() + LEASE_SECONDS
         self._record, self.holder = record, record.holder
+        self._on_lease(found)
 
     def _note(self, problem: str = "") -> None:
         """Once, however long a problem lasts; empty: it is over."""

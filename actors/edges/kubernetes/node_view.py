@@ -476,18 +476,19 @@ class _AnotherNode(Exception):
 
 
 class Look(NamedTuple):
-    """A report. ``node`` None: it is gone."""
+    """A report. ``node`` None: it is gone. ``replaced``: another one has its name."""
 
     node: NodeView | None
     lease_mark: str
     claims: MachineClaims = MachineClaims()
+    replaced: bool = False
 
 
 def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[Fact]:
     """``asked``: the Node also without a change."""
     if now.node is None:
-        is_news = asked or told is None or told.node is not None
-        return [outage_events.NodeDeleted()] if is_news else []
+        is_news = asked or told is None or told.node is not None or told.replaced != now.replaced
+        return [outage_events.NodeDeleted(replaced=now.replaced)] if is_news else []
     node, before = now.node, told.node if told is not None else None
     facts: list[Fact] = []
     # A new boot id is reported first: a heartbeat alone would count for the boot before.
@@ -611,7 +612,11 @@ class NodeEdge(Edge):
         while True:
             observed = self._view.of(self._node)
             news = observed.news
-            is_news = self._heeded() or self._told is None or self._look()[::2] != self._told[::2]
+            is_news = (
+                self._heeded()
+                or self._told is None
+                or self._look()._replace(lease_mark=self._told.lease_mark) != self._told
+            )
             if is_news:
                 await self._tell(outlet)
             mark = self._look().lease_mark
@@ -641,8 +646,10 @@ class NodeEdge(Edge):
         observed = self._view.of(self._node)
         self._gone = self._gone or observed.node is None or observed.node.uid != self._uid
         mark = observed.lease.mark if observed.lease is not None else ""
-        node = None if self._gone else observed.node
-        return Look(node, mark, MachineClaims() if node is None else self._view.identity_of(node))
+        if not self._gone:
+            assert observed.node is not None
+            return Look(observed.node, mark, self._view.identity_of(observed.node))
+        return Look(None, mark, replaced=observed.node is not None and observed.node.uid != self._uid)
 
     async def _holding(
         self,

@@ -10,13 +10,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import listed_path
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    HTTP_NOT_FOUND,
+    ApiCaller,
+    Unanswered,
+    listed_path,
+)
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
 from ebbtide.actors.edges.kubernetes.known_pods import (
@@ -31,7 +38,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
 from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS, detach_hang
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, TraceContext, known_text
-from ebbtide.events import outage_events
+from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.kinds import CSI_VOLUME
 from ebbtide.events.outage_events import Effect as TaintEffect
@@ -170,6 +177,8 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     node: str = ""
     owner_uid: str = ""
     owner: str = ""
+    #: The owner's apiVersion, if its kind is in `OWNER_PATHS`.
+    owner_api: str = ""
     same_name: bool = False
     daemon: bool = False
     #: Its kubelet has reported a container.
@@ -287,6 +296,69 @@ def refusal_text(error: _VolumeError) -> str:
     known = re.sub("(?<=[a-z])(?=[A-Z])", "_", code).upper() if code in GRPC_CODES else ""
     return TEXTS["driver-refuses"].format(error=f": {known}" if known else "")
 
+
+#: By apiVersion and kind.
+OWNER_PATHS = {
+    ("apps/v1", "StatefulSet"): "/apis/apps/v1/namespaces/{}/statefulsets/{}",
+    ("apps/v1", "ReplicaSet"): "/apis/apps/v1/namespaces/{}/replicasets/{}",
+    ("batch/v1", "Job"): "/apis/batch/v1/namespaces/{}/jobs/{}",
+    ("v1", "ReplicationController"): "/api/v1/namespaces/{}/replicationcontrollers/{}",
+}
+#: A person scales down, and looks after a minute. An outage reads so many owners a minute, the longest unread
+#: first: a hundred outages have 20 requests a second.
+OWNERS_SECONDS, OWNERS_MAX = 60.0, 5
+
+
+def owner_path(pod: outage_events.LostPod) -> str:
+    """Empty for an unknown kind."""
+    kind, _, name = pod.owner.partition("/")
+    return OWNER_PATHS.get((pod.owner_api, kind), "").format(quote(pod.namespace), quote(name))
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _OwnerSpec(msgspec.Struct, gc=False):
+    replicas: int | None = None
+    parallelism: int | None = None
+    suspend: bool | None = None
+
+
+class _OwnerStatus(msgspec.Struct, rename="camel", gc=False):
+    ready_replicas: int = 0
+    ready: int = 0
+    conditions: list[_Condition] | None = None
+
+
+class OwnerObject(msgspec.Struct, gc=False):
+    """A StatefulSet, a ReplicaSet, a Job or a ReplicationController."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: _OwnerSpec = msgspec.field(default_factory=_OwnerSpec)
+    status: _OwnerStatus = msgspec.field(default_factory=_OwnerStatus)
+
+
+def read_owner(pod: outage_events.LostPod, found: OwnerObject | None) -> outage_events.OwnerRead:
+    """None: it is gone. One of another UID is another one."""
+    uid, namespace = pod.owner_uid, pod.namespace
+    if found is None or found.metadata.uid != uid:
+        return outage_events.OwnerRead(namespace=namespace, owner_uid=uid, wants=0, ready=0)
+    spec, status = found.spec, found.status
+    over = any(
+        each.type in ("Complete", "Failed") and each.status == "True" for each in status.conditions or ()
+    )
+    wants = spec.replicas if spec.replicas is not None else spec.parallelism
+    return outage_events.OwnerRead(
+        namespace=namespace,
+        owner_uid=uid,
+        wants=0 if over or spec.suspend else 1 if wants is None else wants,
+        ready=max(status.ready_replicas, status.ready),
+    )
+
+
+_owner_decoder = msgspec.json.Decoder(OwnerObject)
 
 HashableT = TypeVar("HashableT", bound=Hashable)
 
@@ -452,6 +524,7 @@ class WorkView:
             node=share(pod.spec.node_name or ""),
             owner_uid=share(owner.uid),
             owner=share(f"{kind}/{owner.name}") if kind else "",
+            owner_api=share(owner.api_version if (owner.api_version, kind) in OWNER_PATHS else ""),
             same_name=kind == "StatefulSet",
             daemon=is_mirror or kind in ("DaemonSet", "Node"),
             tolerates=share(tolerated_effects(pod.spec.tolerations or ())),
@@ -568,9 +641,14 @@ class WorkEdge(Edge):
         effect: TaintEffect = "NoExecute",
         followed: Followed = NOT_FOLLOWED,
         context: TraceContext = lambda key: "",
+        caller: ApiCaller | None = None,
     ) -> None:
-        self._view, self._node, self._effect = view, node, effect
+        """Without a ``caller`` no owner is read."""
+        self._view, self._node, self._effect, self._caller = view, node, effect, caller
         self._changes = Changes()
+        #: By owner, one of its pods; and the last report, and when.
+        self._owned: dict[str, outage_events.LostPod] = {}
+        self._owners: dict[str, tuple[float, outage_events.OwnerRead | None]] = {}
         #: By owner, pods that are no successors.
         self._before: dict[str, frozenset[str]] = {}
         #: By owner, pods that have replaced one already.
@@ -580,6 +658,7 @@ class WorkEdge(Edge):
         #: The last report, by UID.
         self._lost = {each.uid: each for each in followed.pods}
         self._open |= {uid: owner for uid, each in self._lost.items() if (owner := owner_of(each))}
+        self._owned |= {owner_of(each): each for each in self._lost.values()}
         self._before |= dict.fromkeys(self._open.values(), frozenset(followed.elsewhere))
         #: Pods that were ending when they were found: their replacements exist already.
         self._replaced: dict[str, None] = {}
@@ -607,6 +686,7 @@ class WorkEdge(Edge):
                 followed: tuple[dict[str, Any], ...] = (
                     *(self._before, self._claimed, self._open, self._replaced),
                     *(self._lost, self._new, self._attachments, self._unheard),
+                    *(self._owned, self._owners),
                 )
                 for each in followed:
                     each.clear()
@@ -624,6 +704,7 @@ class WorkEdge(Edge):
             return
         del self._before[owner]
         self._claimed.pop(owner, None)
+        self._owners.pop(owner, None)
         self._new = {uid: each for uid, each in self._new.items() if owner_of(each) != owner}
         if self._changes.keys:
             self._view.follow(self._changes, self._node, self._before)
@@ -670,6 +751,7 @@ class WorkEdge(Edge):
         owned = {uid: owner for uid, owner in owned.items() if owner in self._before}
         self._lost |= {pod.uid: self._lost_pod(pod) for pod in pods if pod.uid in self._replaced}
         self._open |= owned
+        self._owned |= {owner_of(pod): self._lost_pod(pod) for pod in pods if pod.uid in owned}
         named = dict.fromkeys(owned[pod.uid] for pod in pods if pod.uid in owned and not pod.same_name)
         self._view.follow(self._changes, self._node, self._before)
         self._changes.take()
@@ -704,6 +786,7 @@ class WorkEdge(Edge):
             name=pod.name,
             owner_uid="" if pod.uid in self._replaced else pod.owner_uid,
             owner=pod.owner,
+            owner_api=pod.owner_api,
             same_name=pod.same_name,
             daemon=pod.daemon,
             tolerates=self._effect in pod.tolerates,
@@ -720,6 +803,38 @@ class WorkEdge(Edge):
 
     async def run(self, outlet: Outlet) -> None:
         """Report changes of what was listed, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_owners, outlet)
+            await self._report_changes(outlet)
+
+    async def _read_owners(self, outlet: Outlet) -> None:
+        """Of pods that are gone and not over: scaling down or the failure of a Job shows in no pod."""
+        while self._caller is not None:
+            await trio.sleep(OWNERS_SECONDS)
+            gone = {owner for uid, owner in self._open.items() if uid not in self._lost}
+            wanted = [owner for owner, pod in self._owned.items() if owner in gone and owner_path(pod)]
+            wanted.sort(key=lambda owner: self._owners.get(owner, (-math.inf, None))[0])
+            for owner in wanted[:OWNERS_MAX]:
+                before = self._owners.get(owner, (0.0, None))[1]
+                read = await self._read_owner(self._caller, self._owned[owner])
+                async with self._telling:
+                    if owner not in self._open.values():
+                        continue
+                    self._owners[owner] = trio.current_time(), read or before
+                    if read is not None and read != before:
+                        await outlet.put(read)
+
+    async def _read_owner(
+        self, caller: ApiCaller, pod: outage_events.LostPod
+    ) -> outage_events.OwnerRead | None:
+        """None: it cannot be read."""
+        with suppress(Unanswered, ValueError, RecursionError):
+            answer = await caller.call("GET", owner_path(pod), seconds_max=bounds.now.api_try_seconds)
+            if answer.ok or answer.code == HTTP_NOT_FOUND:
+                return read_owner(pod, _owner_decoder.decode(answer.body) if answer.ok else None)
+        return None
+
+    async def _report_changes(self, outlet: Outlet) -> None:
         try:
             while True:
                 now = trio.current_time()

@@ -22,8 +22,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "explain": Entry("outage.outage_explain:explain", "Why a pod is still Terminating."),
         "doctor": Entry("outage.outage_doctor:doctor", "Would an outage of each node be recovered?"),
     },
-    "Say what only a person knows": {
+    "Have a say": {
         "declare": Entry("outage.outage_declare:declare", "That a machine is off: one kind of proof."),
+        "pause": Entry("outage.outage_requests:pause", "No taint and no power-off, of one node or of all."),
+        "close": Entry("outage.outage_requests:close", "Wait for nothing that still hangs."),
     },
 }
 

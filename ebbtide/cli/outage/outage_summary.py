@@ -192,7 +192,7 @@ def _reminder(record: OutageRecord) -> str:
     hung = f"{', '.join(record.unrecovered)} still hang" if record.unrecovered else "all that hung is over"
     taint = "the taint stays until it does"
     if record.untainted_ns is not None:
-        taint = "our taint was removed by another client; it is not set again in this outage"
+        taint = "our taint was removed by another client; only a new declaration sets it again"
     return f"{record.node} has not come back: {hung}, and {taint}. Start the machine, or delete the Node"
 
 

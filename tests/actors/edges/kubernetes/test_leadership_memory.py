@@ -70,9 +70,15 @@ class Replica:
         self.away, self.leads, self.ending_seconds = False, False, ending_seconds
         self.lines: list[str] = []
         self.dead = trio.CancelScope()
-        self.note = ""
+        self.note, self.leases = "", list[Any]()
         self.leadership = Leadership(
-            self, "ebbtide", "outage", name, lambda level, line: self.lines.append(line), lambda: self.note
+            self,
+            "ebbtide",
+            "outage",
+            name,
+            lambda level, line: self.lines.append(line),
+            lambda: self.note,
+            self.leases.append,
         )
 
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
@@ -150,6 +156,12 @@ async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) ->
         waiting = next(each for each in log.replicas if not each.leads)
         assert waiting.lines == [f"{first} leads, and this replica waits"]
         assert waiting.leadership.holder == first
+        # What people write on it stays, and each replica reads it.
+        server.objects["outage"]["metadata"]["annotations"] = {"asked": "yes"}
+        server.edit()
+        await trio.sleep(10)
+        assert server.objects["outage"]["metadata"]["annotations"] == {"asked": "yes"}
+        assert all(each.leases[-1]["metadata"]["annotations"] == {"asked": "yes"} for each in log.replicas)
 
 
 async def test_the_leaders_note_is_on_the_lease(autojump_clock: MockClock) -> None:

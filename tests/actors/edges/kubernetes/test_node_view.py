@@ -74,6 +74,9 @@ def test_what_is_told() -> None:
     assert facts_between(look, gone) == facts_between(None, gone) == [outage_events.NodeDeleted()]
     assert facts_between(gone, gone) == []
     assert facts_between(gone, gone, asked=True) == [outage_events.NodeDeleted()]
+    replaced = gone._replace(replaced=True)
+    assert facts_between(gone, replaced) == [outage_events.NodeDeleted(replaced=True)]
+    assert facts_between(replaced, replaced) == []
 
 
 ORDER = outage_events.SetTaint(

@@ -12,12 +12,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.known_pods import FINALIZERS_MAX, PodObject
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     CLAIMS_MAX,
     ELSEWHERE_MAX,
     FOLLOWED_MAX,
+    OWNER_PATHS,
+    OWNERS_SECONDS,
     PODS_PATH,
     REPORTS_MAX,
     VOLUMES_PATH,
@@ -270,8 +273,9 @@ def web(name: str, node: str = "", **fields: Any) -> Object:
     return pod(name, node, owner="ReplicaSet/web", **fields)
 
 
-OF_DB = {"owner_uid": "StatefulSet/db", "owner": "StatefulSet/db", "same_name": True}
-OF_WEB = {"owner_uid": "ReplicaSet/web", "owner": "ReplicaSet/web"}
+APPS = {"owner_api": "apps/v1"}
+OF_DB = {"owner_uid": "StatefulSet/db", "owner": "StatefulSet/db", "same_name": True, **APPS}
+OF_WEB = {"owner_uid": "ReplicaSet/web", "owner": "ReplicaSet/web", **APPS}
 VA = outage_events.Attachment(name="va", volume="pv-va", driver="csi.example.test")
 
 
@@ -321,6 +325,61 @@ async def test_the_list(autojump_clock: MockClock) -> None:
                 attachments=(VA,),
                 elsewhere=("uid-web-b", "uid-web-c"),
             )
+        ]
+
+
+class Owners(Server):
+    """``owners`` by path; one that is missing is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: dict[str, Object | int] = {}
+        self.asked: list[str] = []
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if "/namespaces/" not in path:
+            return await super().call(method, path, **fields)
+        self.asked.append(path)
+        found = self.owners.get(path, 404)
+        return Answer(found) if isinstance(found, int) else Answer(200, msgspec.json.encode(found))
+
+
+def owned(kind: str, uid: str, status: Object | None = None, **spec: Any) -> Object:
+    return {"kind": kind, "metadata": {"uid": uid}, "spec": spec, "status": status or {}}
+
+
+async def test_owners_of_pods_that_are_gone(autojump_clock: MockClock) -> None:
+    """Each minute, and reported when it changes; five of them at most. Only of kinds that are known."""
+    server = Owners()
+    kinds = {"StatefulSet": "apps/v1", "Job": "batch/v1", "Foo": "example.test/v1"}
+    for kind, version in kinds.items():
+        made = pod(f"{kind.lower()}-0", "worker", owner=f"{kind}/x")
+        made["metadata"]["ownerReferences"][1]["apiVersion"] = version
+        server.pod(made)
+    db_path, job_path = (OWNER_PATHS[kinds[kind], kind].format("default", "x") for kind in [*kinds][:2])
+    server.owners = {db_path: owned("StatefulSet", "StatefulSet/x", replicas=2), job_path: 403}
+    async with working(server, caller=server) as hand:
+        await hand.list()
+        await hand.said(2 * OWNERS_SECONDS)
+        assert server.asked == []
+        for kind in kinds:
+            server.remove(PODS_PATH, f"uid-{kind.lower()}-0")
+        await hand.said()
+        assert await hand.said(2.5 * OWNERS_SECONDS) == [
+            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=2, ready=0)
+        ]
+        assert sorted(set(server.asked)) == sorted([db_path, job_path])
+        server.owners[db_path] = owned("StatefulSet", "StatefulSet/x", {"readyReplicas": 1}, replicas=0)
+        failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+        server.owners[job_path] = owned("Job", "Job/x", failed, parallelism=3)
+        assert await hand.said(OWNERS_SECONDS) == [
+            outage_events.OwnerRead(namespace="default", owner_uid="Job/x", wants=0, ready=0),
+            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=0, ready=1),
+        ]
+        # Another one of its name: the owner is gone.
+        server.owners[db_path] = owned("StatefulSet", "another", replicas=2)
+        assert await hand.said(OWNERS_SECONDS) == [
+            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=0, ready=0)
         ]
 
 
@@ -506,7 +565,7 @@ async def test_an_owner_with_too_many_pods(autojump_clock: MockClock) -> None:
         assert await hand.list() == [
             outage_events.WorkListed(
                 key="k",
-                pods=(lost("api", owner="ReplicaSet/api"), lost("web-a", **OF_WEB)),
+                pods=(lost("api", owner="ReplicaSet/api", **APPS), lost("web-a", **OF_WEB)),
                 elsewhere=("uid-web-b",),
             )
         ]

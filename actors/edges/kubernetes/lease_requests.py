@@ -1,0 +1,101 @@
+"""What people ask of the controller: to pause it, and to close an outage.
+
+The requests are an annotation on the controller's Lease. Its leader reads the Lease every two seconds, a
+request may be about a Node that is gone, and no kubelet may write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
+from ebbtide.actors.edges.kubernetes.node_view import PERSON
+from ebbtide.actors.interfaces import Edge, Effect, Outlet
+from ebbtide.events.base import Order
+from ebbtide.events.outage_events import CloseRead, PauseRead
+
+REQUESTS_ANNOTATION = "ebbtide.dev/requests"
+#: Every leader keeps it in memory.
+REQUESTS_CHARACTERS_MAX = 2**16
+#: It is in a record.
+WHY_CHARACTERS_MAX = 200
+#: In place of a Node's name: all nodes.
+ALL = ""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``at`` distinguishes it from an earlier one."""
+
+    by: str
+    at: str
+    why: str = ""
+
+
+class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """By the Node's name."""
+
+    pause: dict[str, Request] = {}
+    close: dict[str, Request] = {}
+
+    def paused(self, node: str) -> str:
+        """By whom; empty: it is not."""
+        found = self.pause.get(ALL) or self.pause.get(node)
+        return found.by if found is not None else ""
+
+
+def read_requests(lease: JsonObject) -> Requests:
+    """A spoilt annotation counts as none."""
+    text = ((lease.get("metadata") or {}).get("annotations") or {}).get(REQUESTS_ANNOTATION) or ""
+    try:
+        found = (
+            msgspec.json.decode(text, type=Requests) if len(text) <= REQUESTS_CHARACTERS_MAX else Requests()
+        )
+    except (ValueError, RecursionError):
+        return Requests()
+    return Requests(_readable(found.pause), _readable(found.close))
+
+
+def _readable(found: Mapping[str, Request]) -> dict[str, Request]:
+    return {
+        node: each
+        for node, each in found.items()
+        if PERSON.fullmatch(each.by) and max(len(each.why), len(each.at)) <= WHY_CHARACTERS_MAX
+    }
+
+
+class RequestsView:
+    """As the leader last read them. Take ``news`` before the look."""
+
+    def __init__(self) -> None:
+        self.now = Requests()
+        self.news = trio.Event()
+
+    def take(self, lease: JsonObject) -> None:
+        if (found := read_requests(lease)) != self.now:
+            self.now = found
+            self.news.set()
+            self.news = trio.Event()
+
+
+class RequestsEdge(Edge):
+    """One node's. Made when its settings are read, which have the pause of that moment."""
+
+    def __init__(self, view: RequestsView, node: str) -> None:
+        self._view, self._node = view, node
+        self._paused, self._closed = view.now.paused(node), ""
+        self.effects: Mapping[type[Order], Effect] = {}
+
+    async def run(self, outlet: Outlet) -> None:
+        while True:
+            news, now = self._view.news, self._view.now
+            if (by := now.paused(self._node)) != self._paused:
+                self._paused = by
+                await outlet.put(PauseRead(by=by))
+            asked = now.close.get(self._node)
+            if asked is not None and asked.at != self._closed:
+                self._closed = asked.at
+                await outlet.put(CloseRead(by=asked.by, why=asked.why, at=asked.at))
+            await news.wait()

@@ -1,0 +1,175 @@
+"""``ebbtide outage pause`` and ``close``: what a person asks of the controller, on its Lease."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.output import remark, show_json
+from ebbtide.cli.common.shared_options import output_option
+from ebbtide.cli.outage.declaration import TRIES_MAX, refuse_name, user_name
+from ebbtide.cli.outage.outage_common import (
+    HTTP_CONFLICT,
+    LEADER_LEASE,
+    NODE_NAME,
+    Cluster,
+    age_seconds,
+    ask_cluster,
+    kubeconfig_option,
+    namespace_option,
+    node_argument,
+    refused,
+    see_node,
+)
+from ebbtide.events.record.format import document
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.kubernetes.lease_requests import Request, Requests
+
+REQUEST_VERSION = 1
+#: By then each leader has read it.
+CLOSE_SECONDS = 86400.0
+
+PAUSE_EPILOG = """\b
+Examples:
+  ebbtide outage pause --why "the array is being moved"
+  ebbtide outage pause worker-2 --why "its firmware is being updated"
+  ebbtide outage pause worker-2 --withdraw
+  ebbtide outage pause --withdraw
+
+
+While it is paused, the controller sets no taint and switches no machine off. It goes on recording, and
+removes its taints from nodes that are back. Needs get and patch of the Lease ebbtide-outage.
+"""
+
+CLOSE_EPILOG = """\b
+Examples:
+  ebbtide outage close worker-2 --why "db was scaled down in the meantime"
+
+
+Nothing that hangs is waited for any more. The outage ends now if its node is back or its Node is gone, else
+with that. Of a node that was proved off and runs, our taints are removed once it is Ready: first check its
+volumes. Needs get and patch of the Lease ebbtide-outage.
+"""
+
+by_option = click.option(
+    "--by", metavar="NAME", help="Your name, for the record.  [default: your user name in the cluster]"
+)
+
+
+@click.command(epilog=PAUSE_EPILOG)
+@click.argument("node", type=NODE_NAME, required=False)
+@click.option("--why", default="", metavar="TEXT", help="For the other people: on the Lease.")
+@by_option
+@click.option("--withdraw", is_flag=True, help="End this pause.")
+@kubeconfig_option
+@namespace_option
+@output_option("table", "json")
+def pause(
+    node: str | None,
+    why: str,
+    by: str | None,
+    withdraw: bool,
+    kubeconfig: Path | None,
+    namespace: str,
+    output: str,
+) -> int:
+    """Have the controller set no taint and switch no machine off, of one node or of all."""
+    from ebbtide.actors.edges.kubernetes.lease_requests import ALL, Requests
+
+    asked = None if withdraw else _request(kubeconfig, by, why)
+
+    def change(found: Requests) -> Requests:
+        kept = {name: each for name, each in found.pause.items() if name != (node or ALL)}
+        added: dict[str, Request] = {} if asked is None else {node or ALL: asked}
+        return Requests(pause=kept | added, close=found.close)
+
+    left = ask_cluster(kubeconfig, lambda each: _change(each, namespace, change))
+    if output == "json":
+        show_json(document("Pause", REQUEST_VERSION, node=node, paused=not withdraw))
+        return DONE
+    what = node or "every node"
+    if asked is not None:
+        print(f"paused: no taint and no power-off of {what}, by {asked.by}")
+    elif still := left.paused(node or ALL) or ", ".join(left.pause):
+        print(f"withdrawn; still paused: {still}")
+    else:
+        print(f"withdrawn: {what} is not paused")
+    return DONE
+
+
+@click.command(epilog=CLOSE_EPILOG)
+@node_argument
+@click.option("--why", required=True, metavar="TEXT", help="For the record.")
+@by_option
+@kubeconfig_option
+@namespace_option
+@output_option("table", "json")
+def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespace: str, output: str) -> int:
+    """Close a node's outage: wait for nothing that still hangs."""
+    from ebbtide.actors.edges.kubernetes.lease_requests import Requests
+
+    asked = _request(kubeconfig, by, why)
+
+    def change(found: Requests) -> Requests:
+        kept = {name: each for name, each in found.close.items() if age_seconds(each.at) < CLOSE_SECONDS}
+        return Requests(pause=found.pause, close={**kept, node: asked})
+
+    ask_cluster(kubeconfig, lambda each: _change(each, namespace, change))
+    seen = ask_cluster(kubeconfig, lambda each: see_node(each, node, lease=False))
+    if output == "json":
+        show_json(document("Close", REQUEST_VERSION, node=node, by=asked.by, why=why))
+    else:
+        print(f"asked: {asked.by} closes the outage; 'ebbtide outage status {node}' shows what follows")
+    if seen is not None and seen.ready != "Ready":
+        remark(f"{node} is {seen.ready}: its outage ends when it is back, or when its Node is deleted")
+    return DONE
+
+
+def _request(access: Path | None, by: str | None, why: str) -> Request:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
+    from ebbtide.actors.edges.kubernetes.lease_requests import WHY_CHARACTERS_MAX, Request
+
+    if len(why) > WHY_CHARACTERS_MAX:
+        raise Refused(f"--why has {len(why)} characters: {WHY_CHARACTERS_MAX} at most")
+    who = by or ask_cluster(access, user_name)
+    refuse_name(who, given=by is not None)
+    return Request(by=who, at=rfc3339_now(), why=why)
+
+
+async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
+    """Compare and swap: the leader writes the Lease every two seconds. Raises Refused."""
+    from urllib.parse import quote
+
+    import msgspec
+
+    from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH
+    from ebbtide.actors.edges.kubernetes.lease_requests import (
+        REQUESTS_ANNOTATION,
+        REQUESTS_CHARACTERS_MAX,
+        read_requests,
+    )
+
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+    for _ in range(TRIES_MAX):
+        lease = await cluster.one(path, dict[str, Any])
+        if lease is None:
+            raise Refused(f"no controller has ever led in {namespace}: there is no Lease {LEADER_LEASE}")
+        made: Requests = change(read_requests(lease))
+        text = msgspec.json.encode(made).decode()
+        if len(text) > REQUESTS_CHARACTERS_MAX:
+            raise Refused("there are too many requests on the Lease: withdraw pauses of nodes that are gone")
+        meta = {
+            "resourceVersion": lease["metadata"]["resourceVersion"],
+            "annotations": {REQUESTS_ANNOTATION: text if made.pause or made.close else None},
+        }
+        answer = await cluster.call("PATCH", path, {"metadata": meta}, MERGE_PATCH)
+        if answer.ok:
+            return made
+        if answer.code != HTTP_CONFLICT:
+            raise refused(answer, f"patch the Lease {LEADER_LEASE}")
+    raise Refused(f"the Lease was changed by others at each of {TRIES_MAX} tries: try again")
