@@ -288,6 +288,7 @@ OUTAGES: tuple[Event, ...] = (
     o.PowerOffGivenUp(ordered=1, reason="nothing proves that it is off"),
     o.RemoveTaint(key="k", node="node-1", node_uid="n1"),
     o.SetQuarantine(key="k", node="node-1", node_uid="n1"),
+    o.PostOutageEvent(key="k", kind="Node", name="node-1", reason="OutOfService", message="the node is off"),
     o.ListWork(key="k", node="node-1"),
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1"),
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1", found=True),
