@@ -22,7 +22,14 @@ import trio
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, RBAC, granted
-from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT, JOURNALS, LEADS, declare, replica
+from tests.actors.edges.kubernetes.test_outage_program import (
+    ACCOUNT,
+    JOURNALS,
+    LEADS,
+    OWN_LEASE,
+    declare,
+    replica,
+)
 from tests.actors.edges.kubernetes.work_hands import WORK_RULES
 from tests.commands import ebbtide
 from tests.node.bed import Bed
@@ -46,6 +53,8 @@ async def rights(api_bed: Bed) -> Path:
     for each in (await api_bed.api.get(JOURNALS))["items"]:
         if each["metadata"]["name"].startswith(PREFIX):
             await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
+    with contextlib.suppress(Refused):  # a killed replica's
+        await api_bed.api.delete(OWN_LEASE)
     cluster = [*CLUSTER_RULES, *WORK_RULES]
     return await granted(api_bed, ACCOUNT, [*JOURNAL_RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
 
@@ -192,7 +201,7 @@ async def test_a_blocked_journal_is_seen(
         return "no record could be stored" in await ask("status", "any")
 
     async with replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n"):
-        await until(lambda: "ebbtide_outage_leading 1" in metrics(), "it leads")
+        await until(lambda: "\nebbtide_outage_leading 1\n" in metrics(), "it leads")
         found: dict[str, float] = {}
         async with trouble(api_bed), trio.open_nursery() as nursery:
             began = time.monotonic()
@@ -256,7 +265,7 @@ async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: 
         with slow_webhook(api_bed, tmp_path) as slow:
             await api_bed.api.post(HOOKS, slow)
             async with replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n"):
-                await until(lambda: "ebbtide_outage_leading 1" in metrics(), "it leads")
+                await until(lambda: "\nebbtide_outage_leading 1\n" in metrics(), "it leads")
                 began = time.monotonic()
                 await kubelet.unheard()
                 await declare(kubelet)
