@@ -102,8 +102,8 @@ class Leader:
         self._shared, self._link, self._tasks = shared, link, tasks
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: Open journals without a follower, by Node UID: the name, and when to begin.
-        self._left: dict[str, tuple[str, float]] = {}
+        #: Open journals without a follower, by Node UID: the name, when to begin, why the last one failed.
+        self._left: dict[str, tuple[str, float, str]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
@@ -126,7 +126,7 @@ class Leader:
                 await self._until_read(shared.machines.load)
             for journal in await self._until_read(partial(list_journals, shared.caller, shared.namespace)):
                 if not journal.at_rest and journal.node:
-                    self._left[journal.node_uid] = journal.node, now
+                    self._left[journal.node_uid] = journal.node, now, ""
             while not self._fenced:
                 for node_uid, node in self._due()[: 0 if self._leaving else BEGUN_MAX]:
                     self._follow(node, node_uid)
@@ -147,7 +147,7 @@ class Leader:
         """UID and name, the most urgent first."""
         now, there = trio.current_time(), {node.uid: node for node in self._shared.view.there()}
         # A healthy node too: its outage may be open.
-        due = {node_uid: node for node_uid, (node, at) in self._left.items() if at <= now}
+        due = {node_uid: node for node_uid, (node, at, _) in self._left.items() if at <= now}
         due |= {
             node.uid: node.name
             for node in there.values()
@@ -180,6 +180,8 @@ class Leader:
                 problem = "" if answer.ok else answer_text(answer)
             except Unanswered as error:
                 problem = NO_ANSWER if error.sent else self._refused
+            except OSError as error:
+                problem = error.strerror or ""
             failing_since = min(failing_since, began) if problem else math.inf
             if not problem or trio.current_time() - failing_since >= BLOCKED_SECONDS:
                 self._refused = problem
@@ -197,7 +199,8 @@ class Leader:
                     line = f"{whose} cannot be written: {why}" if why else f"{whose} can be written again"
                     self._shared.tell(WARNING if why else NOTICE, line)
             self._blocked = blocked
-            self._shared.on_blocked(blocked)
+            failed = {node: why for node, _, why in self._left.values() if why}
+            self._shared.on_blocked(blocked | failed)
             await trio.sleep(LOOK_SECONDS)
 
     def _follow(self, node: str, node_uid: str) -> None:
@@ -234,7 +237,7 @@ class Leader:
     def _failed(self, follower: Follower, line: str) -> None:
         self._shared.on_failed()
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {span_s(AGAIN_SECONDS)}")
-        self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)
+        self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS, line)
 
 
 # --- the process: assembly, leadership, end -------------------------------------------------------

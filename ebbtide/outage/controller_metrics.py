@@ -204,7 +204,7 @@ CATALOG: tuple[Metric, ...] = (
     ),
     Metric(
         "ebbtide_outage_journal_blocked",
-        "1 for each node whose journal cannot be written for 4 s; without a node: no journal can be.",
+        "1 for each node whose journal was not written for 4 s; without a node: no journal can be.",
         lambda metrics, _: (
             [Sample((("node", node),), 1) for node in metrics.blocked] or [Sample((("node", ""),), 0)]
         ),

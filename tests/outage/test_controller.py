@@ -344,6 +344,36 @@ async def test_a_blocked_journal_is_seen_within_fifteen_seconds(
         assert "the journals can be written again" in led.told
 
 
+async def test_what_blocks_one_journal_is_seen_by_its_node(autojump_clock: MockClock) -> None:
+    """A webhook for these objects alone: dry runs pass. The Lease names the nodes."""
+    async with leading(ready="Unknown") as (server, led):
+        await server.renew_for(60)
+        server.spares_dry_runs, server.refuses = True, [DEAD]
+        server.renew()
+        await until(led.metrics.blocked_text, "it is seen")
+        assert led.metrics.blocked_text().startswith("no record of n could be stored for")
+        assert 'ebbtide_outage_journal_blocked{node="n"} 1\n' in led.metrics.text()
+        assert "n: the journal cannot be written: 500 failed calling webhook" in str(led.told)
+        server.refuses.clear()
+        await until(lambda: not led.metrics.blocked_text(), "it is over")
+
+
+async def test_a_follower_that_cannot_go_on_is_seen(autojump_clock: MockClock) -> None:
+    """A mutating webhook, or a defect: no record is stored while it begins anew."""
+    async with leading(ready="Unknown") as (server, led):
+        server.spares_dry_runs = True
+        server.mutate = lambda body: body["metadata"]["annotations"].clear()
+        await until(led.metrics.blocked_text, "it is seen")
+        assert "of n could be stored" in led.metrics.blocked_text()
+        assert "a mutating webhook changes" in led.metrics.blocked_text()
+        creates = server.creates
+        await trio.sleep(10 * AGAIN_SECONDS)
+        assert server.creates - creates < 30
+        server.mutate = lambda body: None
+        count = led.count(outage_events.OutageBegan)
+        await led.until(outage_events.OutageBegan, count + 1)
+
+
 async def test_one_lost_answer_is_no_alarm(autojump_clock: MockClock) -> None:
     async with leading() as (server, led):
         server.refuses = [DEAD]

@@ -120,11 +120,16 @@ async def post_event(parts: api.WriteParts, order: d.PostEvent, outlet: Outlet) 
     return await post(call, event_object(order, parts.node, trace_id_of(parts.context(order.key))))
 
 
-async def post(call: api.ApiCall, event: api.JsonObject) -> Ending:
+async def post(
+    call: api.ApiCall, event: api.JsonObject, again_seconds_max: float = api.AGAIN_SECONDS_MAX
+) -> Ending:
     """A conflict: an earlier try, or another leader's."""
     try:
         answer = await call.until_answered(
-            "POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event
+            "POST",
+            f"/api/v1/namespaces/{event['metadata']['namespace']}/events",
+            event,
+            again_seconds_max=again_seconds_max,
         )
     except api.Unanswered as error:
         return api.unanswered_ending(error)
@@ -188,6 +193,8 @@ def event_name(order: d.PostEvent, node: str, trace: str) -> str:
 OUTAGE_COMPONENT = "ebbtide-outage"
 #: A rack's pods have a thousand Events, and everything else goes first.
 OUTAGE_EVENT_SECONDS = 120.0
+#: Whatever refuses one refuses all: a thousand must not be sent again twice a second.
+OUTAGE_EVENT_AGAIN_SECONDS = 20.0
 
 
 class OutageEventsEdge(Edge):
@@ -199,7 +206,12 @@ class OutageEventsEdge(Edge):
 
     async def _post(self, order: PostOutageEvent, outlet: Outlet) -> Ending:
         event = event_object(order, self._node, self._trace(), OUTAGE_COMPONENT, self._replica)
-        return await post(api.ApiCall(self._caller, OUTAGE_EVENT_SECONDS, ""), event)
+        call = api.ApiCall(self._caller, OUTAGE_EVENT_SECONDS, "")
+        return await post(call, event, OUTAGE_EVENT_AGAIN_SECONDS)
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """A repeat is a conflict."""
+        return await self._post(order, outlet) if isinstance(order, PostOutageEvent) else None
 
 
 MARK_SHARE = 3

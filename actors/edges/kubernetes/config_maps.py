@@ -38,7 +38,14 @@ from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.disk import Waits
-from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, parse_header, parse_segment_file_name
+from ebbtide.events.segment import (
+    JOURNAL_ID_BYTES,
+    DamagedHeader,
+    IncompatibleHeader,
+    parse_header,
+    parse_segment_file_name,
+    segment_file_name,
+)
 from ebbtide.events.units import size_text
 
 PREFIX = "ebbtide-outage"
@@ -83,8 +90,10 @@ FINAL = {
     "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
     "DELETE": (api.HTTP_NOT_FOUND, api.HTTP_CONFLICT),
 }
-#: No Node's, and no journal's number: a dry run's.
-DRY_RUN_UID, DRY_RUN_NUMBER = "00000000-0000-0000-0000-000000000000", 0
+#: Our own create has another content in its answer.
+HTTP_UNPROCESSABLE, CHANGED = 422, "a mutating webhook changes the journal's objects"
+#: No Node's.
+DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
 #: A created piece is stored. While no task waits, one check covers this time.
 UNSYNCED_SECONDS = 30.0
@@ -359,14 +368,26 @@ def _name_of(node_uid: str, number: int) -> str:
     return f"{PREFIX}-{node_uid}-{number:010d}"
 
 
+def _decoded(answer: api.Answer) -> Piece:
+    """Raises OSError."""
+    try:
+        return _piece_of(_decoder.decode(answer.body))
+    except (ValueError, RecursionError) as error:
+        raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
+
+
 async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
     """The answer to a piece's create, as a dry run: rights, quotas, webhooks and policies decide as for a
-    real one. Raises Unanswered.
+    real one. Raises Unanswered, and OSError for an unreadable answer.
     """
-    piece = Piece(DRY_RUN_NUMBER, 0, "", "dry-run", 0, b"", "dry-run", 0)
+    segment = segment_file_name(1, bytes(JOURNAL_ID_BYTES))
+    piece = Piece(1, 1, "", segment, 0, b"dry run", "dry-run", 0).hashed()
     path = f"{maps_path(namespace)}?dryRun=All"
     call = api.ApiCall(caller, BLOCKED_SECONDS, "")
-    return await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
+    answer = await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
+    if answer.ok and _decoded(answer).hash != piece.hash:
+        return api.Answer(HTTP_UNPROCESSABLE, msgspec.json.encode({"message": CHANGED}))
+    return answer
 
 
 class ConfigMapFile:
@@ -498,12 +519,14 @@ class ConfigMapStorage:
                 made = _object_of(piece, self._node_uid, self._node, at_rest=self.at_rest)
                 answer = await self._ask("POST", self._path, made)
                 # Our own with its answer lost, another leader's, or a conflict such as the quota's.
-                found = self._decode(answer) if answer.ok else await self._get(piece.number)
+                found = _decoded(answer) if answer.ok else await self._get(piece.number)
                 if found is None:
                     self._problem = api.answer_text(answer)
                     await trio.sleep(AGAIN_SECONDS_MAX)
                 elif (found.hash, found.writer) == (piece.hash, self._writer):
                     break
+                elif answer.ok:
+                    raise OSError(errno.EIO, CHANGED)
                 elif found.continues(self._hash):
                     raise self._fence(f"{GOES_ON}: {found.writer or 'unnamed'}")
                 elif found.segment and not await self._stands():
@@ -557,13 +580,7 @@ class ConfigMapStorage:
 
     async def _get(self, number: int) -> Piece | None:
         answer = await self._ask("GET", self._path_of(number))
-        return self._decode(answer) if answer.ok else None
-
-    def _decode(self, answer: api.Answer) -> Piece:
-        try:
-            return _piece_of(_decoder.decode(answer.body))
-        except (ValueError, RecursionError) as error:
-            raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
+        return _decoded(answer) if answer.ok else None
 
     async def _read(self) -> Pieces:
         """All of one moment."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ebbtide.cli.common.guard import Refused
+from ebbtide.events.record.format import visible
 from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ PART_OBJECTS = 250
 #: used: a person's may be wrong by more than a Lease counts.
 LEADER_SECONDS_MAX = 6.0
 LEADER_LOOK_SECONDS = 0.25
+#: Of the leader's note: whoever may write the Lease can write one.
+NOTE_CHARACTERS_MAX = 300
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
 
@@ -338,7 +341,9 @@ async def leader_of(cluster: Cluster, namespace: str) -> Leading:
         found: JsonObject = await cluster.one(path, dict[str, Any]) or {}
         spec, said = found.get("spec") or {}, found.get("metadata", {}).get("annotations") or {}
         holder, blocked = spec.get("holderIdentity") or "", said.get(NOTE_ANNOTATION) or ""
-        return Leading(str(holder), str(blocked)), str(spec.get("renewTime") or "")
+        return Leading(str(holder), visible(str(blocked))[:NOTE_CHARACTERS_MAX]), str(
+            spec.get("renewTime") or ""
+        )
 
     try:
         leading, renewed = await lease()

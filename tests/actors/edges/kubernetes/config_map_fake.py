@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -40,13 +40,17 @@ class ConfigMaps:
         self.refuses: list[Answer | None] = []
         #: A webhook takes so long, and ends with the request that waits for it.
         self.webhook_seconds = 0.0
+        #: A mutating webhook; and whether dry runs pass all of these.
+        self.mutate: Callable[[Any], object] = lambda body: None
+        self.spares_dry_runs = False
 
     async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
         await trio.sleep(self._draws.between(1, 30) / 1000)
         if self.away:
             await trio.sleep(fields["seconds_max"])
             raise Unanswered("silence")
-        if method == "POST" and (self.refuses or self.webhook_seconds):
+        spared = self.spares_dry_runs and "dryRun" in path
+        if method == "POST" and not spared and (self.refuses or self.webhook_seconds):
             refused = self.refuses[0] if self.refuses else None
             seconds = self.webhook_seconds if not self.refuses else 0.0 if refused else math.inf
             await trio.sleep(min(seconds, fields["seconds_max"]))
@@ -105,6 +109,7 @@ class ConfigMaps:
         name = body["metadata"]["name"]
         if name in self.objects:
             return status(409, "already exists")
+        self.mutate(body)
         if dry:
             return Answer(201, msgspec.json.encode(body))
         self._made += 1

@@ -36,7 +36,7 @@ from ebbtide.recover import beside
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import CREATED, ConfigMaps, leading, read
 from tests.actors.edges.kubernetes.write_fake import status
-from tests.events.making import OTHER_ID, WALL_NS, running, stamp, step, write_steps
+from tests.events.making import OTHER_ID, WALL_NS, Told, running, stamp, step, write_steps
 from tests.journals import JOURNAL_ID
 from tests.waiting import until
 
@@ -347,6 +347,19 @@ async def test_a_blocked_journal_says_so_and_goes_on(
         await writer.wait_synced(writer.last_seq)
         assert place.blocked == ""
     assert (await read(storage(server)))[1].state == "intact"
+
+
+async def test_a_webhook_that_changes_the_record(autojump_clock: MockClock) -> None:
+    """No other leader: the journal ends, without an object a moment."""
+    server, told = ConfigMaps(Draws(1)), Told()
+    async with leading(storage(server, "one"), told) as (writer, _):
+        await write_steps(writer, 1, synced=True)
+        before = server.creates
+        server.mutate = lambda body: body["metadata"]["annotations"].clear()
+        writer.append(step(writer.last_seq + 1, synced=True))
+        await trio.sleep(60)
+        assert server.creates - before == 1
+        assert "a mutating webhook changes the journal's objects" in told.lost[0]
 
 
 async def test_a_webhook_that_takes_nine_seconds(autojump_clock: MockClock) -> None:
