@@ -20,8 +20,7 @@ from ebbtide.events import outage_events
 from ebbtide.events.base import Record, parse_order_key
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
-from ebbtide.events.record.outage_causes import CURES
-from ebbtide.events.record.outage_record import BRAKE_SAYS
+from ebbtide.events.record.outage_causes import CURES, wait_code
 from ebbtide.events.units import short_span
 from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
@@ -71,8 +70,7 @@ class Open(NamedTuple):
     where: Where
     pods: int
     volumes: int
-    #: The storm brake holds it back.
-    braked: bool = False
+    waits: str = ""
 
 
 class OutageMetrics:
@@ -124,14 +122,13 @@ class OutageMetrics:
             slot = follower.system.slots.get((OUTAGE_ACTOR.name, ""))
             state = None if slot is None else slot.state
             if isinstance(state, OutageState) and (where := PLACES.get(state.phase)) is not None:
-                braked = state.waits.startswith(BRAKE_SAYS)
-                yield Open(follower.node, where, len(state.pods), len(state.attachments), braked)
+                yield Open(follower.node, where, len(state.pods), len(state.attachments), state.waits)
 
     def cause_of(self, found: Open) -> str:
         """Its gravest alarm since this leader began, else what it waits for; empty: it goes as it should."""
         alarms = self.alarms.get(found.node, {})
         hanging = "hanging" if found.where == "out" and found.pods + found.volumes else ""
-        waits = {"suspected": "brake" if found.braked else "not-proved"}.get(found.where, hanging)
+        waits = {"suspected": wait_code(found.waits)}.get(found.where, hanging)
         return next((code for code in CURES if code in alarms), waits)
 
     def text(self) -> str:

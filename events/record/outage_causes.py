@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.outage_record import BRAKE_SAYS, OPEN, Alarm, OutageRecord, Phase, PhaseKind
+from ebbtide.events.record.outage_record import (
+    BRAKE_SAYS,
+    DRY_SAYS,
+    OPEN,
+    PAUSED_SAYS,
+    Alarm,
+    OutageRecord,
+    Phase,
+    PhaseKind,
+)
 from ebbtide.events.record.shutdown_record import Severity
 from ebbtide.events.units import span
 
@@ -37,13 +46,16 @@ CURES: dict[str, tuple[Severity, str]] = {
         "kubectl auth can-i patch nodes --as system:serviceaccount:ebbtide:ebbtide-outage",
     ),
     "brake": ("mixed", "raise brake in the controller's configuration"),
+    "paused": ("mixed", "ebbtide outage pause {node} --withdraw; of all nodes: without {node}"),
+    "dry-run": ("mixed", "set dryRun: false in the controller's configuration"),
     "not-proved": ("mixed", f"{_STATUS}; if the machine is off: ebbtide outage declare {{node}} --off"),
     "hanging": ("mixed", "ebbtide outage explain {node}"),
     "unrecovered": ("mixed", "ebbtide outage explain {node}"),
 }
 
 #: What an open outage waits for, where that is no work of the controller's own.
-_WAITS: dict[PhaseKind, str] = {"proof": "not-proved", "permit": "brake"}
+_WAITS: tuple[PhaseKind, ...] = ("proof", "permit")
+_REASONS = {BRAKE_SAYS: "brake", PAUSED_SAYS: "paused", DRY_SAYS: "dry-run"}
 _WRITES: tuple[PhaseKind, ...] = ("tainting", "untainting", "quarantined", "powering")
 #: How `outage_record` begins the text of a stage after a failed write.
 _FAILED = "could not be"
@@ -56,6 +68,11 @@ def outage_cause(outage: OutageRecord) -> OutageCause | None:
         return None
     severity, do = CURES[code]
     return OutageCause(code, severity, text, do.format(node=visible(outage.node) or "NODE"))
+
+
+def wait_code(reason: str) -> str:
+    """Of what an outage waits for before the taint."""
+    return next((code for said, code in _REASONS.items() if reason.startswith(said)), "not-proved")
 
 
 def _code(outage: OutageRecord) -> tuple[str, str]:
@@ -74,7 +91,7 @@ def _code(outage: OutageRecord) -> tuple[str, str]:
     if last is not None and last.what == "permit" and not last.text.startswith(BRAKE_SAYS):
         return "", ""  # the brake has not answered yet
     if last is not None and (last.what in _WAITS or (last.what in _WRITES and _FAILED in last.text)):
-        return _WAITS.get(last.what, "write-failed"), last.text
+        return wait_code(last.text) if last.what in _WAITS else "write-failed", last.text
     hangs = [
         plural(count, kind)
         for kind, subjects in (("pod", outage.pods), ("volume", outage.attachments))

@@ -246,6 +246,9 @@ class LeaderBefore:
 #: How the OutageActor begins a reason of the storm brake.
 BRAKE_SAYS = "the storm brake: "
 
+#: How it begins others.
+PAUSED_SAYS, DRY_SAYS = "paused by a person", "dry run: "
+
 #: During these phases an outage that waits has no taint yet.
 _BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
+from ebbtide.actors.outage import BRAKE_SAYS, DRY_TAINT, NOT_PROVED, PAUSED
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import BootRecord, episodes, outage_records
+from ebbtide.events.record.outage_causes import CURES, wait_code
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.report.outage_page import outage_report
@@ -61,6 +63,16 @@ def test_a_reading_of_another_machine_is_shown_as_such(verdict: str) -> None:
     (bench,) = benches(script, OUTAGE_LOGIC)
     (record,) = told(outages.book(bench.records).files)
     assert record.sources["redfish b"].reason == f"{verdict}, of another machine (u9)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [(PAUSED, "paused"), (DRY_TAINT, "dry-run"), (BRAKE_SAYS, "brake"), (NOT_PROVED, "not-proved")],
+)
+def test_the_code_of_a_wait(reason: str, code: str) -> None:
+    """By the OutageActor's own texts; each has a cure."""
+    assert wait_code(reason) == code
+    assert code in CURES
 
 
 def test_a_new_leader_says_what_it_waits_for() -> None:
