@@ -67,7 +67,8 @@ _CERTIFIES = (d.DetachCertified, d.PublishCertificate, d.AnnounceNode)
 def _transitions() -> Transitions:
     return Transitions(
         ("up", "ending", "asked"), _phase_of,
-        Row(EVERY, d.ShutdownBegan, _began, "ending"),
+        Row(EVERY, d.ShutdownBegan,
+            lambda state, event, now: (renewed(state, CertificateState), ()), "ending"),
         # The pods' ends.
         Row("ending asked", d.PlanMade, _plan_made),
         Row("ending asked", d.PodPlanned, _planned_again),
@@ -95,10 +96,6 @@ def _transitions() -> Transitions:
         ignored("up ending", f.MountsRead),
     )
 # fmt: on
-
-
-def _began(state: CertificateState, event: d.ShutdownBegan, now: int) -> Result:
-    return renewed(state, CertificateState), ()
 
 
 def _cancelled(state: CertificateState, event: d.ShutdownCancelled, now: int) -> Result:

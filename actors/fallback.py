@@ -318,7 +318,7 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
     """Without the plan the pods' order is unknown: one wave, with the grace that each asks for."""
     if event.key != state.listing_key:
         return state, ()
-    left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
+    left_seconds = max(0, min(state.deadline_ns, state.last_kill_ns) - now) // NS_PER_SECOND
     pods, made = dict(state.pods), list[Event]()
     for pod in event.pods:
         if pod.uid in pods:

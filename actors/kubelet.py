@@ -122,7 +122,8 @@ def _transitions() -> Transitions:
         # --- facts about the node
         Row(EVERY, f.DaemonStarted, _started, "= no-node idle untouched stopped starting",
             decides=(d.StartKubelet,)),
-        Row(_NODE, d.ConfigAdopted, _config_adopted),
+        Row(_NODE, d.ConfigAdopted,
+            lambda state, event, now: (replace(state, wanted=event.means, periods=event.periods), ())),
         ignored("no-node", d.ConfigAdopted),
         Row(_NODE, f.LogindRead, _lock_read),
         ignored("no-node", f.LogindRead),
@@ -130,7 +131,8 @@ def _transitions() -> Transitions:
         ignored("no-node", f.PrepareForShutdown),
         Row("no-node idle observe cri handed-over cancelled", f.RuntimeRead, _runtime_noted),
         Row("api", f.RuntimeRead, _runtime_noted_api, "= handed-over stopping", decides=_OVER),
-        Row(EVERY, f.ApiRead, _api_read),
+        Row(EVERY, f.ApiRead,
+            lambda state, event, now: (replace(state, api=event.reachable, taints=event.taint), ())),
         Row("api", f.KubeletRead, _kubelet_read_api, "= handed-over stopping", decides=_OVER),
         Row("cri handed-over", f.KubeletRead, _kubelet_read_ours, "= stopping",
             decides=(d.StopKubelet, d.KubeletStopped)),
@@ -144,7 +146,7 @@ def _transitions() -> Transitions:
         Row("api", d.PodStopBegan, _pod_stop_began),
         Row("api", d.DeletePod, _pod_deleted),
         Row("api", f.ContainerExited, _container_exited),
-        Row("api", d.PodsEnded, _pods_ended),
+        Row("api", d.PodsEnded, lambda state, event, now: (_watch_none(state), ())),
         ignored("no-node idle observe cri handed-over cancelled", d.WaveStarted, d.PodPlanned, d.PodStopBegan,
             d.DeletePod, f.ContainerExited, d.PodsEnded, d.DeleteRefused, d.DeleteOverdue),
         Row("idle", d.FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
@@ -202,10 +204,6 @@ def _started(state: KubeletState, event: f.DaemonStarted, now: int) -> Result:
     return _order_start(state) if state.stopped and not state.means else (state, ())
 
 
-def _config_adopted(state: KubeletState, event: d.ConfigAdopted, now: int) -> Result:
-    return replace(state, wanted=event.means, periods=event.periods), ()
-
-
 def _lock_read(state: KubeletState, event: f.LogindRead | f.PrepareForShutdown, now: int) -> Result:
     if event.kubelet_lock == state.kubelet_lock:
         return state, ()
@@ -223,10 +221,6 @@ def _runtime_noted_api(state: KubeletState, event: f.RuntimeRead, now: int) -> R
     """Without the runtime the kubelet stops no container. Ebbtide does, by their processes."""
     state, _ = _runtime_noted(state, event, now)
     return _hand_over(state, RUNTIME_LOST_REASON) if state.runtime_lost else (state, ())
-
-
-def _api_read(state: KubeletState, event: f.ApiRead, now: int) -> Result:
-    return replace(state, api=event.reachable, taints=event.taint), ()
 
 
 def _kubelet_read(state: KubeletState, event: f.KubeletRead, now: int) -> Result:
@@ -353,10 +347,6 @@ def _wave_started(state: KubeletState, event: d.WaveStarted, now: int) -> Result
     ahead = {uid: at for uid, at in state.plain.items() if at == 0}
     state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
     return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
-
-
-def _pods_ended(state: KubeletState, event: d.PodsEnded, now: int) -> Result:
-    return _watch_none(state), ()
 
 
 def _sign_due_ns(state: KubeletState) -> int:

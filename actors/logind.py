@@ -143,7 +143,8 @@ def _transitions() -> Transitions:
             decides=(Arm, Disarm, Disarmed)),
         Row("arming armed listening", ConfigAdopted, _configured_armed,
             "= off disabled", decides=(Disarm, Disarmed)),
-        Row("retrying refused", facts.Tick, _tick, "arming releasing", decides=(Arm,)),
+        Row("retrying refused", facts.Tick, lambda state, event, now: _arm(state), "arming releasing",
+            decides=(Arm,)),
         ignored("off arming armed listening releasing", facts.Tick),
         Row("arming", facts.OrderEnded, _arming_ended, "= armed listening retrying refused",
             decides=(Armed, Disarm, Disarmed, Leave)),
@@ -175,7 +176,8 @@ def _transitions() -> Transitions:
             "= overtime", decides=(Leave, ShutdownDetected)),
         Row("disabled up cancelled preparing released", ShutdownBegan, _began, "preparing"),
         Row("overtime", ShutdownBegan, _began),
-        Row("preparing", StatusesSettled, _settled, "released", decides=(ReleaseLock,)),
+        Row("preparing", StatusesSettled, lambda state, event, now: _release(state), "released",
+            decides=(ReleaseLock,)),
         Row("overtime", StatusesSettled, _settled_in_overtime, decides=(ReleaseLock, Leave)),
         ignored("disabled up cancelled released", StatusesSettled),
         Row("preparing", ReleaseLock, _released, "released"),
@@ -329,10 +331,6 @@ def _bus_lost(state: LogindState, event: facts.BusLost, now: int) -> Result:
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
-def _tick(state: LogindState, event: facts.Tick, now: int) -> Result:
-    return _arm(state)
-
-
 # --- logind's properties -------------------------------------------------------------------------
 
 
@@ -436,10 +434,6 @@ def _withdrawn(state: LogindState) -> Result:
         state = replace(state, ordinal=state.ordinal + 1)
     state, orders = _arm(state)
     return state, [*decisions, *orders]
-
-
-def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
-    return _release(state)
 
 
 def _settled_in_overtime(state: LogindState, event: StatusesSettled, now: int) -> Result:

@@ -169,7 +169,7 @@ def _transitions() -> Transitions:
         Row("up shutting-down", f.OrderEnded, _order_ended, decides=(d.DeliverStatuses,)),
         Row("flushing", f.OrderEnded, _then_flush(_order_ended), "= shutting-down", _LAST),
         Row("flushing-after-cancel", f.OrderEnded, _then_flush(_order_ended), "= up", _LAST),
-        Row("up", f.ApiRead, _api_read_up, decides=(d.DeliverStatuses,)),
+        Row("up", f.ApiRead, lambda state, event, now: _deliver_late(state), decides=(d.DeliverStatuses,)),
         ignored("shutting-down", f.ApiRead),
         Row("flushing", f.ApiRead, _api_read_flushing),
         Row("flushing-after-cancel", f.ApiRead, _api_read_after_cancel, decides=(d.DeliverStatuses,)),
@@ -580,10 +580,6 @@ def _delivery_ended(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusSt
     if not state.node or event.result == "cancelled":
         return state
     return replace(state, late_statuses=(*state.late_statuses, *statuses))
-
-
-def _api_read_up(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
-    return _deliver_late(state)
 
 
 def _api_read_after_cancel(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:

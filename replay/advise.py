@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, get_args
 from msgspec.structs import asdict, replace
 
 from ebbtide.actors.policy.grace_periods import DEFAULT_PRIORITY, group_index
-from ebbtide.events.base import NS_PER_SECOND, FrozenStruct
+from ebbtide.events.base import NS_PER_SECOND, RESERVE_SECONDS_MIN, FrozenStruct
 from ebbtide.events.messages import plural
 from ebbtide.events.record.causes import cause_of, ignored_stop
 from ebbtide.events.record.shutdown_record import ConfigurationRecord, PodRecord, ShutdownRecord
@@ -469,7 +469,8 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = "b
         _wave(period, [each for each in known if each[0].wave == at], missing[at], caution, bold)
         for at, period in enumerate(periods)
     )
-    reserve_seconds = -(-newest.configuration.reserve_ns // NS_PER_SECOND)
+    # With a smaller one the last wave gives time to the end.
+    reserve_seconds = max(RESERVE_SECONDS_MIN, -(-newest.configuration.reserve_ns // NS_PER_SECOND))
     return Advice(
         shutdowns=evidence.shutdowns,
         pods=evidence.pods,

@@ -638,6 +638,7 @@ CURES = {
     "grace-left": "wait for its end before you shut the node down",
     "grace-below-floor": "give its wave a period of at least 2 s",
     "wave-zero": "give the wave a period, or its pods another priority",
+    "reserve-too-small": "set reserve: 3s",
     "priority-duplicate": "keep one entry of shutdownGracePeriodByPodPriority for each priority",
     "priority-unset": _WRITE_PRIORITY,
     "priority-class-only": _WRITE_PRIORITY,

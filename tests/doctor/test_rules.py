@@ -124,7 +124,7 @@ def test_each_ill_has_its_finding_and_its_cure(
 
 def test_every_warning_of_a_plan_has_a_cure() -> None:
     sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
-    codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
+    codes = set(re.findall(r'"((?:grace|reserve|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
     assert codes - GRANT_WARNINGS == set(CURES)
 
 
