@@ -2,12 +2,12 @@
 
 A stop that was cut is *censored*: its need is longer than its time (`survival`). A pod belongs to
 its wave under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds,
-and a margin, because SIGKILL comes at the end of a grace. Two rules limit the advice:
+and a margin, because SIGKILL comes at the end of a grace. Three rules limit the advice:
 
-* A wave with a pod that was cut before its own grace was over, and whose workload has no known need, keeps
-  at least its period.
-* A wave without a stop that ended by itself keeps its period. So does a wave that would get less on fewer
-  stops, or on a smaller share of its pods, than `Caution` asks for: the missing pods may be the slow ones.
+* A wave in which no stop ended by itself keeps its period.
+* No wave is shortened on fewer stops, or on a smaller share of its pods, than `Caution` asks for: the others
+  may be the slow ones.
+* Nor is a wave with a pod that was cut before its own grace was over, if its workload's need is not known.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ebbtide.events.values import Period, workload_name
 
 #: In percent, on top of the slowest pod's need. A long period costs no time on a good day.
 MARGIN_PERCENT = 25
-#: Fewer stops do not shorten a wave: the next stop is slower than the slowest of n with a probability of 1 in
-#: n + 1.
+#: No wave is shortened on fewer stops: the next stop is slower than the slowest of n with a probability of 1
+#: in n + 1.
 SHRINK_STOPS_MIN = 10
-#: Nor does a smaller share of its pods: the others may have been left out for being slow.
+#: Nor on a smaller share of its pods: the others may be the slow ones.
 SHRINK_SHARE_MIN = Fraction(3, 4)
 
 
@@ -52,9 +52,9 @@ class NoEvidence(Exception):
     """No shutdown that stopped a pod is on record. Name more journals."""
 
 
-#: mostly: its longest stop ended by itself, shorter ones were cut too soon; deaf: it ignores its stop signal;
-#: own-grace: cut after its full grace; too-short: cut before; unsteady: ended at times, and was cut after
-#: longer ones.
+#: mostly: its longest stop ended by itself, and shorter ones were cut; deaf: it ignores its stop signal;
+#: own-grace: each stop was cut when its own grace was over; too-short: the longest was cut before; unsteady:
+#: some stops ended by themselves, longer ones were cut.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 #: Why a wave keeps its period (`_KEPT_TEXTS`).
@@ -66,8 +66,8 @@ KeptBecause = Literal[
 class Workload(FrozenStruct):
     """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice.
 
-    ``wanted_seconds``: the largest grace that one of its pods asks for. ``problem``: some of its pods were
-    cut, and no period helps for certain; with the cure.
+    ``wanted_seconds``: the largest grace that one of its pods asks for. ``problem``: why its cut pods may be
+    cut again under any period, and the cure; empty: they will not, or none was cut.
     """
 
     name: str
@@ -91,8 +91,8 @@ class WaveAdvice(FrozenStruct):
 
 
 class Trial(FrozenStruct, omit_defaults=False):
-    """What-if of the advised periods, on the nights that they come from. ``not_asked``: nights that cannot be
-    decided again.
+    """Pods by what-if's verdict on the advised periods, over the nights that they come from. ``not_asked``:
+    nights that cannot be decided again.
     """
 
     saved: int = 0
@@ -111,8 +111,9 @@ TryOut = Callable[[tuple[Period, ...]], Trial]
 
 class Advice(FrozenStruct):
     """``inhibit_delay_max_seconds``: what logind must grant: the periods and the reserve. ``pods`` were to
-    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the new periods' sum
-    without the present one's. ``trial`` None: nothing changes, or the journals were not at hand.
+    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the sum of the new
+    periods less the sum of the present ones. ``trial`` None: nothing changes, or the journals were not at
+    hand.
     """
 
     shutdowns: int
@@ -162,15 +163,15 @@ Boldness = Literal["bold", "longer", "as-it-is"]
 
 # --- how each pod really stopped ---------------------------------------------------------------
 
-# A stop counts from its begin, hooks included: a grace has to cover them. It is censored from the moment
-# at which the pod was killed, hurried, or a hook of it cut, or at which its watch was interrupted. A pod that
-# may not have been asked to stop is no observation.
+# A stop counts from its begin, hooks included: a grace has to cover them. It is censored when the pod is
+# killed or hurried, when one of its hooks is cut, or when the daemon or the runtime is away. A pod that may
+# not have been asked to stop is no observation.
 
 
 class StopKind(NamedTuple):
-    """All of a stop but its time. ``killed`` False and ``ended`` False: cut, or not seen to its end.
-    ``limited``: it was cut before its own grace was over, or it has none. ``ignored_stop``: its first process
-    did, just before SIGKILL.
+    """All of a stop but its time. Neither ``ended`` nor ``killed``: cut short, or not seen to its end.
+    ``limited``: it was cut before its own grace was over, or it has none. ``ignored_stop``: just before
+    SIGKILL its first process ignored the stop signal.
     """
 
     workload: str
@@ -215,7 +216,7 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
         if ended and by_kubelet and ns >= grace_ns:
             # A kubelet's hooks are not on record: this one was cut.
             ended, ns = False, grace_ns
-        # One that outlived SIGKILL, or of which the runtime refused it, was not killed.
+        # A pod that outlived SIGKILL, or for which the runtime refused SIGKILL, was not killed.
         wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome == "killed"
         short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
         if wanted is not None and not killed:
@@ -538,15 +539,15 @@ def _cut_text(times: Survival) -> str:
 _PROBLEMS: dict[WorkloadVerdict, str] = {
     "mostly": (
         # Its replicas ask for different times, or only one of them has hooks.
-        "{how}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
-        " raise its terminationGracePeriodSeconds to {enough}"
+        "{how}, at the latest after {had} ({asks}), and ends within {need} when it has that long: raise its"
+        " terminationGracePeriodSeconds to {enough}"
     ),
     "deaf": (
         "ignored its stop signal until SIGKILL every time: no period helps; let its first process handle the"
         " signal, or name another with stopSignal"
     ),
     "own-grace": (
-        "{how} after all the time that it asks for ({asked}): no period helps; raise its"
+        "{how} when its own grace ({asked}) was over: no period helps; raise its"
         " terminationGracePeriodSeconds above {wanted}"
     ),
     "too-short": (
@@ -554,8 +555,8 @@ _PROBLEMS: dict[WorkloadVerdict, str] = {
         " wave more and see"
     ),
     "unsteady": (
-        "ended within {ended}, or {how}, at the latest after all the time that it asks for"
-        " ({asked}): find out what it waits for, or raise its terminationGracePeriodSeconds"
+        "ended within {ended}, or {how}, at the latest when its own grace ({asked}) was over: find"
+        " out what it waits for, or raise its terminationGracePeriodSeconds"
     ),
 }
 
@@ -620,12 +621,12 @@ def _wave(
 
 _KEPT_TEXTS: dict[KeptBecause, str] = {
     "never-stopped": "no pod of it was ever stopped",
-    "left-out": "none of its {pods} says how long it needs",
+    "left-out": "it is not known how long any of its {pods} needs",
     "never-ended": "no pod of it ever ended by itself",
     "too-short": "a pod of it was cut before its own grace was over",
     "few-stops": "{stops}, too few to shorten it ({stops_min} are needed)",
-    "would-lose": "with {seconds} here, or with the other waves' new periods, pods of these nights are lost",
-    "few-pods": "known of {seen} of its {pods}, too few to shorten it ({share} are needed)",
+    "would-lose": "with {seconds}, or with the other waves' new periods, pods of these nights would be lost",
+    "few-pods": "{seen} of its {pods} seen to stop, too few to shorten it ({share} are needed)",
 }
 
 
