@@ -57,10 +57,8 @@ from ebbtide.actors.outage_proof import (
     NO_UUID,
     POWER,
     PROOF,
-    TWICE,
     UUID_PROBLEMS,
-    first_uuid,
-    uuid_problem,
+    Machine,
 )
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, is_unsafe
 from ebbtide.events import decisions as d
@@ -210,10 +208,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     close_at: str = ""
     # As last read from the Node.
     boot_id: str = ""
-    system_uuid: str = ""
-    first_uuid: str = ""
-    #: Why it is no identity; empty: it is.
-    uuid_problem: kinds.Word = NO_UUID
+    machine: Machine = Machine()
     #: The configuration names its system.
     bound: bool = False
     ready: o.Ready = ""
@@ -299,8 +294,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 #: Kept from one outage to the next.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
-    *("first_uuid", "uuid_problem", "bound", "paused", "close_at"),
-    *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
+    *("bound", "paused", "close_at", "boot_id", "machine", "ready", "resource_version", "taint"),
+    *("taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "switch_ns", "ordinal"),
 )
 
@@ -474,7 +469,7 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
 
 
 def _not_proved(state: OutageState) -> str:
-    return UNPROVED.get("" if state.bound else state.uuid_problem, NOT_PROVED)
+    return UNPROVED.get("" if state.bound else state.machine.uuid_problem, NOT_PROVED)
 
 
 # --- the one decision -----------------------------------------------------------------------------
@@ -554,7 +549,7 @@ def _switch_ns(state: OutageState) -> int:
 
 def _switch_off(state: OutageState, now: int) -> Result:
     """Needs the machine's identity, a permit, and less than `POWER_OFFS_MAX` commands so far."""
-    why = "" if state.bound else state.uuid_problem
+    why = "" if state.bound else state.machine.uuid_problem
     if state.switched >= POWER_OFFS_MAX:
         why = STILL_NOT_PROVED
     if why:
@@ -571,7 +566,7 @@ def _switch_off(state: OutageState, now: int) -> Result:
         node=state.node,
         node_uid=state.node_uid,
         boot_id=state.boot_id,
-        system_uuid="" if state.uuid_problem else state.system_uuid,
+        system_uuid="" if state.machine.uuid_problem else state.machine.system_uuid,
         ready=state.ready,
         lease_mark=state.lease_mark,
         status_mark=state.status_mark,
@@ -680,21 +675,15 @@ def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
-    uuid, first = event.system_uuid or state.system_uuid, first_uuid(state.first_uuid, event)
-    problem = uuid_problem(uuid, first, event)
-    same = (uuid, problem) == (state.system_uuid, state.uuid_problem)
-    source = state.proof.partition(" ")[0]
+    machine = state.machine.read(event)
+    same = machine.of("systemUUID") == state.machine.of("systemUUID")
     # Not during the taint's write: the ProofActor's record withdraws its order.
-    other = state.phase != "tainting" and (
-        (source in TWICE and not same) or (source == "cloud" and bool(event.same_provider_node))
-    )
+    other = state.phase != "tainting" and state.proof.startswith(POWER) and machine != state.machine
     return replace(
         state,
         node_uid=event.uid,
         boot_id=event.boot_id,
-        system_uuid=uuid,
-        first_uuid=first,
-        uuid_problem=problem,
+        machine=machine,
         gave_up=state.gave_up and same,
         ready=event.ready,
         resource_version=event.resource_version,
@@ -735,7 +724,7 @@ def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if closed := _calm(state, now):
         return closed
-    if state.phase == "switching" and state.uuid_problem and not state.bound:
+    if state.phase == "switching" and state.machine.uuid_problem and not state.bound:
         return _withdraw_switch(state)
     # Wait for the outcome of an open order.
     waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")

@@ -76,17 +76,12 @@ FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
 #: Firmware's defaults, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
 #: placeholders of board vendors. Of one repeated digit or byte: `is_junk`.
 JUNK_UUIDS = (
-    "00010203-0405-0607-0809-0a0b0c0d0e0f",
-    "00020003-0004-0005-0006-000700080009",
-    "03000200-0400-0500-0006-000700080009",
-    "03020100-0504-0706-0809-0a0b0c0d0e0f",
-    "07090201-0103-0301-0807-060504030201",
-    "11111111-2222-3333-4444-555555555555",
-    "12345678-1234-5678-90ab-cddeefaabbcc",
-    "4c4c4544-0000-2010-8020-80c04f202020",
-    "890e2d14-cacd-45d1-ae66-bc80e8bfeb0f",
-    "8e275844-178f-44a8-aceb-a7d7e5178c63",
-    "dc698397-fa54-4cf2-82c8-b1b5307a6a7f",
+    *("00010203-0405-0607-0809-0a0b0c0d0e0f", "00020003-0004-0005-0006-000700080009"),
+    *("03000200-0400-0500-0006-000700080009", "03020100-0504-0706-0809-0a0b0c0d0e0f"),
+    *("07090201-0103-0301-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
+    *("12345678-1234-5678-90ab-cddeefaabbcc", "4c4c4544-0000-2010-8020-80c04f202020"),
+    *("890e2d14-cacd-45d1-ae66-bc80e8bfeb0f", "8e275844-178f-44a8-aceb-a7d7e5178c63"),
+    *("dc698397-fa54-4cf2-82c8-b1b5307a6a7f",),
 )
 #: The last four of five groups: only the first one was programmed.
 JUNK_END = "-ffff-ffff-ffff-ffffffffffff"
@@ -126,6 +121,54 @@ NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFORE, OVER, *O
 NOT_FINAL, NOT_SEEN_SET, SAME_PROVIDER, *_ = OF_IDS
 
 
+def is_junk(uuid: str) -> bool:
+    digits = uuid.replace("-", "")
+    # 16 times the same byte, also 0 (not set) and f (not present).
+    repeats = len(digits) == 32 and digits == digits[:2] * 16
+    return uuid in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
+
+
+def taint_is_final(provider_id: str) -> bool:
+    return provider_id.partition(":")[0] in FINAL_TAINTS
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """As the Node names it, with the first UUID on record, and other Nodes that name the same one."""
+
+    system_uuid: str = ""
+    first_uuid: str = ""
+    same_uuid_node: str = ""
+    provider_id: str = ""
+    same_provider_node: str = ""
+
+    def read(self, event: o.NodeRead) -> Machine:
+        """The controller's record is older than this journal."""
+        first = event.first_uuid or self.first_uuid
+        return Machine(
+            system_uuid=event.system_uuid or self.system_uuid,
+            first_uuid=first or ("" if is_junk(event.system_uuid) else event.system_uuid),
+            same_uuid_node=event.same_uuid_node,
+            provider_id=event.provider_id or self.provider_id,
+            same_provider_node=event.same_provider_node,
+        )
+
+    def of(self, kind: o.IdentityKind) -> tuple[str, str]:
+        """The identifier, and why it is no identity; empty: it is."""
+        if kind == "providerID":
+            return self.provider_id, SAME_PROVIDER if self.same_provider_node else ""
+        return (self.system_uuid, self.uuid_problem) if kind == "systemUUID" else ("", "")
+
+    @property
+    def uuid_problem(self) -> str:
+        if not self.system_uuid:
+            return NO_UUID
+        if is_junk(self.system_uuid):
+            return JUNK_UUID
+        if self.system_uuid != self.first_uuid:
+            return CHANGED_UUID
+        return SAME_UUID if self.same_uuid_node else ""
+
+
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A source's answer. ``first_ns``: the begin of the first of an unbroken row of such answers."""
 
@@ -157,14 +200,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     reading: Reading = "idle"
     node: str = ""
     proof_ns: int = 60 * NS_PER_SECOND
-    # As the Node identifies this machine.
     node_uid: str = ""
-    system_uuid: str = ""
-    provider_id: str = ""
-    first_uuid: str = ""
-    #: Why the two are no identity; empty: they are.
-    uuid_problem: kinds.Word = NO_UUID
-    provider_problem: kinds.Word = ""
+    machine: Machine = Machine()
     boot_id: str = ""
     lease_mark: str = ""
     status_mark: str = ""
@@ -191,9 +228,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 #: A failed actor keeps the machine's identity and the contradictions.
 KEPT_FIELDS = (
-    *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "first_uuid", "uuid_problem"),
-    *("provider_problem", "boot_id", "lease_mark", "status_mark", "on", "cloud_marks"),
-    *("declared", "ordinal"),
+    *("node", "proof_ns", "node_uid", "machine", "boot_id", "lease_mark", "status_mark"),
+    *("on", "cloud_marks", "declared", "ordinal"),
 )
 
 
@@ -236,48 +272,13 @@ def _of(event: o.EvidenceRead) -> str:
     return f"{event.source} {event.name}".strip()
 
 
-# --- which machine --------------------------------------------------------------------------------
-
-
-def is_junk(uuid: str) -> bool:
-    digits = uuid.replace("-", "")
-    # 16 times the same byte, also 0 (not set) and f (not present).
-    repeats = len(digits) == 32 and digits == digits[:2] * 16
-    return uuid in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
-
-
-def first_uuid(first: str, event: o.NodeRead) -> str:
-    """The controller's record is older than this journal."""
-    return event.first_uuid or first or ("" if is_junk(event.system_uuid) else event.system_uuid)
-
-
-def uuid_problem(uuid: str, first: str, event: o.NodeRead) -> str:
-    """Why it is no identity; empty: it is."""
-    if not uuid:
-        return NO_UUID
-    if is_junk(uuid):
-        return JUNK_UUID
-    if uuid != first:
-        return CHANGED_UUID
-    return SAME_UUID if event.same_uuid_node else ""
-
-
-def taint_is_final(provider_id: str) -> bool:
-    return provider_id.partition(":")[0] in FINAL_TAINTS
-
-
 # --- a source's answer --------------------------------------------------------------------------
 
 
 def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
     """Why the answer may be about another machine; empty: it is about this one."""
-    known = {
-        "systemUUID": state.system_uuid,
-        "providerID": state.provider_id,
-        "nodeUID": state.node_uid,
-        "nodeName": state.node,
-        "none": "",
-    }[event.identity_kind]
+    names = {"nodeUID": state.node_uid, "nodeName": state.node}
+    known = names.get(event.identity_kind) or state.machine.of(event.identity_kind)[0]
     if not event.identity or not known:
         return NO_MACHINE
     return "" if event.identity == known else OTHER_MACHINE
@@ -296,8 +297,7 @@ def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
 
 def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
     """Why an answer that the machine is off does not count; empty: it counts."""
-    problems = {"systemUUID": state.uuid_problem, "providerID": state.provider_problem}
-    if why := _stranger(state, event) or problems.get(event.identity_kind, ""):
+    if why := _stranger(state, event) or state.machine.of(event.identity_kind)[1]:
         return why
     if event.source == "cloud-taint" and (why := _cloud_objection(state, event)):
         return why
@@ -320,7 +320,7 @@ def _cloud_objection(state: ProofState, event: o.EvidenceRead) -> str:
     """The taint names no boot, and its controller removes it only from a Ready node: it counts while no
     heartbeat came since a leader saw it being set.
     """
-    if not taint_is_final(state.provider_id):
+    if not taint_is_final(state.machine.provider_id):
         return NOT_FINAL
     if (state.lease_mark, state.status_mark) in ((event.mark, event.status_mark), state.cloud_marks):
         return ""
@@ -453,15 +453,10 @@ def _heartbeat(state: ProofState, event: o.HeartbeatSeen, now: int) -> Result:
 
 def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
     before = state
-    uuid, first = event.system_uuid or state.system_uuid, first_uuid(state.first_uuid, event)
     state = replace(
         state,
         node_uid=event.uid,
-        system_uuid=uuid,
-        first_uuid=first,
-        uuid_problem=uuid_problem(uuid, first, event),
-        provider_id=event.provider_id or state.provider_id,
-        provider_problem=SAME_PROVIDER if event.same_provider_node else "",
+        machine=state.machine.read(event),
         boot_id=event.boot_id,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
@@ -474,19 +469,12 @@ def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
         return _heart_beat(state, now, "the node has given a sign of life")
-    return _identified(before, state)
-
-
-def _identified(before: ProofState, state: ProofState) -> Result:
-    """An answer about a machine that is not the Node's any more, or not for sure, does not count."""
-    changed = {
-        "systemUUID": (before.system_uuid, before.uuid_problem) != (state.system_uuid, state.uuid_problem),
-        "providerID": (before.provider_id, before.provider_problem)
-        != (state.provider_id, state.provider_problem),
-    }
-    off = {who: said for who, said in state.off.items() if not changed.get(said.kind, False)}
-    state = replace(state, off=off)
-    if state.proof in ("", *off):
+    # An answer about a machine that is not the Node's any more, or not for sure.
+    old, new = before.machine, state.machine
+    state = replace(
+        state, off={who: said for who, said in state.off.items() if old.of(said.kind) == new.of(said.kind)}
+    )
+    if state.proof in ("", *state.off):
         return state, ()
     state, voided = _voided(state, "the Node names another machine")
     state, accepted = _weigh(state)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Mapping
-from functools import partial
 
 import msgspec
 import trio
@@ -17,7 +15,7 @@ import trio
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, maps_path
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_key
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, machine_key
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.actors.outage_proof import is_junk
 from ebbtide.events import bounds
@@ -27,6 +25,9 @@ LABEL, DATA = "ebbtide.dev/first-uuids", "first-uuids.json"
 MACHINES_MAX = 10_000
 #: New machines gather: an autoscaler starts many at once.
 LOOK_SECONDS = 5.0
+#: Another leader was sooner.
+ANSWERS = ("POST", api.HTTP_CONFLICT), ("DELETE", api.HTTP_NOT_FOUND)
+_NAME = re.compile(rf"{PREFIX}-machines-[0-9]{{10}}")
 
 
 class _ConfigMap(msgspec.Struct):
@@ -34,17 +35,12 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] = {}
 
 
-_NAME = re.compile(rf"{PREFIX}-machines-[0-9]{{10}}")
 _decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
 _uuids = msgspec.json.Decoder(dict[str, str])
 
 
-def list_path(namespace: str) -> str:
-    return api.listed_path(maps_path(namespace), labelSelector=LABEL)
-
-
-def read_uuids(data: Mapping[str, str]) -> dict[str, str]:
-    """A spoilt object counts as empty."""
+def read_uuids(data: dict[str, str]) -> dict[str, str]:
+    """By `machine_key`. A spoilt object counts as empty."""
     try:
         return _uuids.decode(data.get(DATA, "{}"))
     except (ValueError, RecursionError):
@@ -53,25 +49,21 @@ def read_uuids(data: Mapping[str, str]) -> dict[str, str]:
 
 class FirstUuids:
     def __init__(self, caller: api.ApiCaller, namespace: str, view: ClusterView, tell: Tell) -> None:
-        self._namespace, self._view, self._tell = namespace, view, tell
-        self._call = partial(caller.call, seconds_max=bounds.now.api_try_seconds)
-        #: The stored objects' names, by their numbers' order.
+        self._caller, self._path, self._view, self._tell = caller, maps_path(namespace), view, tell
+        #: The stored objects, in the order of their numbers.
         self._names: list[str] = []
         self._stored: dict[str, str] = {}
         self._told = ""
 
     async def load(self) -> None:
-        """The lowest number's word counts: it is the oldest. Raises OSError."""
+        """What was recorded first counts: in the lowest number. Raises OSError."""
+        answer = await self._ask("GET", api.listed_path(self._path, labelSelector=LABEL))
         try:
-            answer = await self._call("GET", list_path(self._namespace))
-            if not answer.ok:
-                raise OSError(errno.EIO, f"the machines cannot be listed: {api.answer_text(answer)}")
             found = _decoder.decode(answer.body).items or []
-        except (api.Unanswered, ValueError, RecursionError) as error:
-            raise OSError(errno.EIO, f"the machines cannot be listed: {error}") from None
-        ours = [each for each in found if _NAME.fullmatch(each.metadata.name)]
-        by_name = {each.metadata.name: read_uuids(each.data) for each in ours}
-        self._names, self._stored = sorted(by_name), {}
+        except (ValueError, RecursionError) as error:
+            raise OSError(errno.EIO, f"the record of machines cannot be read: {error}") from None
+        by_name = {each.metadata.name: read_uuids(each.data) for each in found}
+        self._names, self._stored = sorted(filter(_NAME.fullmatch, by_name)), {}
         for name in self._names:
             self._stored = by_name[name] | self._stored
         self._view.first_uuids |= self._stored
@@ -79,24 +71,20 @@ class FirstUuids:
     async def run(self, link: ApiClient) -> None:
         """A failed write is repeated: meanwhile this process knows them."""
         while True:
-            first = self._learn()
-            if first != self._stored:
-                try:
-                    await self._store(first)
-                    self._told = ""
-                except OSError as error:
-                    if str(error) != self._told:
-                        self._told = str(error)
-                        self._tell(WARNING, f"{error.strerror}: trying again")
+            try:
+                await self._store(self._learn())
+                self._told = ""
+            except OSError as error:
+                if str(error) != self._told:
+                    self._tell(WARNING, f"{error.strerror}: trying again")
+                self._told = str(error)
             await trio.sleep(LOOK_SECONDS)
 
     def _learn(self) -> dict[str, str]:
-        """Those of present Nodes and, as far as there is room, of the last ones that are gone."""
-        first, there = self._view.first_uuids, dict[str, NodeView]()
-        for node in self._view.there():
-            if node.system_uuid and not is_junk(node.system_uuid):
-                first.setdefault(machine_key(node), node.system_uuid)
-                there[machine_key(node)] = node
+        """Of present Nodes and, as far as there is room, of the last ones that are gone."""
+        first = self._view.first_uuids
+        there = {machine_key(node): node.system_uuid for node in self._view.there()}
+        first |= {key: uuid for key, uuid in there.items() if uuid and not is_junk(uuid) and key not in first}
         gone = [key for key in first if key not in there]
         for key in gone[: max(0, len(first) - MACHINES_MAX)]:
             del first[key]
@@ -104,18 +92,26 @@ class FirstUuids:
 
     async def _store(self, first: dict[str, str]) -> None:
         """Raises OSError."""
+        if first == self._stored:
+            return
         number = int(self._names[-1].rpartition("-")[2]) + 1 if self._names else 1
-        meta = {"name": f"{PREFIX}-machines-{number:010d}", "labels": {LABEL: "true"}}
-        made: api.JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
+        name = f"{PREFIX}-machines-{number:010d}"
+        made: api.JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True}
+        made["metadata"] = {"name": name, "labels": {LABEL: "true"}}
         made["data"] = {DATA: msgspec.json.encode(first).decode()}
+        if (await self._ask("POST", self._path, made)).code == api.HTTP_CONFLICT:
+            await self.load()
+            return
+        earlier, self._names, self._stored = self._names, [name], first
+        for each in earlier:
+            await self._ask("DELETE", f"{self._path}/{each}", {})
+
+    async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
+        """Raises OSError."""
         try:
-            answer = await self._call("POST", maps_path(self._namespace), body=made)
-            if answer.code == api.HTTP_CONFLICT:
-                return await self.load()
-            if not answer.ok:
-                raise OSError(errno.EIO, f"the machines cannot be recorded: {api.answer_text(answer)}")
-            earlier, self._names, self._stored = self._names, [meta["name"]], first  # type: ignore[list-item]
-            for name in earlier:
-                await self._call("DELETE", f"{maps_path(self._namespace)}/{name}", body={})
+            answer = await self._caller.call(method, path, body=body, seconds_max=bounds.now.api_try_seconds)
         except api.Unanswered as error:
-            raise OSError(errno.EIO, f"the machines cannot be recorded: {error}") from None
+            raise OSError(errno.EIO, f"the record of machines: {error}") from None
+        if not answer.ok and (method, answer.code) not in ANSWERS:
+            raise OSError(errno.EIO, f"the record of machines: {api.answer_text(answer)}")
+        return answer

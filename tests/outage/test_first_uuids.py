@@ -77,7 +77,7 @@ async def test_two_leaders_and_a_server_that_refuses(autojump_clock: MockClock) 
     with trio.move_on_after(60):
         await two.record.run(None)  # type: ignore[arg-type]
     assert two.first(node("c", "u9")) == "u4"
-    assert two.told == ["the machines cannot be recorded: silence: trying again"]
+    assert two.told == ["the record of machines: silence: trying again"]
 
 
 async def test_machines_that_are_gone_make_room(
