@@ -669,16 +669,12 @@ def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
-    """A sign of life voids the proof, and so does another identity. The ProofActor records that later in the
-    step.
-    """
+    """A sign of life voids the proof. The ProofActor records that later in the step."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
     machine = state.machine.read(event)
     same = machine.of("systemUUID") == state.machine.of("systemUUID")
-    # Not during the taint's write: the ProofActor's record withdraws its order.
-    other = state.phase != "tainting" and state.proof.startswith(POWER) and machine != state.machine
     return replace(
         state,
         node_uid=event.uid,
@@ -692,7 +688,7 @@ def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
         volumes_in_use=event.volumes_in_use,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
-        proof="" if lives or other else state.proof,
+        proof="" if lives else state.proof,
         down_ns=since_ns if event.ready in DOWN else NEVER_NS,
     )
 
@@ -721,9 +717,11 @@ def _calm(state: OutageState, now: int) -> Result | None:
 
 
 def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
-    state = _with_node(state, event, now)
+    before, state = state, _with_node(state, event, now)
     if closed := _calm(state, now):
         return closed
+    if state.proof and state.machine != before.machine:
+        return state, ()  # the ProofActor decides later in the step whether it still counts
     if state.phase == "switching" and state.machine.uuid_problem and not state.bound:
         return _withdraw_switch(state)
     # Wait for the outcome of an open order.

@@ -260,6 +260,8 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     forced: bool = False
     #: The same of the Node as an earlier leader read it, until this leader has listed the attachments.
     before: bool = False
+    #: An earlier leader saw it under our taint, and this one has not seen it stay.
+    gap: bool = False
 
 
 # fmt: off
@@ -319,7 +321,8 @@ def _left(state: DetachState, event: o.AttachmentLeft, now: int) -> Result:
 
 
 def _seen(state: DetachState, found: o.Attachment) -> Result:
-    after = replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
+    phase: AttachmentPhase = "detaching" if found.deleting else "attached"
+    after = replace(state, phase=phase, error=found.error, gap=state.gap and found.deleting)
     after, forced = _forced(after) if found.deleting and state.phase != "detaching" else (after, [])
     after, waits = _say_of(state, after)
     return after, [*forced, *waits]
@@ -328,11 +331,11 @@ def _seen(state: DetachState, found: o.Attachment) -> Result:
 def _forced(state: DetachState) -> tuple[DetachState, list[Event]]:
     """No kubelet has confirmed the unmount. Who asked for the detach does not matter: the six-minute timer,
     or a person who deleted the attachment. Without the volume's name, or while no leader watched, the kubelet
-    may have confirmed it.
+    may have confirmed it, or it was asked for under our taint, which a person removed.
     """
     if not state.unsafe and not state.before:
         return state, []
-    sure = state.unsafe and bool(state.unique_name)
+    sure = state.unsafe and bool(state.unique_name) and not state.gap
     return replace(state, forced=True), [o.DetachForced(name=state.name, volume=state.volume, sure=sure)]
 
 
@@ -344,7 +347,7 @@ def _node_seen(state: DetachState, event: o.NodeRead, now: int) -> Result:
 
 def _watched_anew(state: DetachState, event: o.LeaderStarted, now: int) -> Result:
     """This leader has another clock. Between the two leaders the volume may have been detached."""
-    return replace(state, since_ns=now, before=state.before or state.unsafe), ()
+    return replace(state, since_ns=now, before=state.before or state.unsafe, gap=state.tainted), ()
 
 
 def _reason_of(state: DetachState) -> str:

@@ -48,7 +48,6 @@ class CrossedWorld(World):
         self.stops_at = -1
         #: The cloud's taint, and since when, with the heartbeats' marks then.
         self.cloud_off, self.cloud_at, self.cloud_marks = False, 0, ("", "")
-        self.hands = 0
         if self.provider:
             self.power_off_seconds = 0
 
@@ -238,7 +237,7 @@ class CrossedWorld(World):
 
     def _hand(self) -> None:
         if self.taint == "ours" and self.there:
-            self.taint, self.hands = "none", self.hands + 1
+            self.taint, self.back_since = "none", -1
             self.note("a person removed our taint")
             self._changed()
         self.after(20_000 + self.crossed.below(200_000), self._hand)

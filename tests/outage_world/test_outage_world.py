@@ -305,7 +305,7 @@ def shows_detach(records: list[Record]) -> bool:
             continue
         stays = any(not each.deleting for each in here)
         unsafe = node.ready != "True" and bool(node.volumes_in_use) and node.taint == "none"
-        if not stays and (attached or (not listed and unsafe)):
+        if not stays and node.taint == "none" and (attached or (not listed and unsafe)):
             return True
         attached, listed = attached or stays, True
     return False
