@@ -68,7 +68,7 @@ def test_it_folds(desk: Browser, urls: Urls) -> None:
     whole = hints(desk)
     walk_to(desk, "Wave 0")
     desk.press("Enter")
-    assert value(desk, "said").endswith("1 killed. Enter opens it.")
+    assert value(desk, "said").endswith("1 killed, 2 graceful. Enter opens it.")
     folded = hints(desk)
     assert not [each for each in folded if "shop/stuck-0" in each]
     assert [each for each in folded if "shop/api-0" in each]
