@@ -45,17 +45,33 @@ CURES: dict[str, tuple[Severity, str]] = {
         "mixed",
         "kubectl auth can-i patch nodes --as system:serviceaccount:ebbtide:ebbtide-outage",
     ),
-    "brake": ("mixed", "raise brake in the controller's configuration"),
     "paused": ("mixed", "ebbtide outage pause {node} --withdraw; of all nodes: without {node}"),
     "dry-run": ("mixed", "set dryRun: false in the controller's configuration"),
+    "brake": (
+        "mixed",
+        "wait: a place is free when another node's work is elsewhere, at the latest in 15 min",
+    ),
+    "brake-control-plane": ("mixed", "bring the other control-plane node back, or delete its Node"),
+    "brake-etcd": ("mixed", "bring etcd's other members back: kubectl get poddisruptionbudgets -A"),
+    "brake-view": ("mixed", "look at the API server and the network of the controller"),
+    "taken-away": ("mixed", "if the machine is off: ebbtide outage declare {node} --off"),
     "not-proved": ("mixed", f"{_STATUS}; if the machine is off: ebbtide outage declare {{node}} --off"),
     "hanging": ("mixed", "ebbtide outage explain {node}"),
     "unrecovered": ("mixed", "ebbtide outage explain {node}"),
 }
 
+#: By how the reason begins (`actors.outage`), whatever the stage; the first one counts.
+_REASONS = {
+    f"{BRAKE_SAYS}control-plane nodes": "brake-control-plane",
+    f"{BRAKE_SAYS}etcd's": "brake-etcd",
+    f"{BRAKE_SAYS}the controller's own view": "brake-view",
+    BRAKE_SAYS: "brake",
+    PAUSED_SAYS: "paused",
+    DRY_SAYS: "dry-run",
+    "another client has removed our taint": "taken-away",
+}
 #: What an open outage waits for, where that is no work of the controller's own.
 _WAITS: tuple[PhaseKind, ...] = ("proof", "permit")
-_REASONS = {BRAKE_SAYS: "brake", PAUSED_SAYS: "paused", DRY_SAYS: "dry-run"}
 _WRITES: tuple[PhaseKind, ...] = ("tainting", "untainting", "quarantined", "powering")
 #: How `outage_record` begins the text of a stage after a failed write.
 _FAILED = "could not be"
@@ -72,7 +88,11 @@ def outage_cause(outage: OutageRecord) -> OutageCause | None:
 
 def wait_code(reason: str) -> str:
     """Of what an outage waits for before the taint."""
-    return next((code for said, code in _REASONS.items() if reason.startswith(said)), "not-proved")
+    return _coded(reason) or "not-proved"
+
+
+def _coded(reason: str) -> str:
+    return next((code for said, code in _REASONS.items() if reason.startswith(said)), "")
 
 
 def _code(outage: OutageRecord) -> tuple[str, str]:
@@ -90,6 +110,8 @@ def _code(outage: OutageRecord) -> tuple[str, str]:
     last: Phase | None = outage.course[-1] if outage.course else None
     if last is not None and last.what == "permit" and not last.text.startswith(BRAKE_SAYS):
         return "", ""  # the brake has not answered yet
+    if last is not None and (code := _coded(last.text)):
+        return code, last.text
     if last is not None and (last.what in _WAITS or (last.what in _WRITES and _FAILED in last.text)):
         return wait_code(last.text) if last.what in _WAITS else "write-failed", last.text
     hangs = [

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
 #: The attach-detach controller's maxWaitForUnmountDuration, which no flag changes.
 TIMER_SECONDS = 360.0
+#: A node whose lease is older is Unknown soon (node-monitor-grace-period).
+UNKNOWN_SECONDS = 50.0
 #: Two rounds of the pod collector (20 s).
 COLLECTOR_SECONDS = 40.0
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 class NodeScene(Struct, frozen=True, rename="camel"):
@@ -36,7 +40,9 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
     it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
     does not count. ``alive``: the person who declared that this boot runs. ``cloud_off``: the cloud has set
-    its shutdown taint, and sets it only in a final state.
+    its shutdown taint, and sets it only in a final state; ``cloud_taint``: it is set. Ages in seconds, None
+    where no object has the time: of the lease's renewal, the out-of-service taint, the taint
+    node.kubernetes.io/unreachable, and the Node's deletion, which ``finalizers`` hold up.
     """
 
     name: str
@@ -51,7 +57,13 @@ class NodeScene(Struct, frozen=True, rename="camel"):
     not_declared: str = ""
     alive: str = ""
     cloud_off: bool = False
+    cloud_taint: bool = False
     volumes_in_use: tuple[str, ...] = ()
+    heard_seconds: float | None = None
+    taint_seconds: float | None = None
+    unreachable_seconds: float | None = None
+    deleting: float | None = None
+    finalizers: tuple[str, ...] = ()
 
     @property
     def is_down(self) -> bool:
@@ -61,6 +73,8 @@ class NodeScene(Struct, frozen=True, rename="camel"):
 class PodScene(Struct, frozen=True, rename="camel"):
     """``deleted``: seconds since its deletion was due (negative: within its grace); None: not Terminating.
     ``running``: its statuses report a running container. ``asked``: the user asked about it.
+    ``deleted_for``: seconds since the delete was requested. ``evicted_after``: how long it tolerates
+    node.kubernetes.io/unreachable, and ``out_after`` the out-of-service taint; None: for ever.
     """
 
     label: str
@@ -75,6 +89,9 @@ class PodScene(Struct, frozen=True, rename="camel"):
     daemon: bool = False
     claims: tuple[str, ...] = ()
     asked: bool = True
+    deleted_for: float | None = None
+    evicted_after: float | None = 300.0
+    out_after: float | None = 0.0
 
 
 class AttachmentScene(Struct, frozen=True, rename="camel"):
@@ -145,14 +162,15 @@ class Cause(Struct, frozen=True, rename="camel"):
 CURES: dict[str, str] = {
     "node-gone": "wait a minute; after that look at kube-controller-manager, which deletes them",
     "finalizers": "look at the controller that set them; removing them yourself skips its work",
-    "within-grace": "wait",
+    "within-grace": "wait: the kubelet of {node} ends it by then",
     "kubelet-late": "look at the kubelet and the container runtime of {node}",
-    "collector-round": "wait",
+    "collector-round": "wait: kube-controller-manager's pod collector deletes it within 40 s",
     "collector-late": "look at kube-controller-manager: does it run, is it 1.26 or newer",
+    "not-deleted": "wait for kube-controller-manager, or delete it yourself: kubectl delete pod -n {pod}",
     "tolerates": "delete it yourself: kubectl delete pod -n {pod}",
     "no-schedule": "delete it yourself: kubectl delete pod -n {pod}",
     "not-evicted": "wait some seconds; after that look at kube-controller-manager",
-    "detaching": "wait",
+    "detaching": "wait: the attacher of {driver} answers within 90 s",
     "driver-refuses": "look at the attacher's log of {driver}; it tries again by itself",
     "attacher-silent": "look at the controller pod of {driver}: does it run, was it on {node}",
     "attachment-finalizers": "look at the controller that set them",
@@ -160,6 +178,7 @@ CURES: dict[str, str] = {
     "attach-refused": "look at the attacher's log of {driver}; it tries again by itself",
     "attaching": "look at the attacher's log of {driver} if it takes minutes",
     "detach-late": "wait some seconds; after that look at kube-controller-manager",
+    "unmount-late": "look at the kubelet of {node}: it has not unmounted it",
 }
 
 
@@ -201,8 +220,11 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     """It is not out of service, so Kubernetes moves no pod and no volume."""
     node = scene.node
     if node is not None and not node.there:
-        text = f"Node {node.name} is gone: the pod collector deletes its pods within a minute"
-        yield _cause("node-gone", text)
+        if scene.pods:
+            pods = "kube-controller-manager's pod collector deletes its pods within a minute"
+            yield _cause("node-gone", f"Node {node.name} is gone: {pods}")
+        elif scene.attachments:
+            yield Cause("node-gone", f"Node {node.name} is gone, and its pods are")
     if node is None or not node.is_down or node.taint != "none":
         return
     heard = f", its last heartbeat was {node.heard}" if node.heard else ""
@@ -217,6 +239,14 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     see = f"see what the controller waits for: ebbtide outage status {node.name}"
     if node.cloud_off and not node.alive:
         text += f"; the cloud's taint {CLOUD_SHUTDOWN} is a proof already that the machine is off"
+    elif node.cloud_taint:
+        text += (
+            f"; the cloud's taint {CLOUD_SHUTDOWN} is set already, but this cloud may set it before the"
+            " machine is off, so that alone is no proof: ask the cloud"
+        )
+    # A machine that is off has been silent for a minute, and a declaration about a lease that is renewed is
+    # refused.
+    lives = reports and node.heard_seconds is not None and node.heard_seconds < UNKNOWN_SECONDS
     if reports:
         do.append(
             f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
@@ -238,10 +268,10 @@ def node_down(scene: Scene) -> Iterator[Cause]:
         do.append(word.do or see)
     elif node.cloud_off or node.declared:
         do += [see] if scene.leader != "" else []
-    elif not scene.blocked:
+    elif not scene.blocked and not lives:
         do.append("make sure that the machine is off: its console, its management controller, its cloud")
         do.append(f"then declare it: ebbtide outage declare {node.name} --off")
-    if scene.leader == "" or scene.blocked:
+    if (scene.leader == "" or scene.blocked) and not lives:
         start = "no outage controller leads here: start it (deploy/kubernetes/outage), "
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
         is_proved = node.cloud_off and not node.alive
@@ -254,14 +284,33 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     yield Cause("node-down", text, tuple(do))
 
 
+def node_deleting(scene: Scene) -> Iterator[Cause]:
+    """Its controller waits, often for the pods or volumes of a node that is down."""
+    node = scene.node
+    if node is None or not node.there or node.deleting is None:
+        return
+    held = ", ".join(node.finalizers) or "no finalizer"
+    text = (
+        f"Node {node.name} is in deletion for {short_span(node.deleting)}, and {held} holds it up: until it"
+        " is gone, Kubernetes treats it as a node that exists"
+    )
+    do = [f"look at the log of the controller that set {held}: it removes that when it has done its work"]
+    if node.is_down and node.taint == "none":
+        do.insert(0, "first put the node out of service, as above: it may wait for its work")
+    yield Cause("node-deleting", text, tuple(do))
+
+
 def pods(scene: Scene) -> Iterator[Cause]:
     """Pods that hang for another reason than a node without the taint."""
     node = scene.node
     for pod in scene.asked:
         if node is not None and node.there and not node.is_down and (pod.deleted or 0) < 0:
             grace = short_span(-(pod.deleted or 0))
-            yield _cause("within-grace", f"{pod.label} is in its grace period, for {grace} more")
+            text = f"{pod.label} is in its grace period, for {grace} more"
+            yield _cause("within-grace", text, node=node.name)
             continue
+        if node is not None and node.ready == "Ready" and pod.ready and pod.tolerates:
+            continue  # it runs, and nothing waits for it
         effect = node.effect if node is not None and node.taint != "none" and pod.node == node.name else ""
         code = pod_hang(
             terminating=pod.deleted is not None,
@@ -270,6 +319,9 @@ def pods(scene: Scene) -> Iterator[Cause]:
             effect=effect,
         )
         hangs = f"{pod.label}: {TEXTS[code].format(finalizers=', '.join(pod.finalizers))}"
+        if code == "not-evicted" and pod.out_after and node is not None and node.taint_seconds is not None:
+            left = pod.out_after - node.taint_seconds
+            hangs += f"; it tolerates the taint for {short_span(pod.out_after)}, {_due(left)}"
         if code == "finalizers" or (pod.deleted is None and code != "node-down" and not pod.daemon):
             yield _cause(code, hangs, pod=pod.label.replace("/", " "))
         elif pod.deleted is None or node is None or not node.there:
@@ -281,18 +333,30 @@ def pods(scene: Scene) -> Iterator[Cause]:
             )
             yield _cause("kubelet-late", text, node=node.name)
         elif effect and not pod.daemon:
-            yield _cause("collector-round" if pod.deleted < COLLECTOR_SECONDS else "collector-late", hangs)
+            # The collector waits for no grace: only for the delete, and for the taint.
+            ages = [age for age in (node.taint_seconds, pod.deleted_for) if age is not None]
+            waited = min(ages) if ages else pod.deleted
+            if pod.deleted < 0:
+                hangs += (
+                    f"; its grace of {short_span(-pod.deleted)} more does not count on a node that is down"
+                )
+            yield _cause("collector-round" if waited < COLLECTOR_SECONDS else "collector-late", hangs)
 
 
 def taint_left(scene: Scene) -> Iterator[Cause]:
     node = scene.node
     if node is None or node.taint == "none" or node.ready != "Ready":
         return
-    cure = (
-        f"see what the controller waits for: ebbtide outage status {node.name}"
-        if node.taint == "ours"
-        else f"its owner must remove it: kubectl taint node {node.name} {OUT_OF_SERVICE}-"
-    )
+    remove = f"kubectl taint node {node.name} {OUT_OF_SERVICE}-"
+    if node.taint == "other":
+        cure = f"its owner must remove it: {remove}"
+    elif scene.leader == "":
+        cure = (
+            "no outage controller leads here: start it (deploy/kubernetes/outage), which removes it; or check"
+            f" that no volume of the node is in use elsewhere, then remove it: {remove}"
+        )
+    else:
+        cure = f"see what the controller waits for: ebbtide outage status {node.name}"
     yield Cause("taint-left", f"{node.name} is Ready but out of service: attachments to it hang", (cure,))
 
 
@@ -328,10 +392,24 @@ def volumes(scene: Scene) -> Iterator[Cause]:
                 yield _cause("attached-elsewhere", text, **names)
             else:
                 yield _gone(each, "attached-to-gone", text)
-        elif node is not None and node.is_down and node.taint != "none" and not scene.users(each):
-            yield _cause(
-                "detach-late", f"no pod on {each.node} uses {each.volume}, and its detach has not begun"
-            )
+        elif node is not None and node.name == each.node and not scene.users(each):
+            unused = f"no pod on {each.node} uses {each.volume}"
+            if node.taint != "none" and node.is_down:
+                yield _cause("detach-late", f"{unused}, and its detach has not begun", **names)
+            elif node.ready == "Ready" and each.in_use:
+                yield _cause("unmount-late", f"{unused}, and its kubelet reports it in use", **names)
+            elif node.ready == "Ready" and each.claim:
+                yield _cause("detach-late", f"{unused}, and its detach has not begun", **names)
+            elif node.ready == "Ready":
+                text = f"{each.volume} is attached to {each.node}, and no claim has that volume any more"
+                ask = f"ask for the detach: kubectl delete volumeattachment {each.name}"
+                yield Cause("attached-unused", text, (ask,))
+
+
+def _due(seconds: float) -> str:
+    return (
+        f"which ends in {short_span(seconds)}" if seconds > 0 else f"which ended {short_span(-seconds)} ago"
+    )
 
 
 def not_terminating(scene: Scene) -> Iterator[Cause]:
@@ -339,20 +417,26 @@ def not_terminating(scene: Scene) -> Iterator[Cause]:
     node = scene.node
     if node is None or not node.is_down or node.taint != "none":
         return
-    left = [
-        pod.label for pod in scene.asked if pod.deleted is None and not pod.daemon and pod.node == node.name
-    ]
-    if left:
-        text = (
-            f"{_names(left)}: not Terminating yet; Kubernetes deletes pods that do not tolerate"
-            " node.kubernetes.io/unreachable, by default 5 minutes after the node became unreachable"
-        )
-        yield Cause("not-deleted", text)
+    unreachable = "node.kubernetes.io/unreachable"
+    for pod in scene.asked:
+        if pod.deleted is not None or pod.daemon or pod.node != node.name:
+            continue
+        label, text = pod.label.replace("/", " "), f"{pod.label}: not Terminating yet"
+        if pod.evicted_after is None:
+            text += f"; it tolerates {unreachable} for ever, so no component deletes it"
+            yield Cause("not-deleted", text, (f"delete it yourself: kubectl delete pod -n {label}",))
+            continue
+        text += f"; it tolerates {unreachable} for {short_span(pod.evicted_after)}"
+        if node.unreachable_seconds is not None:
+            text += f", {_due(pod.evicted_after - node.unreachable_seconds)}"
+        yield _cause("not-deleted", f"{text}; then kube-controller-manager deletes it", pod=label)
 
 
 def nothing(scene: Scene) -> Iterator[Cause]:
     """The subject does not hang."""
     node = scene.node
+    if node is not None and not node.there and not scene.pods and not scene.attachments:
+        yield Cause("nothing-hangs", f"Node {node.name} is gone, and nothing of it hangs any more")
     if node is not None and node.there and not node.is_down:
         well = [pod for pod in scene.asked if pod.deleted is None and pod.ready]
         if well or not scene.asked:
@@ -364,12 +448,16 @@ def nothing(scene: Scene) -> Iterator[Cause]:
     for pod in scene.asked:
         if pod.deleted is None and not pod.ready and (node is None or not node.is_down) and not pod.daemon:
             where = f"on {pod.node}" if pod.node else "on no node yet"
-            yield Cause("not-ready", f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}")
+            who = f"the kubelet of {pod.node} starts it" if pod.node else "the scheduler places it"
+            describe = f"kubectl describe pod -n {pod.label.replace('/', ' ')}"
+            text = f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}"
+            yield Cause("not-ready", text, (f"{who}, and says why not: {describe}",))
 
 
 #: In this order: the first cause is the cause.
 RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
     node_down,
+    node_deleting,
     pods,
     taint_left,
     volumes,
@@ -423,12 +511,18 @@ def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
 
     view = WorkView().project_pod(msgspec.convert(pod, PodObject))
     deleted = pod["metadata"].get("deletionTimestamp")
+    due = None if deleted is None else age_seconds(deleted, signed=True)
+    grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    tolerations = (pod.get("spec") or {}).get("tolerations") or []
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return PodScene(
         label=f"{view.namespace}/{view.name}",
         node=view.node,
         owner=view.owner,
-        deleted=None if deleted is None else age_seconds(deleted, signed=True),
+        deleted=due,
+        deleted_for=None if due is None else due + grace,
+        evicted_after=tolerated_seconds(tolerations, UNREACHABLE),
+        out_after=tolerated_seconds(tolerations, OUT_OF_SERVICE),
         finalizers=view.finalizers,
         running=any("running" in (each.get("state") or {}) for each in statuses),
         ready=view.ready,
@@ -438,6 +532,18 @@ def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
         claims=view.claims,
         asked=asked,
     )
+
+
+def tolerated_seconds(tolerations: list[JsonObject], key: str) -> float | None:
+    """As the taint eviction controller counts for an effect of NoExecute; None: for ever."""
+    times = [
+        each.get("tolerationSeconds")
+        for each in tolerations
+        if each.get("effect") in (None, "", "NoExecute")
+        and (each.get("key") == key or (not each.get("key") and each.get("operator") == "Exists"))
+    ]
+    limited = [max(0.0, float(each)) for each in times if each is not None]
+    return min(limited) if limited else None if times else 0.0
 
 
 def attachment_scene(
@@ -493,13 +599,20 @@ def not_declared(view: NodeView, lease_mark: str) -> str:
 
 async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.api_calls import node_path
+
     seen = await see_node(cluster, name)
     if seen is None:
         return NodeScene(name, there=False)
     view = seen.view
     objection = not_declared(view, seen.mark)
     said = view.declared if not objection else None
-    taints = seen.node.spec.taints
+    taints, meta, finalizers = seen.node.spec.taints, seen.node.metadata, tuple[str, ...]()
+    if meta.deletion_timestamp is not None:
+        found = await cluster.one(node_path(name), dict[str, Any]) or {}
+        finalizers = tuple((found.get("metadata") or {}).get("finalizers") or ())
+    added = {str(each.get("key")): age_seconds(each.get("timeAdded")) for each in taints}
+    ages = {key: age for key, age in added.items() if not math.isnan(age)}
     effects = [str(each.get("effect")) for each in taints if each.get("key") == OUT_OF_SERVICE]
     return NodeScene(
         name,
@@ -513,7 +626,13 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         not_declared=objection,
         alive=alive_by(view),
         cloud_off=view.cloud_off and taint_is_final(view.provider_id),
+        cloud_taint=view.cloud_off,
         volumes_in_use=view.volumes_in_use,
+        heard_seconds=age_seconds(seen.mark) if seen.mark else None,
+        taint_seconds=ages.get(OUT_OF_SERVICE),
+        unreachable_seconds=ages.get(UNREACHABLE),
+        deleting=None if meta.deletion_timestamp is None else age_seconds(meta.deletion_timestamp),
+        finalizers=finalizers,
     )
 
 
@@ -526,6 +645,11 @@ async def controllers_word(cluster: Cluster, namespace: str, node: NodeScene) ->
     return next(
         (ControllersWord(each.proof, each.waits_for, each.cause, each.do) for each in open_ones), None
     )
+
+
+async def was_there(cluster: Cluster, namespace: str, name: str) -> bool:
+    """The controller has a record of a Node of this name. Raises Refused."""
+    return bool((await newest_outage(cluster, namespace, name, "")).records)
 
 
 async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
@@ -555,7 +679,13 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     scenes += [pod_scene(asked, asked=True)] if asked is not None else []
     attachments = await look.some(ATTACHMENTS_PATH)
     left = any(each["spec"].get("nodeName") == node_name for each in attachments)
-    if node is not None and not node.there and not is_pod and not pods and not left:
+    is_gone = node is not None and not node.there and not is_pod
+    if (
+        is_gone
+        and not pods
+        and not left
+        and not await look.may(partial(was_there, cluster, namespace, subject))
+    ):
         raise Refused(f"there is no Node {subject}, and no pod or volume on it: a pod is named NAMESPACE/POD")
     # The PersistentVolumes of the asked pods' claims, by name.
     volumes: dict[str, JsonObject | None] = {}

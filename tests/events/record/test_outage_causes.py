@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay as library
+from ebbtide.actors.outage import BRAKE_SAYS, DRY_TAINT, LIMITED, MANY_DEAD, NO_PLACE, PAUSED, TAKEN_AWAY
 from ebbtide.events.record.episodes import episodes, outage_records
 from ebbtide.events.record.outage_causes import CURES, outage_cause, outage_headline
 from ebbtide.events.record.outage_record import Alarm, LostPodRecord, OutageRecord, Phase
@@ -42,6 +43,18 @@ def alarm(code: str) -> Alarm:
 CASES: list[tuple[dict[str, Any], str]] = [
     (stage("proof", "no source has reported"), "not-proved"),
     (stage("permit", "the storm brake: 2 of 1"), "brake"),
+    *(
+        (stage("permit", f"{BRAKE_SAYS}{reason}"), code)
+        for reason, code in (
+            (LIMITED["control-plane"].format(1, 1), "brake-control-plane"),
+            (LIMITED["etcd"], "brake-etcd"),
+            (MANY_DEAD, "brake-view"),
+            (NO_PLACE.format(2, 2), "brake"),
+        )
+    ),
+    (stage("proof", PAUSED), "paused"),
+    (stage("proof", DRY_TAINT), "dry-run"),
+    (stage("out", TAKEN_AWAY) | {"out_ns": OUT, "pods": (POD,)}, "taken-away"),
     (stage("tainting", "the taint could not be written, and is tried again: 403"), "write-failed"),
     (stage("tainting", "the taint is stored, and written"), ""),
     (stage("recovering", "what hangs is waited for") | {"out_ns": OUT, "pods": (POD,)}, "hanging"),
