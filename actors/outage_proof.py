@@ -518,14 +518,15 @@ def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     # Whatever the outcome: a source that did not answer is read again.
     if event.key != state.read_key:
         return state, ()
-    return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state)), ()
+    return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state, now)), ()
 
 
-def _pause_ns(state: ProofState) -> int:
+def _pause_ns(state: ProofState, now: int) -> int:
     if any(not _is_proof(said) for said in state.off.values()):
         return READ_PAUSE_NS  # the second of two readings
     if state.proof:
-        return max(READ_PAUSE_NS, state.proof_ns // 2)  # before its time is over
+        # Before its time is over, also where a reading takes 10 s.
+        return max(READ_PAUSE_NS, state.off[state.proof].begun_ns + state.proof_ns // 2 - now)
     later = [pause_ns for count, pause_ns in LATER_PAUSES_NS if state.readings >= count]
     return later[-1] if later else READ_PAUSE_NS
 

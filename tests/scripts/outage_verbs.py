@@ -50,6 +50,7 @@ def _leader(bench: Bench, command: Command) -> None:
         dry_run="dry-run" in command.words,
         power_off_seconds=duration_ns(command.options.get("power-off", "0s")) // 1_000_000_000,
         bound="bound" in command.words,
+        proof_seconds=duration_ns(command.options.get("proof", "60s")) // 1_000_000_000,
         reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000,
     )
     bench.feed(
