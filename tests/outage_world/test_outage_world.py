@@ -1,6 +1,6 @@
 """Invariants of outages with false sources, partitions, returns, conflicts and dying leaders.
 
-python -m tests.outage_world.test_outage_world FROM TO [crossed]     # seeds, with a summary
+python -m tests.outage_world.test_outage_world FROM TO [crossed|blocked]     # seeds, with a summary
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ebbtide.events.facts import OrderEnded
 from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.sim.sim_outage import MS, World, simulate_outage
 from tests.conftest import Sample
+from tests.outage_world.blocked import BlockedWorld
 from tests.outage_world.crossed import CrossedWorld
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
@@ -129,6 +130,9 @@ def check(world: World) -> list[str]:
         broken.append("a node is put out of service once in an outage")
     if world.taints - world.taints_lost > sum(episodes.values()) + 1:
         broken.append("no taint stands of which no record tells")
+    stored = Counter(type(each.event) for store in world.stores for each in store.records)
+    if world.taints > stored[o.SetTaint] or world.switched_off > stored[o.PowerOff]:
+        broken.append("no write lands whose order is on no record")
     if world.twice >= 0 and true_at_write and world.timed_out < 0:
         broken.append(f"two nodes never write where the proof was true: {world.twice} ms")
     writes = world.leader is not None and world.leader.writes
@@ -338,6 +342,14 @@ def test_what_holds_where_nodes_name_other_machines(sample: Sample) -> None:
     assert sum(world.taints for world in worlds) > 5
 
 
+def test_what_holds_while_the_journal_is_blocked(sample: Sample) -> None:
+    """No order that changes the cluster overtakes its record, whoever dies."""
+    worlds = [BlockedWorld(seed) for seed in sample(SEEDS, ONE_OF)]
+    assert [(world.seed, broken) for world in worlds if (broken := check(world.run()) + crossed(world))] == []
+    assert sum(world.waited for world in worlds) > 5
+    assert sum(world.dropped for world in worlds) > 5
+
+
 def test_what_is_written_down_replays() -> None:
     """As one journal with a segment per leader, with the same outages."""
     for seed in SEEDS[:20]:
@@ -360,7 +372,8 @@ def test_a_hundred_outages_ask_twenty_times_a_second(stuck: Stuck) -> None:
 if __name__ == "__main__":
     seen: Counter[str] = Counter()
     for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        world = CrossedWorld(seed) if "crossed" in sys.argv else World(seed)
+        made = {"crossed": CrossedWorld, "blocked": BlockedWorld}
+        world = made.get(sys.argv[-1], World)(seed)
         world.run()
         for sentence in check(world) + (crossed(world) if isinstance(world, CrossedWorld) else []):
             print(seed, sentence, flush=True)
