@@ -12,7 +12,7 @@ import click
 from msgspec import Struct
 
 from ebbtide.cli.common.guard import DONE, NOT_SO, worst
-from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json, struct_table
+from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     Cluster,
@@ -32,7 +32,7 @@ from ebbtide.cli.outage.outage_summary import (
     OutageStatus,
     OutageSummary,
     controller_of,
-    line_of,
+    list_parts,
     newest_outage,
     outages_of,
     parts,
@@ -94,23 +94,16 @@ def ls(closed: bool, kubeconfig: Path | None, namespace: str, output: str) -> in
     if output == "json":
         show_json(OutageList(controller=controller, outages=summaries, damaged_journals=found.damaged))
         return found.code
-    show(pairs(controller.rows))
+    for part in list_parts(controller, found.records, time.time_ns()):
+        show(part)
     for each in found.damaged:
         remark(each.line)
-    if summaries:
-        now_wall_ns = time.time_ns()
-        show("")
-        show(struct_table([line_of(each, now_wall_ns) for each in found.records]))
-        alarms = [(each.node, alarm.text) for each in summaries for alarm in each.alarms]
-        if alarms:
-            show("")
-            show(NarrowTable(("NODE", "ALARM"), alarms))
-    elif not found.journals:
+    if not found.journals:
         remark(
             f"no outage is on record in namespace {namespace}: if the controller is elsewhere, name that with"
             " --namespace"
         )
-    elif not found.damaged:
+    elif not summaries and not found.damaged:
         remark("no outage is on record" if closed else "no outage is open")
     for summary in summaries:
         if summary.reminder:

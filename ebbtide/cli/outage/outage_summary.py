@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Struct
@@ -335,6 +335,19 @@ def source_rows(record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, s
     """Each source's last answer, with its age."""
     for who, said in sorted(record.sources.items()):
         yield who, said.reason, f"{since_text(record.started_wall_ns + said.at_ns, now_wall_ns)} ago"
+
+
+def list_parts(
+    controller: Controller, records: Sequence[OutageRecord], now_wall_ns: int
+) -> Iterator[RenderableType]:
+    """The whole output about all nodes."""
+    yield pairs(controller.rows)
+    if records:
+        yield ""
+        yield struct_table([line_of(each, now_wall_ns) for each in records])
+    if alarms := [(each.node, alarm.text) for each in records for alarm in each.alarms]:
+        yield ""
+        yield NarrowTable(("NODE", "ALARM"), alarms)
 
 
 def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
-from ebbtide.cli.common.output import show, struct_table
+from ebbtide.cli.common.output import show
 from ebbtide.cli.outage import outage_status as verbs
 from ebbtide.cli.outage import outage_summary as reading
 from ebbtide.cli.outage.outage_common import Cluster, Leading
@@ -17,7 +17,7 @@ from ebbtide.cli.outage.outage_summary import (
     NodeNow,
     OutageStatus,
     controller_of,
-    line_of,
+    list_parts,
     parts,
     summary_of,
 )
@@ -53,9 +53,10 @@ def now_of(record: OutageRecord) -> int:
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """One row per moment: the proof, the taint, what hangs, and the reason."""
-    moments = [after(recovered(), steps) for steps in range(2, 18)]
-    show(struct_table([line_of(each, now_of(each)) for each in moments]))
+    """The leader; one row per moment: the proof, the taint, what hangs, and the reason; the alarms."""
+    moments = [*(after(recovered(), steps) for steps in range(2, 18)), after(wrong(), 11)]
+    for each in list_parts(Controller("one-5f_1234"), moments, now_of(moments[0])):
+        show(each)
     same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
 
 

@@ -21,11 +21,12 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     for_each,
     list_in_parts,
 )
-from ebbtide.actors.edges.kubernetes.api_writes import event_name
+from ebbtide.actors.edges.kubernetes.api_writes import OutageEventsEdge, event_name
 from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS, PodObject
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
+from ebbtide.events.outage_events import PostOutageEvent
 from tests.actors.edges.kubernetes import write_rig
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
 from tests.actors.edges.kubernetes.write_rig import TRACE, known
@@ -359,3 +360,31 @@ async def test_parts_of_a_list_shrink_around_large_objects(monkeypatch: pytest.M
     assert min(asked) == 3
     assert asked[-5:] == [200] * 5
     assert len(asked) < 30
+
+
+async def test_an_outages_event_is_posted_once(autojump_clock: MockClock) -> None:
+    """The next leader adopts the order of a dead one: it finds the Event, or posts it. What refuses Events is
+    asked seldom.
+    """
+    order = PostOutageEvent(
+        key="StuckPodActor/event/u/0",
+        kind="Pod",
+        name="db-0",
+        namespace="shop",
+        uid="u",
+        reason="NodeOutage",
+        message="Its node is down",
+    )
+    caller = Scripted(answers(status(500, "failed calling webhook"), Answer(201), status(409, "exists")))
+    first, next_one = (OutageEventsEdge(caller, "node-1", name, lambda: "0" * 32) for name in ("one", "two"))
+    effect: Any = first.effects[PostOutageEvent]
+    assert await effect(order, None) == Ending()
+    assert await next_one.adopt(order, None) == Ending()  # type: ignore[arg-type]  # it puts no fact
+    bodies = [each.body for each in caller.asked]
+    assert len({body["metadata"]["name"] for body in bodies}) == 1
+    assert bodies[0]["involvedObject"]["uid"] == "u"
+    assert bodies[0]["reportingComponent"] == "ebbtide-outage"
+    refused = Scripted(answers(status(500, "failed calling webhook")))
+    ended = await OutageEventsEdge(refused, "node-1", "one", str).effects[PostOutageEvent](order, None)  # type: ignore[arg-type,misc]
+    assert (ended.result, ended.reason) == ("failed", "the API server answered 500 failed calling webhook")
+    assert len(refused.asked) < 20
