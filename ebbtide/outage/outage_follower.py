@@ -10,7 +10,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -286,11 +285,13 @@ class Follower:
 
     async def _keep_small(self) -> None:
         """Remove closed outages beyond the limits."""
-        with suppress(OSError):
+        try:
             for name in await trim(
                 [self._storage], time.time_ns(), self.system.episode or None, OUTAGE_LIMITS
             ):
                 self._tell(NOTICE, f"removed the old segment {name}")
+        except OSError as error:
+            self._tell(WARNING, f"old segments stay: {error.strerror}")
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -88,7 +88,6 @@ NO_ANSWER = "no answer in time"
 FINAL = {
     "POST": (api.HTTP_CONFLICT,),
     "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
-    "DELETE": (api.HTTP_NOT_FOUND, api.HTTP_CONFLICT),
 }
 #: Our own create has another content in its answer.
 HTTP_UNPROCESSABLE, CHANGED = 422, "a mutating webhook changes the journal's objects"
@@ -564,7 +563,9 @@ class ConfigMapStorage:
         return Fenced(errno.EBUSY, what)
 
     async def remove(self, name: str) -> None:
-        """The next piece excludes it from the journal; a later removal deletes its objects."""
+        """The next piece excludes it from the journal; a later removal deletes its objects. No record waits
+        for that: each leader tries it once.
+        """
         await self.confirm()
         newest = max((number for number, each in self._index.items() if each.segment == name), default=0)
         if newest >= self._proved[0]:
@@ -572,7 +573,13 @@ class ConfigMapStorage:
         self._first = max(self._first, newest + 1)
         for number in sorted(each for each in self._index if each < self._said_first):
             ours = {"preconditions": {"uid": self._index[number].uid}}
-            await self._ask("DELETE", self._path_of(number), ours)
+            call = api.ApiCall(self._caller, bounds.now.api_unhurried_seconds, "")
+            try:
+                answer = await call.until_answered("DELETE", self._path_of(number), ours)
+            except api.Unanswered as error:
+                raise OSError(errno.EIO, str(error)) from None
+            if not answer.ok and answer.code not in (api.HTTP_NOT_FOUND, api.HTTP_CONFLICT):
+                raise OSError(errno.EIO, api.answer_text(answer))
             del self._index[number]
 
     def _path_of(self, number: int) -> str:

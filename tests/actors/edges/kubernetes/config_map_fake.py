@@ -43,6 +43,8 @@ class ConfigMaps:
         #: A mutating webhook; and whether dry runs pass all of these.
         self.mutate: Callable[[Any], object] = lambda body: None
         self.spares_dry_runs = False
+        #: The answer to each delete.
+        self.keeps: Answer | None = None
 
     async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
         await trio.sleep(self._draws.between(1, 30) / 1000)
@@ -50,6 +52,8 @@ class ConfigMaps:
             await trio.sleep(fields["seconds_max"])
             raise Unanswered("silence")
         spared = self.spares_dry_runs and "dryRun" in path
+        if method == "DELETE" and self.keeps is not None:
+            return self.keeps
         if method == "POST" and not spared and (self.refuses or self.webhook_seconds):
             refused = self.refuses[0] if self.refuses else None
             seconds = self.webhook_seconds if not self.refuses else 0.0 if refused else math.inf

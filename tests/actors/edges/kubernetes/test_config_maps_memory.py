@@ -349,6 +349,24 @@ async def test_a_blocked_journal_says_so_and_goes_on(
     assert (await read(storage(server)))[1].state == "intact"
 
 
+async def test_a_lost_right_to_delete_blocks_no_record(autojump_clock: MockClock) -> None:
+    """Old segments stay, and the error says why."""
+    server, limits = ConfigMaps(Draws(1)), Limits(total_bytes=0)
+    async with leading(storage(server, "one")) as (writer, place):
+        for _ in range(2):
+            for _ in range(2):
+                await write_steps(writer, 1, synced=True)
+                writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+            await writer.wait_synced(writer.last_seq)
+            server.keeps = status(403, 'User "x" cannot delete resource "configmaps"')
+            with suppress(OSError):
+                await trim([place], 0, None, limits)
+        with pytest.raises(OSError, match="403 cannot delete resource"):
+            await trim([place], 0, None, limits)
+        await write_steps(writer, 2, synced=True)
+        assert place.blocked == ""
+
+
 async def test_a_webhook_that_changes_the_record(autojump_clock: MockClock) -> None:
     """No other leader: the journal ends, without an object a moment."""
     server, told = ConfigMaps(Draws(1)), Told()
