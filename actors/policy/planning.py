@@ -270,8 +270,8 @@ def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
 def _wave_has(placed: PodInPlan, plan: PlanContext) -> str:
     cut = " under the grant" if placed.period_seconds < placed.configured_seconds else ""
     more = ", and what earlier waves leave" if plan.budget == "elastic" and placed.wave else ""
-    # Of a pod that asks for more than its grace only.
-    end = ", less the end of the shutdown" if placed.grace_seconds < placed.period_seconds else ""
+    kept_seconds = placed.period_seconds - placed.grace_seconds
+    end = f", {span_s(kept_seconds)} of them for the end of the shutdown" if kept_seconds > 0 else ""
     return f"wave {placed.wave} has {span_s(placed.period_seconds)}{cut}{end}{more}"
 
 

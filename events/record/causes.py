@@ -406,7 +406,9 @@ class _Night:
         open_end = by_kubelet and code == "still-running"
         if self.short_of[:1] == ["grant-too-small"] and open_end:
             return "grant-too-small"
-        if self.short_of and self._cut_by_grant(pod):
+        # The whole reserve would still leave a pod that asks for more than its period without it.
+        fits = pod.wanted_grace_seconds in (None, self._asked_seconds(pod))
+        if self.short_of and self._cut_by_grant(pod) and (fits or self.short_of[0] == "grant-too-small"):
             return self.short_of[0]
         if open_end:
             return "kubelet" if by.kubelet_lock or pod.means == "api" else "kubelet-not-armed"

@@ -148,6 +148,12 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "reserve-not-granted",
     ),
     (
+        "a wave shorter than its grace, without the end of the shutdown",
+        {"grace_seconds": 6, "wanted_grace_seconds": 30},
+        {"notices": (notice("reserve-not-granted"),)},
+        "period-too-short",
+    ),
+    (
         "likewise, with all that was asked for",
         {"grace_seconds": 6},
         {"configuration": shutdown_record.ConfigurationRecord(periods=(Period(priority=0, seconds=10),))},
