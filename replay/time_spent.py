@@ -57,13 +57,8 @@ def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) 
             pod=pod.label,
             uid=pod.uid,
             outcome=pod.outcome,
-            container=part.container,
-            what=part.what,
-            text=part.text,
-            began_ns=part.began_ns,
-            ended_ns=part.ended_ns,
-            seen=part.seen,
             alone_ns=alone_ns,
+            **part._asdict(),
         )
         for pod in shutdown.pods
         if wave is None or pod.wave == wave
