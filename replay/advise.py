@@ -304,7 +304,19 @@ def _priority(pod: PodRecord) -> int:
 MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 
 #: A share of 1: integers give the same answer on every machine.
-_WHOLE = 1 << 128
+WHOLE = 1 << 128
+
+
+def remaining(ended: Counter[int], cut: Counter[int]) -> Iterator[tuple[int, int]]:
+    """Each time, and the share of stops that last longer. How many took so long, and ended by themselves or
+    were cut.
+    """
+    share, left = WHOLE, ended.total() + cut.total()
+    for ns in sorted(ended.keys() | cut.keys()):
+        # At equal times the ended ones come first: the cut ones were still there.
+        share = share * (left - ended[ns]) // left
+        yield ns, share
+        left -= ended[ns] + cut[ns]
 
 
 class Survival(FrozenStruct):
@@ -333,18 +345,14 @@ def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Sur
     ended, cut = Counter[int](), Counter[int]()
     for by_itself, times in stops:
         (ended if by_itself else cut).update(times)
-    count = left = ended.total() + cut.total()
-    share, reached, curve = _WHOLE, dict[Fraction, int](), dict[int, int]()
-    for ns in sorted(ended.keys() | cut.keys()):
-        # At equal times the ended ones come first: the cut ones were still there.
-        share = share * (left - ended[ns]) // left
+    count, reached, curve = ended.total() + cut.total(), dict[Fraction, int](), dict[int, int]()
+    for ns, share in remaining(ended, cut):
         for quantile in (MEDIAN, P95):
-            if share <= (1 - quantile) * _WHOLE:
+            if share <= (1 - quantile) * WHOLE:
                 reached.setdefault(quantile, ns)
         if ended[ns]:
             # SIGKILL comes at the end of the period.
-            curve[ns // NS_PER_SECOND + 1] = count * (_WHOLE - share) // _WHOLE
-        left -= ended[ns] + cut[ns]
+            curve[ns // NS_PER_SECOND + 1] = count * (WHOLE - share) // WHOLE
     ended_ns = max(ended, default=None)
     complete = ended_ns is not None and max(cut, default=-1) < ended_ns
     return Survival(

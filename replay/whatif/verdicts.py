@@ -16,7 +16,7 @@ from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND
 from ebbtide.events.facts import OrderEnded, PrepareForShutdown, RuntimeRead
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
-from ebbtide.replay.advise import observed_stops, workload
+from ebbtide.replay.advise import WHOLE, observed_stops, remaining, workload
 from ebbtide.replay.whatif.record import RecordedBehaviour, RecordedShutdown
 
 #: ``perhaps``: the record does not decide.
@@ -207,9 +207,6 @@ WELL_PERCENT: dict[tuple[bool | None, ...], int] = {
 #: The share above counts as much as so many stops on record.
 PRIOR_STOPS = 4
 
-#: A share of 1: integers give the same answer on every machine.
-WHOLE = 1 << 64
-
 
 class Curves:
     """How long the stops of each workload took: the Kaplan-Meier estimate of `replay.advise`, from the time
@@ -218,13 +215,13 @@ class Curves:
 
     def __init__(self, nights: Iterable[ShutdownRecord] = ()) -> None:
         self._node = ""
-        #: By workload, and of all: how many stops took so long, and ended by themselves.
-        self._stops: dict[str, Counter[tuple[int, bool]]] = {"": Counter()}
+        #: By workload, and of all: how many stops were cut after so long, and ended by themselves.
+        self._stops: dict[str, tuple[Counter[int], Counter[int]]] = {}
         for night in nights:
             self._node = night.node
             for stop in observed_stops(night):
                 for name in ("", stop.kind.workload):
-                    self._stops.setdefault(name, Counter())[stop.ns, stop.kind.ended] += 1
+                    self._stops.setdefault(name, (Counter(), Counter()))[stop.kind.ended][stop.ns] += 1
 
     def chance_percent(self, pods: PodRuns, verdict: Verdict, need: PodNeed | None) -> int | None:
         """That the change of a ``perhaps`` happens. A pod that was killed, and has more time now, follows the
@@ -241,12 +238,9 @@ class Curves:
 
     def _ended_percent(self, name: str, had_ns: int, has_ns: int, prior_percent: int) -> int:
         """Of the stops that took longer than one time, the share that ended within the other."""
-        stops = sorted(self._stops.get(name, Counter()).items())
-        later = left = sum(count for (ns, _), count in stops if ns > had_ns)
-        share = WHOLE
-        for (ns, ended), count in stops:
-            if had_ns < ns <= has_ns:
-                share = share * (left - count) // left if ended else share
-                left -= count
-        ended_percent = 100 * (WHOLE - share) * later // WHOLE
+        stops = self._stops.get(name, (Counter(), Counter()))
+        cut, ended = (Counter({ns: each[ns] for ns in each if ns > had_ns}) for each in stops)
+        later = ended.total() + cut.total()
+        left = min((share for ns, share in remaining(ended, cut) if ns <= has_ns), default=WHOLE)
+        ended_percent = 100 * (WHOLE - left) * later // WHOLE
         return (ended_percent + prior_percent * PRIOR_STOPS) // (later + PRIOR_STOPS)
