@@ -80,10 +80,6 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     def is_killed(self) -> bool:
         return self.kill_at_ns == NEVER_NS
 
-    @property
-    def had_kill(self) -> bool:
-        return self.kill_at_ns in (KILL_AGAIN_NS, NEVER_NS)
-
 
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Phase = "idle"
@@ -276,7 +272,8 @@ def _signal(
 ) -> tuple[FallbackState, list[Event]]:
     """The stop signal, or SIGKILL for a pod whose time is over."""
     uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.is_killed else "stop"
-    pod = replace(pod, kills_open=tuple(names)) if pod.is_killed else pod
+    if pod.is_killed:
+        pod = replace(pod, kills_open=tuple(dict.fromkeys((*pod.kills_open, *names))))
     for each in pod.pod.containers:
         if each.name in names:
             key = order_key(NAME, f"{kind}:{each.name}", uid, state.ordinal + len(orders))
@@ -338,7 +335,7 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
     lost = event.result == "unknown"
     if pod is not None and lost and key.what in ("stop", "kill") and key.part in pod.left:
         return _signal(state, pod, (key.part,))
-    if pod is not None and key.what == "kill" and event.result == "done":
+    if pod is not None and key.what == "kill" and event.result in ("done", "failed"):
         pod = replace(pod, kills_open=tuple(name for name in pod.kills_open if name != key.part))
         return replace(state, pods={**state.pods, pod.pod.uid: pod}), ()
     if event.key != state.listing_key or event.result == "done" or state.planned:
@@ -373,10 +370,11 @@ def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.
 def _end_unfinished(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
     """SIGKILL without an answer is not done."""
     reason = "not seen to end under the fallback"
-    return replace(state, pods={}), [
-        _ended(pod, "failed" if pod.had_kill and not pod.kills_open else "unknown", reason, now)
-        for pod in state.pods.values()
-    ]
+    end: list[Event] = []
+    for pod in state.pods.values():
+        killed = pod.kill_at_ns in (KILL_AGAIN_NS, NEVER_NS) and not pod.kills_open
+        end.append(_ended(pod, "failed" if killed else "unknown", reason, now))
+    return replace(state, pods={}), end
 
 
 def _give_up(state: FallbackState, event: Event, now: int) -> Result:

@@ -218,18 +218,21 @@ def _inherit_pods(
     for each in subjects:
         if not isinstance(each, PodState) or each.pod is None:
             continue
+        begun_ns, grace_ns = each.begun_ns, each.grace_ns
+        if each is failed and isinstance(event, decisions.PodStopBegan) and not each.begun:
+            begun_ns, grace_ns = max(now_ns, 1), event.grace_ns
         left = [down for down in each.downs if down.phase != "exited"]
         reached = [down for down in left if each is not failed and not down.delegated and not down.error]
         killed = bool(left) and all(down.phase == "killed" for down in left)
         pods[each.pod.uid] = FallbackPod(
             pod=each.pod,
             wave=each.wave,
-            grace_ns=0 if each.hurried else each.grace_ns,
+            grace_ns=0 if each.hurried else grace_ns,
             left=tuple(down.spec.name for down in left),
             signalled=tuple(
                 down.spec.name for down in reached if down.signalled or down.phase in ("stopping", "killed")
             ),
-            begun_ns=each.begun_ns,
+            begun_ns=begun_ns,
             kill_at_ns=(NEVER_NS if reached == left else KILL_AGAIN_NS) if killed else 0,
             kills_open=tuple(down.spec.name for down in left if down.kill_open),
             outcome="killed" if any(map(died_of_our_kill, each.downs)) else "graceful",
@@ -245,12 +248,6 @@ def _inherit_pods(
         )
         if each.over:
             del pods[each.pod.uid]
-        elif each is failed and isinstance(event, decisions.PodStopBegan) and not each.begun:
-            pods[each.pod.uid] = replace(
-                pods[each.pod.uid],
-                begun_ns=max(now_ns, 1),
-                grace_ns=0 if each.hurried else event.grace_ns,
-            )
     planned = episode.phase not in ("idle", "listing")
     return replace(state, pods=pods, wave=episode.wave, planned=planned)
 
