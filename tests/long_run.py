@@ -10,8 +10,11 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ebbtide.actors.system import System
+from ebbtide.replay.sim.invariants import Breach
 
 #: The interval of progress lines.
 PROGRESS_SECONDS = 5.0
@@ -20,41 +23,57 @@ PROGRESS_SECONDS = 5.0
 FRESH_BELOW = 1 << 40
 
 
-class Tried(Protocol):
-    """A finished run. As text: its command and the breaches."""
-
-    @property
-    def breaches(self) -> Collection[object]: ...
+#: Names have ``without``, the parts that are left out.
+NameT = TypeVar("NameT", bound=Any)
+RunT = TypeVar("RunT")
 
 
-NameT = TypeVar("NameT")
-TriedT = TypeVar("TriedT", bound=Tried)
+class Tried(NamedTuple, Generic[NameT, RunT]):
+    """A finished run. Empty ``breaches``: everything held. As text: its command and the breaches."""
+
+    name: NameT
+    run: RunT
+    breaches: Sequence[Breach]
+
+    def __str__(self) -> str:
+        lines = [f"{breach.invariant}: {breach.sentence}" for breach in self.breaches]
+        return "\n".join([f"{self.name}", *lines])
 
 
-def fewest(
-    without: tuple[str, ...], parts: Sequence[str], breaks: Callable[[tuple[str, ...]], bool]
-) -> tuple[str, ...]:
-    """Add parts to ``without`` while it still ``breaks``, until none can be added.
+def refuse_unknown(without: Sequence[str], parts: Sequence[str]) -> None:
+    """Exits with the parts that there are."""
+    if unknown := [part for part in without if part not in parts]:
+        sys.exit(f"it has no {', '.join(unknown)}; it has {', '.join(parts)}")
 
-    Repeat from the start while that helps: parts may need each other.
+
+def shrink(
+    broken: Tried[NameT, RunT], parts: Sequence[str], try_out: Callable[[NameT], Tried[NameT, RunT]]
+) -> Tried[NameT, RunT]:
+    """The same breach without any part that can be left out.
+
+    Repeats from the start while that helps: parts may need each other.
     """
-    again = True
+    rules, again = {breach.invariant for breach in broken.breaches}, True
     while again:
         again = False
         for part in parts:
-            if part not in without and breaks((*without, part)):
-                without, again = (*without, part), True
-    return without
+            if part in broken.name.without:
+                continue
+            less = try_out(broken.name._replace(without=(*broken.name.without, part)))
+            if rules & {breach.invariant for breach in less.breaches}:
+                broken, again = less, True
+    return broken
 
 
 def run_many(
     names: Iterable[NameT],
-    try_out: Callable[[NameT], TriedT],
-    shrink: Callable[[TriedT], TriedT],
+    try_out: Callable[[NameT], Tried[NameT, RunT]],
+    shrink: Callable[[Tried[NameT, RunT]], Tried[NameT, RunT]],
     what: str,
     seconds: float = float("inf"),
 ) -> int:
-    """Returns the number of breaches. ``what``: their name; ``seconds``: the time limit."""
+    """0 when everything held, else 1. ``what``: the runs' name; ``seconds``: the time limit."""
+    System.checked = True
     began = shown = time.monotonic()
     tried = broken = 0
     for name in names:
@@ -71,14 +90,19 @@ def run_many(
         if now - began > seconds:
             break
     print(f"{tried} {what} in {time.monotonic() - began:.0f} s, {broken} broken", file=sys.stderr)
-    return broken
+    return 1 if broken else 0
 
 
 #: More fresh seeds than any time allows.
 SEEDS_WITHOUT_A_NUMBER = 10_000_000
 
 
-def add_range(parser: argparse.ArgumentParser) -> None:
+def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """With those that every long run has."""
+    parser.add_argument(
+        "--without", nargs="+", default=(), metavar="PART", help="leave these out, as a breach names them"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="one line for each transition")
     parser.add_argument(
         "--seeds", type=int, default=0, metavar="N", help="run so many seeds (as many as the seconds allow)"
     )
@@ -88,6 +112,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="beginning with one that nobody has chosen; it is printed"
     )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    return parser.parse_args()
 
 
 def seeds_of(options: argparse.Namespace) -> range:

@@ -11,14 +11,13 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.replay.sim.sim_node import Happening
-from tests.long_run import add_range, run_many, seeds_of
+from tests.long_run import options_of, run_many, seeds_of
 from tests.world.clock import world_ns
 from tests.world.daemon import Life
-from tests.world.worlds import Name, Result, UnknownPart, every_point, shrink, try_out
+from tests.world.worlds import Name, Result, every_point, fewest, try_out
 
 COLUMNS = "{at:>12.6f} {boot:>2} {life:>3} {where:<22.22} {what:<18.18} {rest}"
 
@@ -78,14 +77,12 @@ def names(options: argparse.Namespace) -> Iterator[Name]:
 
 
 def main() -> int:
-    """0 when everything held, else 1."""
-    System.checked = True
     options = _options()
 
     def one(name: Name) -> Result:
         return try_out(name, show, show_step) if options.verbose else try_out(name)
 
-    return 1 if run_many(names(options), one, shrink, "worlds", options.seconds) else 0
+    return run_many(names(options), one, fewest, "worlds", options.seconds)
 
 
 def _options() -> argparse.Namespace:
@@ -94,17 +91,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="the small shutdown; so without any seed")
     parser.add_argument("--crash-at", type=int, default=0, metavar="POINT", help="kill the daemon there")
     parser.add_argument("--cut-at", type=int, default=0, metavar="POINT", help="cut the power there")
-    parser.add_argument(
-        "--without", nargs="+", default=(), metavar="PART", help="leave these out, as a breach names them"
-    )
     parser.add_argument("--every", choices=("crash-at", "cut-at"), help="at every point, one after the other")
-    add_range(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="one line for each transition")
-    return parser.parse_args()
+    return options_of(parser)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UnknownPart as error:
-        sys.exit(str(error))
+    sys.exit(main())

@@ -19,10 +19,10 @@ from tests.world.worlds import (
     Name,
     Result,
     every_point,
+    fewest,
     parts,
     run,
     scenario_of,
-    shrink,
     try_out,
 )
 
@@ -38,7 +38,7 @@ CRASH_COSTS_NS = 100 * MS + 150 * MS + LOOK_NS
 
 def _ended_ns(result: Result) -> int:
     """When the first boot's machine was down."""
-    return next(seen.at_ns for seen in result.world.log.of("down"))
+    return next(seen.at_ns for seen in result.run.log.of("down"))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -59,7 +59,7 @@ def test_a_daemon_may_die_at_every_point(part: int, sample: Sample) -> None:
         assert _ended_ns(result) <= limit_ns, (
             f"{result.name}: down at {_ended_ns(result)} ns, {limit_ns} allowed"
         )
-        assert any(result.world.log.of("unlock")), f"{result.name}: the lock was never released"
+        assert any(result.run.log.of("unlock")), f"{result.name}: the lock was never released"
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -112,7 +112,7 @@ def test_a_segment_begins_once_a_shutdown_is_settled(
     for seed in range(12):
         result = try_out(Name(seed))
         assert not result.breaches, str(result)
-        records = list(History([place.source for place in result.world.disks.places]).records())
+        records = list(History([place.source for place in result.run.disks.places]).records())
         closed = False
         for at, record in enumerate(records[:-1]):
             closed |= isinstance(record.event, EpisodeClosed)
@@ -127,7 +127,7 @@ def test_a_segment_begins_once_a_shutdown_is_settled(
 
 def test_a_seed_is_a_world() -> None:
     """The same events at the same nanoseconds, and the same journal bytes."""
-    first, second = (try_out(Name(42)).world for _ in range(2))
+    first, second = (try_out(Name(42)).run for _ in range(2))
     assert first.log.seen == second.log.seen
     assert first.points == second.points
     files = [
@@ -165,7 +165,7 @@ def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> N
         for result in map(try_out, map(Name, range(60)))
         if any(breach.invariant == "grace_is_kept" for breach in result.breaches)
     )
-    least = shrink(broken)
+    least = fewest(broken)
     assert any(breach.invariant == "grace_is_kept" for breach in least.breaches)
     left = [part for part in parts(scenario_of(broken.name)[0]) if part not in least.name.without]
     assert [part.split(".")[0] for part in left] == ["boot", "pod"]

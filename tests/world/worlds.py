@@ -16,9 +16,8 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide import daemon
-from ebbtide.replay.sim.invariants import Breach
 from ebbtide.replay.sim.scenario import Draws
-from tests.long_run import fewest
+from tests.long_run import Tried, refuse_unknown, shrink
 from tests.world import drawing, scenario
 from tests.world.world import Read, Watch, World, ignore
 from tests.world.world_invariants import check
@@ -64,9 +63,7 @@ def parts(whole: scenario.Scenario) -> list[str]:
 
 
 def _leave_out(whole: scenario.Scenario, without: Sequence[str]) -> scenario.Scenario:
-    unknown = [part for part in without if part not in parts(whole)]
-    if unknown:
-        raise UnknownPart(f"it has no {', '.join(unknown)}; it has {', '.join(parts(whole))}")
+    refuse_unknown(without, parts(whole))
 
     def kept(place: str, all_of_it: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(each for index, each in enumerate(all_of_it) if f"{place}.{index}" not in without)
@@ -80,20 +77,7 @@ def _leave_out(whole: scenario.Scenario, without: Sequence[str]) -> scenario.Sce
     )
 
 
-class UnknownPart(Exception):
-    """Not of this world."""
-
-
-class Result(NamedTuple):
-    """A finished world. Empty ``breaches``: everything held."""
-
-    name: Name
-    world: World
-    breaches: Sequence[Breach]
-
-    def __str__(self) -> str:
-        lines = [f"{breach.invariant}: {breach.sentence}" for breach in self.breaches]
-        return "\n".join([f"{self.name}", *lines])
+Result = Tried[Name, World]
 
 
 def try_out(name: Name, watch: Watch = ignore, read: Read = ignore) -> Result:
@@ -102,21 +86,14 @@ def try_out(name: Name, watch: Watch = ignore, read: Read = ignore) -> Result:
     return Result(name, world, check(world))
 
 
-def shrink(broken: Result) -> Result:
+def fewest(broken: Result) -> Result:
     """The same breach with the fewest parts: about twenty parts, a fifth of a second each."""
-    rules = {breach.invariant for breach in broken.breaches}
-
-    def breaks(without: tuple[str, ...]) -> bool:
-        less = try_out(broken.name._replace(without=without))
-        return bool(rules & {breach.invariant for breach in less.breaches})
-
-    whole = scenario_of(broken.name._replace(without=()))[0]
-    return try_out(broken.name._replace(without=fewest(broken.name.without, parts(whole), breaks)))
+    return shrink(broken, parts(scenario_of(broken.name._replace(without=()))[0]), try_out)
 
 
 def every_point(name: Name, kind: str) -> list[Name]:
     """The world once per point: ``kind`` is "crash-at" or "cut-at"."""
-    points = range(1, try_out(name).world.points + 1)
+    points = range(1, try_out(name).run.points + 1)
     if kind == "crash-at":
         return [name._replace(crash_at=point) for point in points]
     return [name._replace(cut_at=point) for point in points]

@@ -15,7 +15,7 @@ SEEDS, PARTS = 16, 2
 def told(part: int) -> Iterator[ShutdownRecord]:
     """Their shutdowns seen from a later boot. A world without a journal is a broken test."""
     for seed in range(part, SEEDS, PARTS):
-        world = try_out(Name(seed)).world
+        world = try_out(Name(seed)).run
         history = History([place.source for place in world.disks.places])
         assert history.path.segments, f"seed {seed} has left no journal"
         yield from shutdown_records(history, boot_id="a later boot")

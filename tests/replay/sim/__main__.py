@@ -10,22 +10,21 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.facts import Tick
 from ebbtide.replay.sim.sim_node import Happening
-from tests.long_run import add_range, run_many, seeds_of
-from tests.replay.sim.nodes import MODES, PODS, Name, Tried, UnknownPart, shrink, try_out
+from tests.long_run import options_of, run_many, seeds_of
+from tests.replay.sim.nodes import MODES, PODS, Name, Node, fewest, try_out
 
 COLUMNS = "{at:>12.6f} {boot:>2} {who:<22.22} {what:<20.20} {rest}"
 
 
-def show(tried: Tried) -> None:
+def show(tried: Node) -> None:
     """Node events and decisions in world time."""
     lines: list[tuple[int, int, str]] = []
-    for at, seen in enumerate(tried.machine.log.seen):
+    for at, seen in enumerate(tried.run.log.seen):
         lines.append((seen.at_ns, at, _happening(seen)))
-    for boot, booted in enumerate(tried.machine.boots, 1):
+    for boot, booted in enumerate(tried.run.boots, 1):
         for at, record in enumerate(booted.records):
             if not isinstance(record.event, Tick):
                 at_ns = booted.since_ns + record.mono_ns
@@ -59,17 +58,15 @@ def names(options: argparse.Namespace) -> Iterator[Name]:
 
 
 def main() -> int:
-    """0 when everything held, else 1."""
-    System.checked = True
     options = _options()
 
-    def one(name: Name) -> Tried:
+    def one(name: Name) -> Node:
         tried = try_out(name)
         if options.verbose:
             show(tried)
         return tried
 
-    return 1 if run_many(names(options), one, shrink, "nodes", options.seconds) else 0
+    return run_many(names(options), one, fewest, "nodes", options.seconds)
 
 
 def _options() -> argparse.Namespace:
@@ -79,16 +76,8 @@ def _options() -> argparse.Namespace:
         "--mode", choices=MODES, help="the daemon's; of many seeds they take turns without it"
     )
     parser.add_argument("--pods", type=int, default=PODS, metavar="N", help=f"on the node ({PODS})")
-    parser.add_argument(
-        "--without", nargs="+", default=(), metavar="PART", help="leave these out, as a breach names them"
-    )
-    add_range(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="one line for each transition")
-    return parser.parse_args()
+    return options_of(parser)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UnknownPart as error:
-        sys.exit(str(error))
+    sys.exit(main())

@@ -6,13 +6,11 @@ without PART   removes a drawn part: a pod (``pod.2``), or a fault (``crash_afte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from ebbtide.replay.sim.invariants import Breach
 from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, check_run, plan_of
-from tests.long_run import fewest
+from tests.long_run import Tried, refuse_unknown, shrink
 
 MODES: tuple[NodeMode, ...] = ("auto", "api", "cri", "observe")
 
@@ -37,20 +35,7 @@ class Name(NamedTuple):
         return f"python -m tests.replay.sim {' '.join(filter(None, options))}"
 
 
-class Tried(NamedTuple):
-    """A finished node. Empty ``breaches``: everything held."""
-
-    name: Name
-    machine: Machine
-    breaches: Sequence[Breach]
-
-    def __str__(self) -> str:
-        lines = [f"{breach.invariant}: {breach.sentence}" for breach in self.breaches]
-        return "\n".join([f"{self.name}", *lines])
-
-
-class UnknownPart(Exception):
-    """Not of this node."""
+Node = Tried[Name, Machine]
 
 
 def whole_plan(name: Name) -> SimulationPlan:
@@ -69,30 +54,20 @@ def parts(plan: SimulationPlan) -> list[str]:
 
 
 def plan_without(name: Name) -> SimulationPlan:
-    """Raises UnknownPart."""
     plan = whole_plan(name)
-    unknown = [part for part in name.without if part not in parts(plan)]
-    if unknown:
-        raise UnknownPart(f"it has no {', '.join(unknown)}; it has {', '.join(parts(plan))}")
+    refuse_unknown(name.without, parts(plan))
     calm = Faults()._asdict()
     faults = plan.faults._replace(**{part: calm[part] for part in name.without if part in calm})
     pods = tuple(pod for index, pod in enumerate(plan.pods) if f"pod.{index}" not in name.without)
     return plan._replace(pods=pods, faults=faults)
 
 
-def try_out(name: Name) -> Tried:
+def try_out(name: Name) -> Node:
     """Run a node and look at it."""
     machine = Machine(plan_without(name)).run()
     return Tried(name, machine, check_run(machine))
 
 
-def shrink(broken: Tried) -> Tried:
+def fewest(broken: Node) -> Node:
     """The same breach with the fewest parts."""
-    rules = {breach.invariant for breach in broken.breaches}
-
-    def breaks(without: tuple[str, ...]) -> bool:
-        less = try_out(broken.name._replace(without=without))
-        return bool(rules & {breach.invariant for breach in less.breaches})
-
-    found = fewest(broken.name.without, parts(whole_plan(broken.name)), breaks)
-    return try_out(broken.name._replace(without=found))
+    return shrink(broken, parts(whole_plan(broken.name)), try_out)

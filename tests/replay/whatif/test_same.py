@@ -63,7 +63,7 @@ def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None
     """The daemon under Trio, with failing disks and nodes."""
     told = 0
     for seed in sample(range(WORLDS), ONE_OF):
-        world = try_out(Name(seed)).world
+        world = try_out(Name(seed)).run
         sources = [place.source for place in world.disks.places]
         there = {raw.seq for raw in History(sources).raw()}
         # A disk may have lost the start that its checkpoint remembers.
