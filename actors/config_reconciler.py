@@ -75,30 +75,28 @@ def phase_of(state: ConfigState) -> str:
     return f"{'in-shutdown' if state.in_episode else 'up'}+{drop_in_phase(state)}"
 
 
+_RECONCILES = (GrantAssessed, WriteDropIn, RemoveDropIn)
+_ADOPTS = (ConfigAdopted, *_RECONCILES)
+
+
 # fmt: off
 def _transitions() -> Transitions:
     return Transitions(
         (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
         Row(EVERY, DaemonStarted, _started, "= at-rest"),
         # --- the configuration
-        Row("up", SettingsLoaded, _settings_loaded, "= ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("up", SettingsLoaded, _settings_loaded, "= ordered", _ADOPTS),
         Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
         Row(EVERY, ShutdownBegan, takes(in_episode=True, preparing=True), "in-shutdown"),
-        Row("up", EpisodeClosed, _closed, "= ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row("in-shutdown", EpisodeClosed, _closed, "= up ordered",
-            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("up", EpisodeClosed, _closed, "= ordered", _ADOPTS),
+        Row("in-shutdown", EpisodeClosed, _closed, "= up ordered", _ADOPTS),
         # --- the drop-in
-        Row(EVERY, LogindRead, _logind_read, "= ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row(EVERY, PreparingRead, _preparing_read, "= ordered",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
-        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due",
-            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row(EVERY, LogindRead, _logind_read, "= ordered", _RECONCILES),
+        Row(EVERY, PreparingRead, _preparing_read, "= ordered", _RECONCILES),
+        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered", _RECONCILES),
+        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due", _RECONCILES),
         ignored("at-rest retry-due", OrderEnded),
-        Row("retry-due", Tick, _tick, "at-rest ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("retry-due", Tick, _tick, "at-rest ordered", _RECONCILES),
         ignored("at-rest ordered", Tick),
     )
 # fmt: on

@@ -15,11 +15,11 @@ kubelet ends, and its hand-over; the other handlers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.policy.grace_periods import FLOOR_NS, GRACE_NS_MIN, GRACE_SECONDS_MIN
 from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events import decisions as d
@@ -117,11 +117,13 @@ def _transitions() -> Transitions:
         Row("stopping",   f.HurryRequested, _hurry,             "=",
             (d.DeletePod, *HOOK_ENDS, d.SendSignal, d.TakeAutopsy, d.KillContainer)),
 
-        Row("planned",    d.ShutdownCancelled, _spared,         "ended",        (d.PodEnded,)),
+        Row("planned",    d.ShutdownCancelled,
+            lambda state, event, now: _spare(state, "the shutdown was cancelled"), "ended", (d.PodEnded,)),
         Row("stopping",   d.ShutdownCancelled, _cancelled),
         Row("planned",    d.PodsEnded,      _never_begun,       "ended",        (d.PodEnded,)),
         Row("stopping",   d.PodsEnded,      _given_up,          "ended",        (d.CancelOrder, d.PodEnded)),
-        Row("planned stopping", d.PodEnded, _ended_elsewhere,   "ended"),
+        # The pod's boot is over.
+        Row("planned stopping", d.PodEnded, takes(over=True),   "ended"),
 
         ignored("planned ended", f.Tick),
         ignored("ended", f.ContainerExited, d.HandedOver, f.HurryRequested, d.ShutdownCancelled,
@@ -517,13 +519,13 @@ def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
 def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
     assert state.pod is not None
     pod, on_node = state.pod, bool(state.means)
-    fate = _describe_fate(state, now)
-    gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
+    outcome, reason = _describe_fate(state, now)
+    gone = outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
     ended = d.PodEnded(
         uid=pod.uid,
         wave=state.wave,
-        outcome=fate.outcome,
-        reason=fate.reason,
+        outcome=outcome,
+        reason=reason,
         elapsed_ns=max(0, now - state.begun_ns),
         succeeded=_succeeded(state.downs),
         gone=gone and (on_node or any(down.end_unseen for down in state.downs)),
@@ -552,12 +554,7 @@ def _had_ns(state: PodState, now: int) -> tuple[int, str]:
 # --- the fate ----------------------------------------------------------------------------------
 
 
-class PodFate(NamedTuple):
-    outcome: d.PodOutcome
-    reason: str
-
-
-def _describe_fate(state: PodState, now: int) -> PodFate:
+def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     """graceful: it ended by itself. killed: by SIGKILL. failed: it did not end. unknown: the end was not
     observed.
     """
@@ -567,16 +564,16 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
             if any(down.kill_open for down in still):
-                return PodFate("unknown", f"{names}: no end seen, and no answer to SIGKILL")
+                return ("unknown", f"{names}: no end seen, and no answer to SIGKILL")
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
-            return PodFate("failed", f"{names}: {why}")
-        return PodFate("unknown", f"{names} still running when the lock was released")
+            return ("failed", f"{names}: {why}")
+        return "unknown", f"{names} still running when the lock was released"
     killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
-        return PodFate("killed", _killed_text(killed, state, now) + _hook_notes(downs))
+        return ("killed", _killed_text(killed, state, now) + _hook_notes(downs))
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
     if by_kubelet:
-        return PodFate("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"))
+        return ("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"))
     foreign = [
         down
         for down in downs
@@ -584,7 +581,7 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
     ]
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
-        return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs))
+        return ("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs))
     unheard = [
         down
         for down in downs
@@ -593,14 +590,14 @@ def _describe_fate(state: PodState, now: int) -> PodFate:
     # The kubelet removed the container before its exit code was read.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
-        return PodFate("unknown", f"{names} ended under the kubelet, exit code not known")
+        return ("unknown", f"{names} ended under the kubelet, exit code not known")
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
-        return PodFate("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}")
+        return ("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}")
     lost = ", ".join(down.spec.name for down in downs if down.lost)
     if lost:
-        return PodFate("unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}")
-    return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs))
+        return ("unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}")
+    return ("graceful", _graceful_text(downs) + _hook_notes(downs))
 
 
 def _was_killed(down: ContainerState) -> bool:
@@ -1134,10 +1131,6 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
     return _each_container(replace(state, downs=downs), now, "", lambda down: _container_due(down, now))
 
 
-def _spared(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
-    return _spare(state, "the shutdown was cancelled")
-
-
 def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
     """A stop that has begun is finished; a deleted pod is the kubelet's alone. An open delete has begun
     nothing, and a container that the kubelet starts from now on keeps running. No release limits SIGKILL.
@@ -1164,11 +1157,6 @@ def _never_begun(state: PodState, event: d.PodsEnded, now: int) -> Result:
     return replace(state, over=True), [
         d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
     ]
-
-
-def _ended_elsewhere(state: PodState, event: d.PodEnded, now: int) -> Result:
-    """The pod's boot is over."""
-    return replace(state, over=True), ()
 
 
 def _deadline(state: PodState) -> int:
