@@ -28,8 +28,6 @@ TURNS: tuple[type[Event], ...] = (
     *(o.OutageBegan, o.StoodAside, o.PowerOff, o.PowerOffGivenUp, o.OutOfService, o.DetachForced),
     *(o.WorkRecovered, o.NodeReturned, o.ProofWasWrong, o.OutageAbandoned, o.OutageClosed),
 )
-#: The texts of these decisions name no pod, and no time of their own.
-NO_NAMES, NO_TIME = Names(), Stamp(0, 0)
 
 
 class NodeEventsState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -39,45 +37,31 @@ class NodeEventsState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     ordinal: int = 0
 
 
-def _transitions() -> Transitions:
-    return Transitions(
-        ("posting",),
-        lambda state: state.phase,
-        Row(EVERY, o.LeaderStarted, takes("node")),
-        *(Row(EVERY, turn, _post, decides=(o.PostOutageEvent,)) for turn in TURNS),
-        ignored(EVERY, f.OrderEnded),
-    )
-
-
 def _post(state: NodeEventsState, event: Event, now: int) -> Result:
-    if isinstance(event, o.OutageBegan):
-        state = replace(state, changes=0)
-    if isinstance(event, CHANGES):
-        if state.changes >= CHANGES_MAX:
-            return state, ()
-        state = replace(state, changes=state.changes + 1)
+    changes = 0 if isinstance(event, o.OutageBegan) else state.changes + isinstance(event, CHANGES)
+    if changes > CHANGES_MAX and isinstance(event, CHANGES):
+        return state, ()
     order = o.PostOutageEvent(
         key=order_key(NAME, "event", "", state.ordinal),
         kind="Node",
         name=state.node,
         reason=type(event).__name__,
-        message=event.text(NO_NAMES, NO_TIME),
+        # None of these texts names a pod, or a time.
+        message=event.text(Names(), Stamp(0, 0)),
         warning=event.level <= WARNING,
     )
-    return replace(state, ordinal=state.ordinal + 1), [order]
-
-
-def _afresh(
-    state: NodeEventsState, now: int, in_episode: bool, start: o.LeaderStarted | None
-) -> NodeEventsState | None:
-    """In an outage only with a new leader: a lasting defect must not cost a record at each turn."""
-    return None if in_episode and start is None else state
+    return replace(state, changes=changes, ordinal=state.ordinal + 1), [order]
 
 
 NODE_EVENTS = ActorType(
     NAME,
     NodeEventsState,
-    _transitions(),
+    Transitions(
+        ("posting",),
+        lambda state: state.phase,
+        Row(EVERY, o.LeaderStarted, takes("node")),
+        *(Row(EVERY, turn, _post, decides=(o.PostOutageEvent,)) for turn in TURNS),
+        ignored(EVERY, f.OrderEnded),
+    ),
     deadline=lambda state: NEVER_NS,
-    afresh=_afresh,
 )

@@ -148,12 +148,8 @@ def _say(before: StuckPodState, state: StuckPodState) -> Result:
 
 def _event_text(state: StuckPodState) -> str:
     """Empty: it is gone, or runs on as far as Kubernetes knows."""
-    pod = state.pod
-    if pod is None or state.phase not in ("bound", "terminating") or not (pod.terminating or state.effect):
-        return ""
-    out = "out of service" if state.effect else "not out of service"
-    why = f": {_reason(state)}" if state.effect or pod.finalizers else ""
-    return f"Its node is down and {out}{why}"
+    hangs = state.phase == "terminating" or (state.phase == "bound" and state.effect)
+    return f"Its node is down: {_reason(state)}" if hangs else ""
 
 
 def _pod_read(state: StuckPodState, event: o.LostPodRead, now: int) -> Result:

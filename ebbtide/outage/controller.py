@@ -180,8 +180,6 @@ class Leader:
                 problem = "" if answer.ok else answer_text(answer)
             except Unanswered as error:
                 problem = NO_ANSWER if error.sent else self._refused
-            except OSError as error:
-                problem = error.strerror or ""
             failing_since = min(failing_since, began) if problem else math.inf
             if not problem or trio.current_time() - failing_since >= BLOCKED_SECONDS:
                 self._refused = problem

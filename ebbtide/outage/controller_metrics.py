@@ -52,8 +52,6 @@ ALARMS: Mapping[type, str] = {
 
 #: On the Node, as in their orders' keys; and the journal's.
 WRITES = ("taint", "untaint", "quarantine", "journal")
-#: Nodes in the Lease's note.
-NAMED_MAX = 3
 
 
 class Followed(Protocol):
@@ -107,11 +105,11 @@ class OutageMetrics:
         if not self.blocked:
             return ""
         seconds = BLOCKED_SECONDS + trio.current_time() - min(self._blocked_at.values())
-        nodes = [node for node in self.blocked if node]
-        whose = f" of {', '.join(nodes[:NAMED_MAX])}" if nodes and "" not in self.blocked else ""
-        more = f" and {len(nodes) - NAMED_MAX} more" if whose and nodes[NAMED_MAX:] else ""
-        why = next(iter(self.blocked.values()))
-        return f"no record{whose}{more} could be stored for {short_span(seconds)}: {why}"
+        # All journals first.
+        node, why = next(iter(self.blocked.items()))
+        more = f" and {len(self.blocked) - 1} more" if len(self.blocked) > 1 else ""
+        whose = f" of {node}{more}" if node else ""
+        return f"no record{whose} could be stored for {short_span(seconds)}: {why}"
 
     def follower_failed(self) -> None:
         """The failure may be the journal's: no record has it."""

@@ -104,7 +104,6 @@ API_TEXTS = (
     "not found",
     "admission webhook",
     "failed calling webhook",
-    "a mutating webhook changes",
     "because it is being terminated",
     "ValidatingAdmissionPolicy",
     "exceeded quota",

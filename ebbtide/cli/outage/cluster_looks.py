@@ -163,7 +163,7 @@ async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
 
     try:
         answer = await try_create(cluster.caller, namespace)
-    except (Unanswered, OSError) as error:
+    except Unanswered as error:
         return str(error)
     said = status_text(answer.body)
     if NO_RIGHT in said:

@@ -17,7 +17,7 @@ from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
 from ebbtide.actors.outage_proof import taint_is_final
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
-from ebbtide.cli.outage.outage_summary import newest_outage, summary_of
+from ebbtide.cli.outage.outage_summary import OutageSummary, newest_outage, summary_of
 from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
@@ -115,21 +115,10 @@ class AttachmentScene(Struct, frozen=True, rename="camel"):
     timer: str = ""
 
 
-class ControllersWord(Struct, frozen=True, rename="camel"):
-    """The record of the node's open outage: the ``proof`` that counts, what it ``waits_for``, that cause's
-    code and cure.
-    """
-
-    proof: str = ""
-    waits_for: str = ""
-    cause: str = ""
-    do: str = ""
-
-
 class Scene(Struct, frozen=True, rename="camel"):
     """``node``: the node asked about, or the pod's; None: the pod has none. ``leader``: the holder of the
     controller's Lease; empty: none, None: it may not be read. ``blocked``: its own words on why it stores no
-    record. ``word``: its record. ``unseen``: what could not be read.
+    record. ``word``: its record of the node's open outage, if it writes. ``unseen``: what could not be read.
     """
 
     subject: str
@@ -139,7 +128,7 @@ class Scene(Struct, frozen=True, rename="camel"):
     leader: str | None = None
     unseen: tuple[str, ...] = ()
     blocked: str = ""
-    word: ControllersWord = ControllersWord()
+    word: OutageSummary | None = None
 
     @property
     def asked(self) -> tuple[PodScene, ...]:
@@ -252,19 +241,18 @@ def node_down(scene: Scene) -> Iterator[Cause]:
             f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
             " becomes Unknown within a minute"
         )
-    # Behind a record that is not written any more, the controller may see something else.
-    word = scene.word if scene.leader != "" and not scene.blocked else ControllersWord()
+    word = scene.word
     if scene.blocked:
         text += f"; {scene.leader or 'the controller'} leads, and {scene.blocked}"
         do.append("give the controller its journal back: 'ebbtide outage doctor' names what refuses it")
-    elif word.waits_for:
+    elif word is not None:
         proved = f"has proved it off by {word.proof}, and " if word.proof else ""
         text += f"; the controller {proved}waits: {word.waits_for}"
     if node.alive:
         text += f"; {node.alive} has declared that it is alive, so no proof counts while that is in force"
         withdraw = f"ebbtide outage declare {node.name} --alive --withdraw"
         do.append(f"ask {node.alive}, or check it yourself; if it is not alive, withdraw that: {withdraw}")
-    elif word.proof or word.cause not in ("", "not-proved"):
+    elif word is not None and (word.proof or word.cause not in ("", "not-proved")):
         do.append(word.do or see)
     elif node.cloud_off or node.declared:
         do += [see] if scene.leader != "" else []
@@ -636,15 +624,10 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     )
 
 
-async def controllers_word(cluster: Cluster, namespace: str, node: NodeScene) -> ControllersWord | None:
-    """Of the node's open outage. Raises Refused."""
-    if not node.is_down:
-        return None
+async def open_outage(cluster: Cluster, namespace: str, node: NodeScene) -> OutageSummary | None:
+    """Raises Refused."""
     found = await newest_outage(cluster, namespace, node.name, node.uid)
-    open_ones = [summary for summary in map(summary_of, found.records) if summary.is_open]
-    return next(
-        (ControllersWord(each.proof, each.waits_for, each.cause, each.do) for each in open_ones), None
-    )
+    return next((summary for summary in map(summary_of, found.records) if summary.is_open), None)
 
 
 async def was_there(cluster: Cluster, namespace: str, name: str) -> bool:
@@ -708,7 +691,10 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
                 there[where] = await look.may(partial(is_there, where)) is not False
             found.append(attachment_scene(each, volumes.get(name), node, node_there=there[where]))
     leading = await leader_of(cluster, namespace)
-    word = await look.may(partial(controllers_word, cluster, namespace, node)) if node is not None else None
+    word = None
+    # Behind a record that is not written any more, the controller may see something else.
+    if node is not None and node.is_down and leading.holder != "" and not leading.blocked:
+        word = await look.may(partial(open_outage, cluster, namespace, node))
     return Scene(
         subject=subject,
         node=node,
@@ -716,6 +702,6 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
         attachments=tuple(found),
         leader=leading.holder,
         blocked=leading.blocked,
-        word=word or ControllersWord(),
+        word=word,
         unseen=tuple(look.unseen),
     )

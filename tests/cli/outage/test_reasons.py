@@ -10,16 +10,18 @@ from msgspec.structs import replace
 
 from ebbtide.cli.common.output import show
 from ebbtide.cli.outage.outage_explain import explanation, lines
+from ebbtide.cli.outage.outage_summary import OutageSummary, summary_of
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
-    ControllersWord,
     NodeScene,
     PodScene,
     Scene,
     causes,
     timer_text,
 )
+from tests.cli.outage.test_summary import after
 from tests.commands import same_as_golden
+from tests.otel.outage_story import recovered
 
 GOLDEN = Path(__file__).parent / "golden"
 DOWN = NodeScene("worker", ready="Unknown", heard="7 min 3 s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
@@ -77,6 +79,11 @@ def test_the_cause_first(what: Scene, codes: list[str]) -> None:
     assert all(each.text for each in found)
 
 
+def word(proof: str, waits_for: str, cause: str, do: str) -> OutageSummary:
+    summary = summary_of(after(recovered(), 3))
+    return replace(summary, proof=proof, waits_for=waits_for, cause=cause, do=do)
+
+
 BLOCKED = "no record could be stored for 34 s: 500 failed calling webhook"
 BRAKE = "raise brake in the controller's configuration"
 
@@ -86,22 +93,21 @@ BRAKE = "raise brake in the controller's configuration"
     [
         ({"blocked": BLOCKED}, "one_1234 leads, and no record could be stored", "its journal back"),
         (
-            {"word": ControllersWord("redfish bmc", "the storm brake: full", "brake", BRAKE)},
+            {"word": word("redfish bmc", "the storm brake: full", "brake", BRAKE)},
             "the controller has proved it off by redfish bmc, and waits: the storm brake: full",
             "raise brake",
         ),
         (
-            {"word": ControllersWord("", "dry run: the node would be out of service now", "dry-run", "set")},
+            {"word": word("", "dry run: the node would be out of service now", "dry-run", "set")},
             "waits: dry run",
             "set",
         ),
         (
-            {"word": ControllersWord("", "no proof that the machine is off", "not-proved", "x")},
+            {"word": word("", "no proof that the machine is off", "not-proved", "x")},
             "no proof",
             "",
         ),
-        # A record that no leader continues.
-        ({"leader": "", "word": ControllersWord("redfish", "a", "brake", BRAKE)}, "", "make sure"),
+        ({"leader": ""}, "", "make sure"),
     ],
 )
 def test_the_controllers_word_comes_before_advice_by_hand(fields: dict[str, Any], said: str, do: str) -> None:

@@ -169,7 +169,7 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
                     "stays",
                     made["metadata"]["uid"],
                     "NodeOutage",
-                    "Its node is down and out of service",
+                    "Its node is down: ",
                 ),
             ):
                 # As `kubectl describe` asks.
