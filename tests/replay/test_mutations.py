@@ -72,7 +72,7 @@ TABLE = (
     Mutation("outage-recovered", "outage", 'elif state.ready == "True":\n        why = IS_READY',
              'elif state.ready != "True":\n        why = IS_READY',
              "OutageActor", "OutageWaits", "RequestPermit", "type"),
-    Mutation("outage-recovered", "outage_work", "len(ready) <= place", "len(ready) > place",
+    Mutation("outage-recovered", "outage_work", "len(ready) > place", "len(ready) <= place",
              "StuckPodActor", "PodWaits", "ActorFailed", "type"),
     Mutation("outage-recovered", "outage_work", 'state.phase == "detaching":', 'state.phase != "detaching":',
              "DetachActor", "DetachWaits", "DetachWaits", "reason"),
