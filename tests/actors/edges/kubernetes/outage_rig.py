@@ -29,7 +29,7 @@ class Kubelet:
     def __init__(self, bed: Bed, name: str) -> None:
         self.bed, self.name, self.path = bed, name, f"{NODES}/{name}"
         self.lease_path = f"{LEASES_PATH}/{name}"
-        self.uid = ""
+        self.uid, self.uuid = "", UUID
         self._beats = 0
 
     async def register(self, ready: str = "True") -> None:
@@ -52,7 +52,7 @@ class Kubelet:
     async def report(self, boot: str = "boot-1", ready: str = "True", volumes: tuple[str, ...] = ()) -> str:
         mark = self._time().replace(".000000", "")
         condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": mark, "lastTransitionTime": mark}
-        info = {"bootID": boot, "systemUUID": UUID}
+        info = {"bootID": boot, "systemUUID": self.uuid}
         status = {"conditions": [condition], "nodeInfo": info, "volumesInUse": list(volumes)}
         await self.bed.api.patch(f"{self.path}/status", {"status": status})
         return mark

@@ -1,4 +1,4 @@
-"""``ebbtide outage run`` as a process: two replicas, a declaration, and the way back."""
+"""``ebbtide outage run`` as a process: two replicas, a declaration, the way back, and a kubelet that lies."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
 from ebbtide.outage.controller import LEASE
 from tests.actors.edges.kubernetes.config_map_fake import read
-from tests.actors.edges.kubernetes.outage_rig import Kubelet
-from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
+from tests.actors.edges.kubernetes.rig import NODE, linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.work_hands import WORK_RULES
+from tests.actors.edges.proof_sources.serving import Server, answer, serving
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
+from tests.node.client import Api
+from tests.node.identities import kubelet as identity
 from tests.node.pods import PODS, pod
 from tests.waiting import until
 
@@ -137,6 +140,85 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
     finally:
         await kubelet.remove()
         await others.remove()
+
+
+#: In one chassis: the liar's, the victim's (`UUID`), and one that is off.
+OWN, SPARE = "4c4c4544-0042-3510-8052-b4c04f4d0001", "4c4c4544-0042-3510-8052-b4c04f4d0009"
+SYSTEMS = "/redfish/v1/Systems"
+RESET = "#ComputerSystem.Reset"
+
+
+def chassis(folder: Path) -> Server:
+    server = Server(folder)
+    machines = {"/s/own": (OWN, "On"), "/s/victim": (UUID.lower(), "On"), "/s/spare": (SPARE, "Off")}
+    table: dict[str, object] = {SYSTEMS: {"Members": [{"@odata.id": path} for path in machines]}}
+    for path, (uuid, power) in machines.items():
+        actions = {RESET: {"target": f"{path}/reset"}}
+        table |= {path: {"UUID": uuid, "PowerState": power, "Actions": actions}, f"{path}/reset": answer(204)}
+    server.resources(table)
+    for name in ("username", "password"):
+        (folder / name).write_text("root\n")
+    return server
+
+
+async def test_a_kubelet_that_names_another_machine(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
+    """With its own credentials, under NodeRestriction: first its neighbour's machine, then one that is off.
+    No command is sent and no taint is set, also by the next leader.
+    """
+    liar, victim, server = Kubelet(api_bed, NODE), Kubelet(api_bed, "victim"), chassis(tmp_path)
+    liar.uuid = OWN
+    own = Api(api_bed.server, api_bed.secrets.authority, identity(NODE).token)
+    for each in (liar, victim):
+        await each.register()
+    await api_bed.api.patch(victim.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+
+    async def recorded(kind: str, count: int) -> None:
+        async def reached() -> bool:
+            async with linked(rights) as link:
+                place = ConfigMapStorage(link, ACCOUNT, liar.uid, "reader")
+                await place.acquire("")
+                return [raw.tag for raw in (await read(place))[0]].count(kind) >= count
+
+        await until(reached, f"{count} of {kind}")
+
+    try:
+        async with serving(server):
+            more = (
+                "  powerOff: {after: 10s}\n"
+                f"  redfish: {{address: '{server.url}', certificate: {server.ca_file},"
+                f" usernameFile: {tmp_path}/username, passwordFile: {tmp_path}/password}}\n"
+            )
+            async with replica(rights, tmp_path, "one", more):
+                await api_bed.api.until(
+                    JOURNALS,
+                    lambda found: any("-machines-" in each["metadata"]["name"] for each in found["items"]),
+                )
+                await own.patch(f"{liar.path}/status", {"status": {"nodeInfo": {"systemUUID": UUID}}})
+                await liar.unheard()
+                await recorded("PowerOffGivenUp", 1)
+                await own.patch(f"{liar.path}/status", {"status": {"nodeInfo": {"systemUUID": SPARE}}})
+                await recorded("PowerOffGivenUp", 2)
+            async with replica(rights, tmp_path, "two", more):
+                await recorded("LeaderStarted", 2)
+                await recorded("ProofRefused", 1)
+            asked = ("outage", "status", NODE, "--namespace", ACCOUNT, "--kubeconfig", api_bed.kubeconfig)
+            said = await trio.to_thread.run_sync(partial(ebbtide, *asked))
+            assert "its systemUUID is not the first one" in said.out
+            asked = (
+                "outage",
+                "doctor",
+                "--config",
+                tmp_path / "outage.yaml",
+                "--kubeconfig",
+                api_bed.kubeconfig,
+            )
+            said = await trio.to_thread.run_sync(partial(ebbtide, *asked))
+            assert "changed-uuid" in said.out
+        assert {each.method for each in server.asked} == {"GET"}
+        assert len(await liar.taints()) == len(await victim.taints()) == 1
+    finally:
+        await liar.remove()
+        await victim.remove()
 
 
 async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
