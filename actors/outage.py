@@ -332,8 +332,9 @@ def _transitions() -> Transitions:
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
         Row(f"{_TAINTED} doubted following gone", o.LeaderStarted, _started_tainted,
             decides=(o.ReturnPermit, o.ListWork)),
-        Row("quarantined untainting", o.LeaderStarted, _started_back,
-            decides=(o.ReturnPermit, o.ListWork, o.OutageWaits, o.SetQuarantine, o.RemoveTaint)),
+        # Our taint may be gone: then it is over, or another one begins.
+        Row("quarantined untainting", o.LeaderStarted, _started_back, f"= {_UNTAINTED}",
+            (o.ListWork, o.SetQuarantine, o.RemoveTaint, *_FOLLOW)),
         # --- the Node
         Row("quiet", o.NodeRead, _read_quiet, f"= {_CONSIDERED}", _BEGIN),
         Row(_BEFORE, o.NodeRead, _read_suspected, f"= quiet quarantined following {_CONSIDERED}",
@@ -795,7 +796,11 @@ def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Res
     the boot that was proved off.
     """
     new = event.source == "declared" and event.at != state.removed_at
-    return _reconsider(_with_proof(state, event)) if new and state.removed and _is_off(state) else (state, ())
+    if not (new and state.removed and _is_off(state)):
+        return state, ()
+    state = _with_proof(state, event)
+    # The answer to that question is such a proof, too.
+    return (state, ()) if state.key else _reconsider(state)
 
 
 def _reconsider(state: OutageState) -> Result:

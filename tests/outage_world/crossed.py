@@ -41,6 +41,9 @@ class CrossedWorld(World):
         #: Other machines that our orders switched off.
         self.others_off = 0
         self.ordered_uuid = ""
+        self.hands = 0
+        #: The detach was asked for under our taint.
+        self.detaching = False
         self.deleted = False
         #: It keeps its memory while it is off.
         self.hibernated = False
@@ -237,7 +240,8 @@ class CrossedWorld(World):
 
     def _hand(self) -> None:
         if self.taint == "ours" and self.there:
-            self.taint, self.back_since = "none", -1
+            self.taint, self.back_since, self.quarantined = "none", -1, False
+            self.hands += 1
             self.note("a person removed our taint")
             self._changed()
         self.after(20_000 + self.crossed.below(200_000), self._hand)
@@ -268,6 +272,7 @@ class CrossedWorld(World):
         """The detach is asked for under our taint, which a person may remove meanwhile."""
         if not self.deleted:
             super()._pod_gone()
+            self.detaching = True
             self._tell(o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
 
     def _wait_for_unmount(self) -> None:
@@ -295,6 +300,12 @@ class CrossedLeader(Leader):
         if self.crossed.deleted and isinstance(fact, o.NodeRead):
             fact = o.NodeDeleted()
         super().step(fact)
+
+    def _work(self, key: str) -> o.WorkListed:
+        listed = super()._work(key)
+        if not self.crossed.detaching:
+            return listed
+        return replace(listed, attachments=tuple(replace(each, deleting=True) for each in listed.attachments))
 
     def _carry_out(self, order: Any) -> None:
         world = self.crossed
