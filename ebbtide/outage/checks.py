@@ -222,14 +222,16 @@ BIND = "bind its pool's nodes to their systems by name (identify: name)"
 
 
 def machine_ids(seen: ClusterCheck) -> Findings:
-    if missing := named(node.name for node in seen.nodes if not node.view.system_uuid):
+    by_uuid = [node for node in seen.nodes if not node.pool.bound]
+    if missing := named(node.name for node in by_uuid if not node.view.system_uuid):
         text = f"no systemUUID in the status of {missing}: a management controller proves nothing about it"
         cure = "look at the machine's firmware (dmidecode -s system-uuid)"
         yield warning("no-system-uuid", text, cure)
     owners: dict[tuple[str, str], list[str]] = {}
     for node in seen.nodes:
-        uuid = node.view.system_uuid
         owners.setdefault(("providerID", node.view.provider_id), []).append(node.name)
+    for node in by_uuid:
+        uuid = node.view.system_uuid
         if is_junk(uuid):
             text = f"the systemUUID {uuid} of {node.name} is a default of firmwares: it proves nothing"
             yield critical("junk-uuid", text, f"have its vendor's tool write one, or {BIND}")

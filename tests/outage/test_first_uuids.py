@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from ebbtide.outage.first_uuids import LOOK_SECONDS, FirstUuids
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 
+POLICY = Path(__file__).parents[2] / "deploy/kubernetes/outage/only-our-journals.yaml"
 JUNK = "03000200-0400-0500-0006-000700080009"
 
 
@@ -55,8 +58,12 @@ async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClo
     assert (two.first(lying), two.first(again), two.first(honest)) == ("u1", "u1", "")
     assert two.first(metal._replace(system_uuid="u6")) == "u5"
     assert two.first(metal._replace(system_uuid="u6", uid="another")) == two.first(junk) == ""
-    # The new Node is known now; the lower numbers are gone.
-    assert list(server.objects) == ["ebbtide-outage-machines-0000000002"]
+    # The new Node is known now; the lower numbers are gone. The controller's policy allows that name.
+    (name,) = server.objects
+    assert name == "ebbtide-outage-machines-0000000002"
+    pattern = re.search(r'name\.matches\("([^"]+)"\)', POLICY.read_text())
+    assert pattern is not None
+    assert re.search(pattern[1], name)
     await Leading(server, lying).lead(autojump_clock)
     assert server.creates == 2
 

@@ -54,6 +54,9 @@ HELD = Pool(
 )
 
 
+BOUND = Pool(name="rack", ipmi=Ipmi(username_file="/u", password_file="/p", address="x", identify="name"))
+
+
 @pytest.mark.parametrize(("seen", "found"), [
     (WELL, []),
     (WELL._replace(version=(1, 23)), ["critical server-too-old"]),
@@ -98,6 +101,10 @@ HELD = Pool(
     (WELL._replace(nodes=tuple(each._replace(view=each.view._replace(provider_id="aws:///z/i-1"))
                                for each in (ONE, TWO))), ["critical same-provider"]),
     (first(sources=(BMC._replace(identity_kind="nodeName", identity="worker-1"),)), []),
+    # Bound by name: no UUID matters.
+    (WELL._replace(nodes=tuple(each._replace(pool=BOUND, first_uuid="u", sources=(),
+                                             view=each.view._replace(system_uuid=UUID))
+                               for each in (ONE, TWO))), ["warning no-source"]),
     (first(sources=(BMC._replace(identity_kind="nodeName", identity="worker-2"),)),
      ["critical source-other-machine"]),
     (first(taint="other"), ["warning other-taint"]),

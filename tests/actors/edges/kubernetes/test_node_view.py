@@ -18,6 +18,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     ClusterView,
     LeaseView,
     Look,
+    MachineClaims,
     NodeEdge,
     NodeView,
     facts_between,
@@ -67,6 +68,11 @@ def test_what_is_told() -> None:
     assert facts_between(look, Look(NODE, "l2")) == beats[:1]
     assert facts_between(look, Look(newer, "l2")) == [*beats, newer_read]
     assert facts_between(look, Look(rebooted, "l2")) == [replace(newer_read, boot_id="b2")]
+    # What is known of its machine has changed, and nothing of the Node.
+    claims = MachineClaims("first", "another")
+    named = replace(read, first_uuid="first", same_uuid_node="another")
+    assert facts_between(look, look._replace(claims=claims)) == [named]
+    assert facts_between(look._replace(claims=claims), look) == [read]
     # A removed object is no sign of life.
     assert facts_between(look, Look(NODE, "")) == []
     assert facts_between(Look(NODE, ""), look) == [outage_events.HeartbeatSeen(mark="l1")]
@@ -118,6 +124,8 @@ def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ord
     same = as_ordered or "resource_version" in fields
     assert is_as_ordered(power_off, node._replace(version="9"), "l1") == same
     assert not is_as_ordered(msgspec.structs.replace(power_off, system_uuid="t"), node, "l1")
+    # A system that the configuration names.
+    assert is_as_ordered(msgspec.structs.replace(power_off, system_uuid=""), node, "l1") == same
     if not fields:
         assert is_as_ordered(order, node._replace(status_mark=""), "")
 
