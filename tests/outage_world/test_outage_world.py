@@ -142,7 +142,8 @@ def check(world: World) -> list[str]:
     if writes and known and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
         broken.append("a node that is back under another boot id does not keep our taint")
     quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
-    if quiet and (world.quarantined or world.taint == "ours"):
+    # Only the journal knew of a quarantine whose taint a person had removed.
+    if quiet and (world.quarantined or world.taint == "ours") and not (hands and world.lost):
         broken.append("nothing of ours is left on a node without an outage")
     if world.blamed:
         broken.append("nobody is blamed for a boot of which nobody said that it was off")
