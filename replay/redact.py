@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
+from ebbtide.actors.node_events import TURNS
 from ebbtide.actors.node_marks import (
     DOWN_CONDITIONS,
     EVENT_REASON,
@@ -33,7 +34,7 @@ from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded, res
 from ebbtide.events import base
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.kinds import CSI_VOLUME, FIELD_NAMES
-from ebbtide.events.outage_events import CHANGED, Source
+from ebbtide.events.outage_events import CHANGED, OutageWaits, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, segment_file_name
@@ -209,6 +210,9 @@ PLAIN_MESSAGES = re.compile(
     "|unknown"
 )
 
+#: A Kubernetes Event on the Node repeats the decision's text.
+OUTAGE_WAITS = OutageWaits.template.removesuffix("{self.reason}")
+
 #: An origin of a setting that is no place in a file.
 DEFAULT_NAMESPACE = "default"
 
@@ -259,6 +263,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
         *(NODE_REASON, NODE_MESSAGE, EVENT_REASON, KILLED_REASON, POD_REASON, POD_MESSAGE),
         *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
         *("Failed", "Succeeded"),
+        *(turn.__name__ for turn in TURNS),
         *("NoExecute", "NoSchedule"),
         *REFUSALS,
     )
@@ -312,7 +317,7 @@ class Pseudonyms:
             "namespaced owner": self._redacted_owner,
             "event subject": lambda text: self.of("node" if text in self._made["node"] else "owner", text),
             "pod reference": self._reference,
-            "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
+            "message": self._message,
             "uid": self._uid,
             "word": lambda text: text if text in WORDS else self.of("message", text),
             "source": self._source,
@@ -413,6 +418,11 @@ class Pseudonyms:
         if taint_is_final(text) and scheme != text:
             return f"{scheme}://{self.of('uid', text.removeprefix(f'{scheme}://'))}"
         return text if is_junk(text) else self.of("uid", text)
+
+    def _message(self, text: str) -> str:
+        if text.startswith(OUTAGE_WAITS):
+            return OUTAGE_WAITS + self._outage_waits(text.removeprefix(OUTAGE_WAITS))
+        return text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text)
 
     def _outage_waits(self, text: str) -> str:
         """The core's own sentences stay; an edge's error behind `BRAKE_SAYS` does not."""
