@@ -19,22 +19,15 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
-from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, RBAC, granted
-from tests.actors.edges.kubernetes.test_outage_program import (
-    ACCOUNT,
-    JOURNALS,
-    LEADS,
-    OWN_LEASE,
-    declare,
-    replica,
-)
-from tests.actors.edges.kubernetes.work_hands import WORK_RULES
+from tests.actors.edges.kubernetes.rights import RBAC
+from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT, JOURNALS, declare, replica, rights
 from tests.commands import ebbtide
 from tests.node.bed import Bed
 from tests.node.client import Refused
 from tests.waiting import until
+
+__all__ = ["rights"]
 
 pytestmark = [pytest.mark.node, pytest.mark.proof]
 
@@ -46,17 +39,6 @@ ROLE = f"{RBAC}/namespaces/{ACCOUNT}/roles/{ACCOUNT}"
 METRICS = "127.0.0.1:19465"
 BLOCKED = "ebbtide_outage_journal_blocked{"
 NAME = "maps.example.test"
-
-
-@pytest.fixture
-async def rights(api_bed: Bed) -> Path:
-    for each in (await api_bed.api.get(JOURNALS))["items"]:
-        if each["metadata"]["name"].startswith(PREFIX):
-            await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
-    with contextlib.suppress(Refused):  # a killed replica's
-        await api_bed.api.delete(OWN_LEASE)
-    cluster = [*CLUSTER_RULES, *WORK_RULES]
-    return await granted(api_bed, ACCOUNT, [*JOURNAL_RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
 
 
 def hook(url: str, authority: bytes = b"") -> dict[str, Any]:
@@ -253,6 +235,7 @@ def slow_webhook(bed: Bed, folder: Path) -> Iterator[dict[str, Any]]:
         yield hook(f"https://127.0.0.1:{server.server_port}/", (folder / "hook.pem").read_bytes())
     finally:
         server.shutdown()
+        server.server_close()
 
 
 async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: Path, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ async def test_what_is_missing(
             "tolerates",
             "driver-nowhere-else",
             "force-detach-timer",
+            "may-lose",
             "no-csinode",
         ]
     finally:

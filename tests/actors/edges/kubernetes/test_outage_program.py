@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.actors.edges.kubernetes.work_hands import WORK_RULES
 from tests.actors.edges.proof_sources.serving import Server, answer, serving
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
-from tests.node.client import Api
+from tests.node.client import Api, Refused
 from tests.node.identities import kubelet as identity
 from tests.node.pods import PODS, pod
 from tests.waiting import until
@@ -53,6 +53,8 @@ async def rights(api_bed: Bed) -> Path:
     for each in (await api_bed.api.get(JOURNALS))["items"]:
         if each["metadata"]["name"].startswith(PREFIX):
             await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
+    with suppress(Refused):  # a killed replica's
+        await api_bed.api.delete(OWN_LEASE)
     cluster = [*CLUSTER_RULES, *WORK_RULES]
     return await granted(api_bed, ACCOUNT, [*JOURNAL_RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
 
