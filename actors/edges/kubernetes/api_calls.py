@@ -6,6 +6,7 @@ one list shows whether it is gone, or was not listed yet.
 
 from __future__ import annotations
 
+import re
 from bisect import insort
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -480,6 +481,12 @@ PART_PODS = 50
 PART_BYTES_MAX = 4 * 1024 * 1024
 TOO_LONG_DIVISOR = 4
 LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
+
+
+def is_part(path: str) -> bool:
+    """Of a list, and of several objects."""
+    limit = re.search(r"[?&]limit=([0-9]+)", path)
+    return limit is not None and int(limit[1]) > 1
 
 
 async def list_in_parts(

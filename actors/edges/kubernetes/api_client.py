@@ -428,11 +428,16 @@ class ApiClient:
             _, response = await self._request(method, path, headers, body)
             async with response:
                 pieces, size = [], 0
+                size_max = (
+                    min(ANSWER_BYTES_MAX, api.PART_BYTES_MAX) if api.is_part(path) else ANSWER_BYTES_MAX
+                )
                 async for piece in response.content.iter_any():
                     pieces.append(piece)
                     size += len(piece)
-                    if size > ANSWER_BYTES_MAX:
-                        raise api.AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
+                    if size > size_max:
+                        # The error's frames are a cycle, which may stay in memory for long.
+                        pieces.clear()
+                        raise api.AnswerTooLong(f"an answer of more than {size_text(size_max)}")
                 return api.Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
         answer: api.Answer = await self._run(exchange(), method, path)

@@ -146,7 +146,8 @@ def controller_of(owners: Iterable[Owner] | None) -> Owner:
     """Empty if there is none, or none that can exist."""
     found = next((each for each in owners or () if each.controller), Owner())
     words = found.kind, found.name, found.uid
-    return found if all(len(each) <= NAME_MAX and each.isascii() for each in words) else Owner()
+    exists = all(len(each) <= NAME_MAX and each.isascii() for each in words) and "/" not in found.name
+    return found if exists else Owner()
 
 
 def shown_finalizers(found: Sequence[str] | None) -> tuple[str, ...]:

@@ -312,7 +312,7 @@ OWNERS_SECONDS, OWNERS_MAX = 60.0, 5
 def owner_path(pod: outage_events.LostPod) -> str:
     """Empty for an unknown kind."""
     kind, _, name = pod.owner.partition("/")
-    return OWNER_PATHS.get((pod.owner_api, kind), "").format(quote(pod.namespace), quote(name))
+    return OWNER_PATHS.get((pod.owner_api, kind), "").format(quote(pod.namespace), quote(name, safe=""))
 
 
 class _Condition(msgspec.Struct, gc=False):

@@ -484,6 +484,8 @@ def test_what_is_kept_of_a_tenants_pod() -> None:
     assert len(msgspec.msgpack.encode(found)) < 2500
     # Two bytes a character, which a reader of the record would count as two values.
     assert seen(pod("a", "worker", owner=f"ReplicaSet/{100 * 'é'}")).owner == ""
+    # A path, for a request of the controller's.
+    assert seen(pod("a", "worker", owner="StatefulSet/../../../nodes/x")).owner == ""
 
 
 async def test_a_crowd_on_a_dead_node(autojump_clock: MockClock) -> None:

@@ -1,0 +1,190 @@
+"""``outage run`` on a real API server beside a tenant who may create pods and ConfigMaps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
+from ebbtide.events.segment import segment_file_name
+from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.test_outage_program import (
+    ACCOUNT,
+    JOURNALS,
+    declare,
+    replica,
+    rights,
+    tainted,
+)
+from tests.node.bed import Bed
+from tests.node.client import Object, Refused
+from tests.node.pods import PODS, pod
+from tests.waiting import until
+
+__all__ = ["rights"]
+
+pytestmark = [pytest.mark.node]
+
+MEMORY_MIB_MAX = 256
+MEASURED = """
+import atexit, sys
+atexit.register(lambda: sys.stderr.write(open("/proc/self/status").read()))
+from ebbtide.cli import main
+main()
+"""
+#: Clients of the test at a time.
+AT_ONCE = 20
+
+
+def peak_mib(pid: int) -> int:
+    (line,) = (each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in each)
+    return int(line.split()[1]) // 1024
+
+
+async def each_of(
+    work: Callable[[Object], Awaitable[object]], given: Iterable[Object], at_once: int = AT_ONCE
+) -> None:
+    rest = iter(given)
+
+    async def some() -> None:
+        for one in rest:
+            await work(one)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(some)
+
+
+def bombs() -> Iterator[Object]:
+    """1.2 MB each, by a tenant with only `create pods`: what a controller may decode or keep."""
+    long, at = 64 * 1024 * "x", "crowded"
+    for number in range(60):
+        made = pod(f"finalizers-{number}", at)
+        made["metadata"]["finalizers"] = ["example.test/a"] * 60_000
+        yield made
+    for number in range(4):
+        claims = [{"claimName": f"{long}{each}"} for each in range(16)]
+        yield pod(f"names-{number}", at, volumes=claimed(claims))
+        short = [{"claimName": "c"}] * 8_000
+        yield pod(f"claims-{number}", at, volumes=claimed(short))
+        yield pod(f"tolerations-{number}", at, tolerations=[{"key": "k", "operator": "Exists"}] * 10_000)
+        made = pod(f"owners-{number}", at)
+        owner = {"apiVersion": "v1", "kind": "K", "name": "n"}
+        made["metadata"]["ownerReferences"] = [
+            *({**owner, "uid": str(each)} for each in range(8_000)),
+            {**owner, "uid": long, "name": long, "controller": True},
+        ]
+        made["metadata"]["annotations"] = {"a": 250_000 * "x"}
+        yield made
+
+
+def claimed(claims: list[Object]) -> list[Object]:
+    return [{"name": f"v{at}", "persistentVolumeClaim": each} for at, each in enumerate(claims)]
+
+
+def crowd() -> Iterator[Object]:
+    return (of_owner(f"crowd-{number}", "crowded") for number in range(1500))
+
+
+def of_owner(name: str, node: str) -> Object:
+    made, owner = pod(name, node), {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+    made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return made
+
+
+async def test_a_tenant_takes_no_memory_and_spoils_no_record(
+    api_bed: Bed, rights: Path, tmp_path: Path
+) -> None:
+    """Pods of 1.2 MB and a crowd of pods on the dead node, attachments, and forged pieces of its journal: the
+    controller stays below 256 MiB, taints and untaints, and its journal reads as a whole.
+    """
+    api, attachments = api_bed.api, "/apis/storage.k8s.io/v1/volumeattachments"
+    kubelet, others = Kubelet(api_bed, "crowded"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    # No renewal is missed in this time.
+    for each in (kubelet, others):
+        await api.patch(each.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    attached = [
+        {
+            "metadata": {"name": f"crowd-{number}"},
+            "spec": {
+                "attacher": "a.b",
+                "nodeName": "crowded",
+                "source": {"persistentVolumeName": f"v{number}"},
+            },
+        }
+        for number in range(1000)
+    ]
+
+    def piece(number: int, offset: int, data: bytes = b"x") -> Object:
+        words = {"offset": str(offset), "first": str(number), "writer": "evil"}
+        return {
+            "metadata": {
+                "name": f"{PREFIX}-{kubelet.uid}-{number:010d}",
+                "labels": {"ebbtide.dev/node-uid": kubelet.uid, "ebbtide.dev/at-rest": "true"},
+                "annotations": {f"ebbtide.dev/{word}": text for word, text in words.items()},
+            },
+            "binaryData": {segment_file_name(1, bytes(16)): b64encode(data).decode()},
+        }
+
+    try:
+        await each_of(partial(api.post, PODS), bombs(), 2)
+        await each_of(partial(api.post, PODS), crowd())
+        await each_of(partial(api.post, attachments), attached)
+        # Before the controller's own, and 16 MiB apart.
+        await each_of(
+            partial(api.post, JOURNALS), (piece(number, number * 16 * 1024 * 1024) for number in range(1, 61))
+        )
+        async with replica(rights, tmp_path, "one") as leader:
+            await kubelet.unheard()
+            await declare(kubelet)
+            await tainted(kubelet, 2)
+            print(f"tainted: {peak_mib(leader.pid)} MiB")
+            there = [each["metadata"]["name"] for each in (await api.get(JOURNALS))["items"]]
+            newest = max(int(name.rpartition("-")[2]) for name in there)
+            large = (piece(newest + at, 0, bytes(700_000)) for at in range(1, 41))
+            for each in large:
+                with suppress(Refused):  # the leader has this number
+                    await api.post(JOURNALS, each)
+            print(f"with forged pieces: {peak_mib(leader.pid)} MiB")
+            # A flood of new pods, which name an owner of the lost ones.
+            for number in range(300):
+                await api.post(PODS, of_owner(f"new-{number}", "neighbour"))
+                await api.delete(f"{PODS}/new-{number}?gracePeriodSeconds=0")
+            await kubelet.report(boot="boot-2")
+            await tainted(kubelet, 1)
+            await until(lambda: "outage closed" in (tmp_path / "one.log").read_text(), "the end")
+            print(f"peak memory of the controller: {peak_mib(leader.pid)} MiB")
+            assert peak_mib(leader.pid) <= MEMORY_MIB_MAX
+            leader.send_signal(signal.SIGTERM)
+            await leader.wait()
+        journal = f"configmaps:{ACCOUNT}/{kubelet.uid}"
+        for words in (
+            ("replay", "verify", "--journal", journal),
+            ("outage", "ls", "--all", "--namespace", ACCOUNT),
+        ):
+            argv = [sys.executable, "-c", MEASURED, *words]
+            env = os.environ | {"KUBECONFIG": str(rights)}
+            read = await trio.run_process(argv, env=env, capture_stdout=True, capture_stderr=True)
+            peak = int(read.stderr.rpartition(b"VmHWM:")[2].split()[0]) // 1024
+            print(f"peak memory of {' '.join(words[:2])}: {peak} MiB")
+            assert peak <= MEMORY_MIB_MAX
+    finally:
+        with trio.CancelScope(shield=True):
+            for each in (await api.get(f"{PODS}?limit=500"))["items"]:
+                if "finalizers" in each["metadata"]:
+                    await api.patch(f"{PODS}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
+            await api.delete(f"{PODS}?gracePeriodSeconds=0")
+            await api.delete(attachments)
+            await kubelet.remove()
+            await others.remove()
