@@ -186,16 +186,15 @@ class Leader:
             await trio.sleep(TRY_SECONDS if problem == self._refused else LOOK_SECONDS)
 
     async def _report_blocked(self) -> None:
-        """Log each journal that waits, once for each reason."""
+        """Log when a journal begins to wait, and when it goes on: two reasons may alternate for hours."""
         while True:
             found = {each.node: each.blocked for each in self.followers.values()}
             found[EVERY_JOURNAL] = self._unlisted or self._refused
             blocked = {node: why for node, why in sorted(found.items()) if why}
-            for node in self._blocked.keys() | blocked.keys():
+            for node in self._blocked.keys() ^ blocked.keys():
                 why, whose = blocked.get(node, ""), f"{node}: the journal" if node else "the journals"
-                if why != self._blocked.get(node, ""):
-                    line = f"{whose} cannot be written: {why}" if why else f"{whose} can be written again"
-                    self._shared.tell(WARNING if why else NOTICE, line)
+                line = f"{whose} cannot be written: {why}" if why else f"{whose} can be written again"
+                self._shared.tell(WARNING if why else NOTICE, line)
             self._blocked = blocked
             failed = {node: why for node, _, why in self._left.values() if why}
             self._shared.on_blocked(blocked | failed)
@@ -230,12 +229,13 @@ class Leader:
     def _broke(self, follower: Follower, error: Exception) -> None:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
-        self._failed(follower, failure_line("the follower", error))
+        # What an error quotes is for the log alone.
+        self._failed(follower, failure_line("the follower", error), "the follower fails, see the log")
 
-    def _failed(self, follower: Follower, line: str) -> None:
+    def _failed(self, follower: Follower, line: str, why: str = "") -> None:
         self._shared.on_failed()
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {span_s(AGAIN_SECONDS)}")
-        self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS, line)
+        self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS, why or line)
 
 
 # --- the process: assembly, leadership, end -------------------------------------------------------
