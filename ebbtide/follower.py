@@ -21,8 +21,9 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 import msgspec
 import trio
 
-from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.catalog import DirectorySource, is_own
 from ebbtide.events.codec import BadPayload
+from ebbtide.events.files import own_directory
 from ebbtide.otel import cursor as cursors
 from ebbtide.otel.destination import BadDestination
 from ebbtide.otel.metric_table import ShippingState
@@ -152,7 +153,7 @@ async def run() -> int:
     if first is None:
         return EXIT_WRONG
     job = msgspec.json.decode(first, type=OtlpJob | StoreJob)
-    writable = (path for path in job.locations if os.access(path, os.W_OK))
+    writable = (path for path in job.locations if os.access(path, os.W_OK) and is_own(path))
     directory = next(writable, job.locations[0])
     try:
         if isinstance(job, StoreJob):
@@ -170,7 +171,9 @@ async def run() -> int:
 async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
     """Whether this is the only process with that cursor. Raises OSError."""
     # Never closed: the lock ends with the process.
-    descriptor = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with own_directory(directory) as folder:
+        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
     with trio.move_on_after(LOCK_SECONDS_MAX):
         while True:
             with suppress(BlockingIOError):
@@ -184,7 +187,7 @@ async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
 async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
     from ebbtide.shipping.store_sink import ObjectStore, StoreSink, look, state_of
 
-    sources = [DirectorySource(path) for path in job.locations]
+    sources = [DirectorySource(path, own=True) for path in job.locations]
     try:
         store = ObjectStore(job.store)
     except BadStore as error:
@@ -205,7 +208,7 @@ async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon)
     from ebbtide.otel.otlp import sender_for
     from ebbtide.otel.otlp_sink import OtlpSink, Tail
 
-    sources = [DirectorySource(path) for path in job.locations]
+    sources = [DirectorySource(path, own=True) for path in job.locations]
     try:
         # Now, with its libraries: nothing is imported while the machine goes down.
         sender = sender_for(job.destination)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.config import load
+from ebbtide.events.record.format import visible
 from ebbtide.events.values import Pod, Settings
 from ebbtide.manifests import load_pods as load_pods_under
 from ebbtide.replay.journal_library import Shutdown
@@ -39,7 +40,7 @@ def load_pods(manifests: Files, settings: Settings | None = None) -> tuple[Pod, 
     notes: list[PlanWarning] = []
     pods = load_pods_under(_paths(manifests), settings or Settings(), notes)
     for code, message in notes:
-        warnings.warn(f"{code}: {message}", stacklevel=2)
+        warnings.warn(visible(f"{code}: {message}"), stacklevel=2)
     return pods
 
 

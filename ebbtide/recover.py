@@ -281,7 +281,7 @@ def complete_from_actors(status: DaemonStatus, system: System) -> None:
         if index >= len(fold.waves):
             record = fold.wave(index)
             record.priority, record.planned_ns = wave.priority, wave.period_seconds * NS_PER_SECOND
-            record.pods = tuple(pod.uid for pod in wave.pods)
+            record.pods = [pod.uid for pod in wave.pods]
         for pod in wave.pods:
             known = state.pods.get(pod.uid)
             if pod.uid not in fold.planned and known is not None:

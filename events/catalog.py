@@ -61,7 +61,7 @@ class DirectorySource:
         # A missing directory is empty: a fallback location is made at its first use. Raise every other error,
         # because a journal that cannot be listed is not empty.
         try:
-            if self._own and not _is_own(self.location):
+            if self._own and not is_own(self.location):
                 return []
             with os.scandir(self.location) as entries:
                 # No links: the author of a link may have fewer rights than this reader.
@@ -83,7 +83,7 @@ class DirectorySource:
             os.close(descriptor)
 
 
-def _is_own(directory: str) -> bool:
+def is_own(directory: str) -> bool:
     try:
         with own_directory(directory):
             return True

@@ -35,8 +35,8 @@ from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
 from ebbtide.events.units import span_s
 
 DIRECTORY_MODE = 0o700
-#: For directories above the journal, which others own; the umask counts.
-PARENT_MODE = 0o777
+#: For directories above the journal, with any umask: who may write there can move the journal away.
+PARENT_MODE = 0o755
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebbtide.events.files import replace_file
+from ebbtide.events.files import read_own, replace_file
 
 FILE_NAME = "traces.json"
 LOCK_NAME = "traces.lock"
@@ -44,8 +44,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def load(directory: str | os.PathLike[str]) -> Cursor | None:
     """None: there is no usable cursor, so everything is sent again. Raises OSError."""
     try:
-        with open(Path(directory) / FILE_NAME, "rb") as file:
-            data = file.read(CURSOR_BYTES_MAX + 1)
+        data = read_own(Path(directory) / FILE_NAME, CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -51,7 +51,7 @@ class Column:
             if self.type == "bool":
                 return value is not None
             return None if value is None else value // NS_PER_MS
-        if self.type == "int" and isinstance(value, tuple):
+        if self.type == "int" and isinstance(value, tuple | list):
             return len(value)
         return "" if value is None and self.type == "text" else value
 

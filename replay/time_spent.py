@@ -265,7 +265,8 @@ def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:
     yield Segment("inventory", 0, at_ns, "pods listed and planned" if stops else "no pod was stopped")
     for wave in begun:
         began_ns, ended_ns = wave.began_ns or 0, shutdown_record.wave_end_ns(wave, shutdown)
-        members = [pod for pod in shutdown.pods if pod.uid in wave.pods]
+        uids = dict.fromkeys(wave.pods)
+        members = [pod for pod in shutdown.pods if pod.uid in uids]
         text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}"
         text += f", {len(wave.stragglers)} still running" if wave.stragglers else ""
         text += f", volumes of {len(wave.mounted)} still mounted" if wave.mounted else ""

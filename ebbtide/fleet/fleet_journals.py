@@ -27,6 +27,7 @@ from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.events.units import size_text
+from ebbtide.memory import WORKER_BYTES_MAX, MemoryWatch, too_large_text
 from ebbtide.replay.journal_library import Journal, utc
 from ebbtide.shipping.shipping_destination import LAYOUT
 
@@ -40,7 +41,7 @@ class BadUrl(ValueError):
 
 
 #: Problems of the reading program, not of a journal.
-OF_THE_READER = (BadUrl, ImportError, MemoryError)
+OF_THE_READER = (BadUrl, ImportError)
 
 
 class StoreFailed(Exception):
@@ -342,9 +343,9 @@ def location_of(ref: Ref, folder: str | None = None) -> str:
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
 #: A segment has some MiB: a larger object is read by ranges.
-WHOLE_BYTES_MAX = 16 << 20
+WHOLE_BYTES_MAX = 4 << 20
 #: Cached of one journal: the oldest blocks go first.
-KEPT_BYTES_MAX = 64 << 20
+KEPT_BYTES_MAX = 16 << 20
 RANGE_BYTES = 4 << 20
 #: For rows that do not depend on the reading machine.
 ELSEWHERE = "another machine"
@@ -354,9 +355,11 @@ class _Reader:
     def __init__(self, url: str) -> None:
         self._url = url
         self._kept: dict[tuple[str, int], bytes] = {}
+        self.memory = MemoryWatch(WORKER_BYTES_MAX)
 
     def read(self, file: File, offset: int, size: int) -> bytes:
-        """Raises StoreFailed."""
+        """Raises StoreFailed, MemoryError."""
+        self.memory.look()
         end = min(offset + size, file.size)
         if file.size <= WHOLE_BYTES_MAX:
             return self._block(file, 0, file.size)[offset:end]
@@ -448,8 +451,14 @@ def open_journals(ref: Ref) -> list[Opened]:
         raise
     except Exception as problem:
         key = ref.key or Key("", "", ref.files[0].id_begin)
-        error = f"{type(problem).__name__}: {problem}"
+        error = error_text(problem)
         return [Opened(key.journal, key.cluster, key.node, location_of(ref), ref.files, (), error=error)]
+
+
+def error_text(problem: Exception) -> str:
+    if isinstance(problem, MemoryError):
+        return too_large_text(WORKER_BYTES_MAX)
+    return f"{type(problem).__name__}: {problem}"
 
 
 def _open(ref: Ref) -> Iterator[Opened]:

@@ -19,7 +19,17 @@ from ebbtide.events.record.episodes import EpisodeRecord, records_of
 from ebbtide.events.record.outage_record import OPEN, OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
-from ebbtide.fleet.fleet_journals import ELSEWHERE, OF_THE_READER, Opened, Ref, bins, journals, open_journals
+from ebbtide.fleet.fleet_journals import (
+    ELSEWHERE,
+    OF_THE_READER,
+    Opened,
+    Ref,
+    bins,
+    error_text,
+    journals,
+    open_journals,
+)
+from ebbtide.memory import WORKER_BYTES_MAX, MemoryWatch
 from ebbtide.replay import tables
 from ebbtide.replay.tables import Column, Table
 
@@ -130,9 +140,9 @@ def batched(
     kept: dict[str, list[Row]] = {name: [] for name in ALL_TABLES}
     for name, rows in found:
         kept[name] += rows
-        if len(kept[name]) >= ROWS_MAX:
-            yield name, _batch(kept[name], schema(name, lake=lake))
-            kept[name] = []
+        while len(kept[name]) >= ROWS_MAX:
+            yield name, _batch(kept[name][:ROWS_MAX], schema(name, lake=lake))
+            del kept[name][:ROWS_MAX]
     for name, rows in kept.items():
         if rows:
             yield name, _batch(rows, schema(name, lake=lake))
@@ -176,6 +186,7 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
         location=opened.location,
     )
     findings, left_out, errors = list(opened.lies), list[str](), dict[str, str]()
+    memory = MemoryWatch(WORKER_BYTES_MAX)
     if opened.error:
         read.state, read.exit_code, errors[""] = UNREAD, UNREAD_CODE, opened.error
     if opened.sources:
@@ -191,7 +202,7 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
                 wanted = tables.TABLES_OF[type(record)]
                 for table in wanted:
                     try:
-                        made[table.name] = list(table.rows(record))
+                        made[table.name] = list(memory.watched(table.rows(record)))
                     except Exception as problem:
                         errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
                 # It is written once: missing rows would never follow.
@@ -224,10 +235,6 @@ def not_whole_text(row: Mapping[str, Any]) -> str:
     said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
     said += [f"left out, without their begin on record: {row['left_out']}"] if row["left_out"] else []
     return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
-
-
-def error_text(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {problem}"
 
 
 # --- Parquet files --------------------------------------------------------------------------------

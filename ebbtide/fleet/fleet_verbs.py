@@ -14,8 +14,15 @@ from ebbtide.events.codec import UnknownType
 from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.values import Period, Settings
-from ebbtide.fleet.fleet_journals import OF_THE_READER, Opened, Ref, StoreFailed, open_journals
-from ebbtide.fleet.fleet_rows import UNREAD, error_text
+from ebbtide.fleet.fleet_journals import (
+    OF_THE_READER,
+    Opened,
+    Ref,
+    StoreFailed,
+    error_text,
+    open_journals,
+)
+from ebbtide.fleet.fleet_rows import UNREAD
 from ebbtide.replay.advise import Evidence, Trial, workload
 from ebbtide.replay.journal_library import Journal
 

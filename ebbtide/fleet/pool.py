@@ -33,7 +33,8 @@ Answer = TypeVar("Answer")
 
 #: Some seconds of the slowest verb: no process is idle for long at the end, and sending it costs little.
 BIN_JOURNALS_MAX = 100
-BIN_BYTES_MAX = 32 << 20
+#: Of small journals, whose rows may take forty times as much.
+BIN_BYTES_MAX = 4 << 20
 #: In a small fleet a bin has fewer journals.
 BINS_A_PROCESS_MIN = 4
 #: For each process.

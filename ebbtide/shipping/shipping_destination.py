@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from ebbtide.events.catalog import Segment, Source, find_path, find_segments
-from ebbtide.events.files import replace_file
+from ebbtide.events.files import read_own, replace_file
 
 SCHEMES = ("s3", "gs", "az", "file")
 #: A key may have 1 024 bytes (S3), a folder's name 255; a node's name has up to 253.
@@ -137,8 +137,8 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
     """Without a cursor for this store every segment is offered again. Raises nothing."""
-    with suppress(OSError, ValueError, RecursionError), open(Path(directory) / FILE_NAME, "rb") as file:
-        data = file.read(CURSOR_BYTES_MAX + 1)
+    with suppress(OSError, ValueError, RecursionError):
+        data = read_own(Path(directory) / FILE_NAME, CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)
         if len(data) <= CURSOR_BYTES_MAX and (found.format, found.store) == (FORMAT, store.identity):
             return found

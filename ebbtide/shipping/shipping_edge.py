@@ -32,7 +32,7 @@ class ShippingEdge(SideProcess):
     ) -> None:
         super().__init__("shipping", tell)
         self._store, self._locations = store, tuple(locations)
-        self._sources = [DirectorySource(path) for path in locations]
+        self._sources = [DirectorySource(path, own=True) for path in locations]
         self._journal_id, self._in_shutdown = journal_id, in_shutdown
         #: No shutdown is open. Unset at the start.
         self._free = trio.Event()

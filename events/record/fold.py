@@ -12,6 +12,7 @@ The file: the base of the folds of shutdowns and outages; the fold of a shutdown
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -21,16 +22,24 @@ from ebbtide.events import base
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record, Stamp, episode_id, shutdown_trace_id
-from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, decode_event
+from ebbtide.events.codec import (
+    FLAG_LAST,
+    BadPayload,
+    RawRecord,
+    count_values,
+    decode_event,
+    plain_payload,
+)
 from ebbtide.events.messages import END_REASON_TEXTS, Names, plural, shortened_list
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.shutdown_record import TALLIED_NOTICES, RecordPart, notice_text
 from ebbtide.events.segment import Header, Identity, Link
-from ebbtide.events.units import span
+from ebbtide.events.units import size_text, span
 from ebbtide.events.values import Container, Hook, Period, Pod
 
 MethodT = TypeVar("MethodT", bound=Callable[..., None])
+PartT = TypeVar("PartT", bound=RecordPart)
 
 
 class RecordPoint(NamedTuple):
@@ -49,6 +58,20 @@ def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
         return method
 
     return mark
+
+
+#: What a record keeps of its events: a value or four bytes of text each count one, and take some 40 bytes in
+#: a reader. A shutdown of 10 000 pods has four to five million; a stranger's journal would fill the memory.
+KEPT_MAX = 5_000_000
+#: A pod's containers, hooks and autopsies each: they are searched one by one.
+PARTS_MAX = 256
+#: Above the number of any configuration's periods.
+WAVES_MAX = 1024
+#: Unknown ones that a notice names.
+TYPES_MAX = 64
+BYTES_A_VALUE = 4
+#: Notices and tables repeat a text. The largest record, the plan for 10 000 pods, has half of it.
+RECORD_BYTES_MAX = 2 << 20
 
 
 class EpisodeFold:
@@ -72,6 +95,20 @@ class EpisodeFold:
         self.unreadable: BadPayload | None = None
         #: The record that the fold interprets.
         self.point = RecordPoint(number, 0, True)
+        self.kept = 0
+
+    def decode(self, raw: RawRecord) -> Event:
+        """An event that the record may keep. Raises BadPayload."""
+        if len(raw.payload) > RECORD_BYTES_MAX:
+            raise BadPayload(f"{raw.tag} of more than {size_text(RECORD_BYTES_MAX)}")
+        self.spend(1 + count_values(raw.payload) + len(raw.payload) // BYTES_A_VALUE)
+        return decode_event(raw.tag, raw.payload)
+
+    def spend(self, values: int) -> None:
+        """Raises BadPayload above `KEPT_MAX`."""
+        self.kept += values
+        if self.kept > KEPT_MAX:
+            raise BadPayload(f"the events of {self.record.id} have more values than any node's")
 
     def turn_to(self, record: RawRecord | Record, boot_id: str) -> None:
         """Interpret what follows at this record, which that boot wrote."""
@@ -193,8 +230,8 @@ class Beforehand:
                 self._take_checkpoint(mark)
 
     def _take_checkpoint(self, mark: base.Checkpoint) -> None:
-        states = {kept.actor: _plain_state(kept.state) for kept in mark.actors if not kept.subject}
-        episode, status = states.get("EpisodeActor", {}), states.get("NodeStatusActor", {})
+        states = {kept.actor: kept.state for kept in mark.actors if not kept.subject}
+        episode, status = (_plain_state(states.get(name)) for name in ("EpisodeActor", "NodeStatusActor"))
         given = ("periods", "requested_ns", "reserve_ns")
         known: dict[str, Any] = {name: episode[name] for name in given if name in episode}
         known["budget"] = "elastic" if episode.get("elastic") else "strict"
@@ -223,11 +260,8 @@ def process_record(event: f.DaemonStarted, seq: int, at_ns: int | None) -> shutd
     )
 
 
-def _plain_state(state: msgspec.Raw) -> dict[str, Any]:
-    try:
-        decoded = msgspec.msgpack.decode(state)
-    except (ValueError, RecursionError):  # msgspec's and UTF-8's errors are ValueErrors
-        return {}
+def _plain_state(state: msgspec.Raw | None) -> dict[str, Any]:
+    decoded = None if state is None else plain_payload(bytes(state))
     return decoded if isinstance(decoded, dict) else {}
 
 
@@ -298,24 +332,25 @@ class ShutdownFold(EpisodeFold):
             machine_id=identity.machine_id,
             headless=isinstance(first, RawRecord) and first.seq != number,
             configuration=before.configuration,
-            failed_parts=tuple(
+            failed_parts=[
                 shutdown_record.FailedPart(part=part, at_ns=0, text=text)
                 for part, text in before.parts.items()
                 if text
-            ),
+            ],
         )
         self.pods: dict[str, shutdown_record.PodRecord] = {}
         self.specs: dict[str, Pod] = {}
         self.waves: list[shutdown_record.WaveRecord] = []
+        #: The pods of each wave: to find one in a list takes longer the longer it is.
+        self.waved: dict[int, dict[str, None]] = {}
         #: UIDs in the order of the plan. After the plan, inventories list only pods without a part in it.
         self.planned: dict[str, None] = {}
         #: When each pod got its fate, also without an observed end.
         self.decided_ns: dict[str, int] = {}
         #: Pods outside of the plan: listed late, or left on their way down by an earlier shutdown.
         self.listed = {} if former is None else former.without_fate()
-        self.stopping = (
-            () if former is None else [u for u in self.listed if former.pods[u].began_ns is not None]
-        )
+        begun = () if former is None else (u for u in self.listed if former.pods[u].began_ns is not None)
+        self.stopping = dict.fromkeys(begun)
         self.released_ns: int | None = None
         self.withdrawn = False
         self.closed: d.EpisodeOutcome | None = None
@@ -329,7 +364,8 @@ class ShutdownFold(EpisodeFold):
         self.beside: dict[str, shutdown_record.OrderRecord] = {}
         self.processes = [] if before.process is None else [replace(before.process)]
         self.notices: list[shutdown_record.Notice] = []
-        self.tallies: dict[str, int] = {}
+        #: By code: its notice, and how many it stands for.
+        self.tallies: dict[str, tuple[shutdown_record.Notice, int]] = {}
         before.last_of_boot[self.boot_id] = self.record.id
 
     # --- reading ------------------------------------------------------------------------------
@@ -338,7 +374,9 @@ class ShutdownFold(EpisodeFold):
         """One event, at the point to which the fold was turned."""
         handle = self.handlers.get(type(event).__name__)
         if handle is not None:
-            handle(self, event)
+            # A live shutdown goes on, whatever its record leaves out.
+            with suppress(BadPayload):
+                handle(self, event)
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
         """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
@@ -353,14 +391,15 @@ class ShutdownFold(EpisodeFold):
         event, handle = None, self.handlers.get(raw.tag)
         if handle is not None:
             try:
-                event = decode_event(raw.tag, raw.payload)
+                event = self.decode(raw)
                 handle(self, event)
             except BadPayload as error:
                 self.unreadable = error
                 self.tally("unreadable")
         elif raw.tag not in base.TYPES:
             unknown = self.record.unknown_types
-            unknown[raw.tag] = unknown.get(raw.tag, 0) + 1
+            tag = raw.tag if raw.tag in unknown or len(unknown) < TYPES_MAX else "others"
+            unknown[tag] = unknown.get(tag, 0) + 1
         if raw.episode == self.number and self.point.same_boot and raw.tag not in MARK_TAGS:
             self.record.last_ns = self.point.at_ns
         return event
@@ -386,7 +425,7 @@ class ShutdownFold(EpisodeFold):
                 owner=spec.owner,
                 volumes=spec.volumes,
                 again=spec.uid in self.stopping,
-                containers=tuple(map(_container_record, spec.containers)),
+                containers=list(map(_container_record, spec.containers)),
             )
         return pod
 
@@ -403,11 +442,13 @@ class ShutdownFold(EpisodeFold):
             if each.name == name:
                 return each
         made = shutdown_record.ContainerRecord(name=name)
-        pod.containers += (made,)
+        _add(pod.containers, made)
         return made
 
     def wave(self, index: int) -> shutdown_record.WaveRecord:
-        """Adds waves that no plan has named: the fallback makes no plan."""
+        """Adds waves that no plan has named: the fallback makes no plan. Raises BadPayload."""
+        if index > WAVES_MAX:
+            raise BadPayload(f"wave {index} is above {WAVES_MAX}")
         while len(self.waves) <= max(index, 0):
             self.waves.append(shutdown_record.WaveRecord(index=len(self.waves), priority=0, planned_ns=0))
         return self.waves[index]
@@ -433,11 +474,11 @@ class ShutdownFold(EpisodeFold):
     def tally(self, code: str, **values: Any) -> None:
         """One notice for all, at the first occurrence, with the ``values`` of the last one."""
         if code not in self.tallies:
-            self.tallies[code] = 0
             self.notices.append(self._notice(self.point, code, count="", **values))
-        self.tallies[code] += 1
-        text = notice_text(code, count=plural(self.tallies[code], TALLIED_NOTICES[code]), **values)
-        next(each for each in self.notices if each.code == code).text = text
+            self.tallies[code] = (self.notices[-1], 0)
+        notice, count = self.tallies[code]
+        self.tallies[code] = (notice, count + 1)
+        notice.text = notice_text(code, count=plural(count + 1, TALLIED_NOTICES[code]), **values)
 
     def _notice(self, point: RecordPoint, code: str, uid: str = "", **values: Any) -> shutdown_record.Notice:
         text = notice_text(code, **values)
@@ -550,6 +591,7 @@ class ShutdownFold(EpisodeFold):
     def deadline_moved(self, event: d.DeadlineMoved) -> None:
         deadline_ns = self.record.deadline_ns = self.since(event.deadline_ns)
         self.record.release_by_ns = self.since(event.release_by_ns)
+        self.spend(len(self.pods))
         for pod in self.pods.values():
             if pod.began_ns is not None and pod.outcome is None:
                 pod.kill_by_ns = self.since(event.kill_by_ns)
@@ -560,12 +602,13 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.PlanMade)
     def plan_made(self, event: d.PlanMade) -> None:
+        self.waved = {}
         self.waves = [
             shutdown_record.WaveRecord(
                 index=index,
                 priority=wave.priority,
                 planned_ns=wave.period_seconds * base.NS_PER_SECOND,
-                pods=tuple(pod.uid for pod in wave.pods),
+                pods=[pod.uid for pod in wave.pods],
                 handover=wave.handover,
             )
             for index, wave in enumerate(event.waves)
@@ -706,7 +749,7 @@ class ShutdownFold(EpisodeFold):
         parts, at_ns = self.record.failed_parts, self.point.at_ns
         open_ = next((each for each in parts if each.part == part and each.until_ns is None), None)
         if fails and open_ is None:
-            self.record.failed_parts += (shutdown_record.FailedPart(part=part, at_ns=at_ns, text=fails),)
+            parts.append(shutdown_record.FailedPart(part=part, at_ns=at_ns, text=fails))
         elif not fails and open_ is not None:
             open_.until_ns = at_ns
 
@@ -772,8 +815,9 @@ class ShutdownFold(EpisodeFold):
         pod, wave = self.introduce(event.pod), self.wave(event.wave)
         pod.wave, pod.grace_seconds = event.wave, event.grace_seconds
         pod.late, pod.means, pod.outcome = event.late, event.means, None
-        if uid not in wave.pods:
-            wave.pods += (uid,)
+        if uid not in self.waved.setdefault(event.wave, dict.fromkeys(wave.pods)):
+            self.waved[event.wave][uid] = None
+            wave.pods.append(uid)
         if event.late:
             self.note("pod-late", uid, wave=event.wave)
 
@@ -838,7 +882,7 @@ class ShutdownFold(EpisodeFold):
             began_ns=self.point.at_ns,
             until_ns=self.point.at_ns if until_ns is None else until_ns,
         )
-        self.pod(uid).hooks += (hook,)
+        _add(self.pod(uid).hooks, hook)
         return hook
 
     @meaning(d.HookEnded)
@@ -871,7 +915,7 @@ class ShutdownFold(EpisodeFold):
             processes=event.processes,
             last_lines=event.last_lines,
         )
-        self.pod(event.uid).autopsies += (taken,)
+        _add(self.pod(event.uid).autopsies, taken)
 
     @meaning(d.PodEnded)
     def pod_ended(self, event: d.PodEnded) -> None:
@@ -890,6 +934,7 @@ class ShutdownFold(EpisodeFold):
     @meaning(f.HurryRequested)
     def pod_hurried(self, event: f.HurryRequested) -> None:
         """As the actors understand a name: a UID, a name, or ``namespace/name``."""
+        self.spend(len(self.pods))
         for pod in self.pods.values():
             if event.pod in (pod.uid, pod.name, pod.label) and pod.outcome is None:
                 pod.hurried_ns = self.point.at_ns
@@ -950,6 +995,8 @@ class ShutdownFold(EpisodeFold):
     def holders_read(self, event: f.LockHoldersRead) -> None:
         record, at_ns = self.record, self.point.at_ns
         known = list(record.holders or ())
+        # Each reading looks at all of them.
+        self.spend(len(known))
         for holder in event.holders:
             same = (each for each in known if each.until_ns is None and each.of(holder))
             found = next(same, None)
@@ -984,6 +1031,13 @@ class ShutdownFold(EpisodeFold):
     @meaning(*(kind for kind in base.TYPES.values() if kind.notice))
     def noted(self, event: base.Event) -> None:
         self.note(event.notice, **asdict(event))
+
+
+def _add(parts: list[PartT], part: PartT) -> None:
+    """Raises BadPayload."""
+    if len(parts) >= PARTS_MAX:
+        raise BadPayload(f"more than {PARTS_MAX} of a pod: {type(part).__name__}")
+    parts.append(part)
 
 
 def _container_record(spec: Container) -> shutdown_record.ContainerRecord:

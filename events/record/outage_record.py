@@ -80,7 +80,7 @@ class LostPodRecord(RecordPart):
     ended_ns: int | None = None
     by: str = ""
     node: str = ""
-    waits: tuple[Wait, ...] = ()
+    waits: list[Wait] = []
 
     @property
     def label(self) -> str:
@@ -106,7 +106,7 @@ class AttachmentRecord(RecordPart):
     #: As in `DetachForced`.
     forced: bool = False
     kept: bool = False
-    waits: tuple[Wait, ...] = ()
+    waits: list[Wait] = []
 
     @property
     def label(self) -> str:
@@ -170,12 +170,12 @@ class OutageRecord(EpisodePart):
     untainted_ns: int | None = None
     unrecovered: tuple[str, ...] = ()
     course: tuple[Phase, ...] = ()
-    statements: tuple[Statement, ...] = ()
+    statements: list[Statement] = []
     pods: tuple[LostPodRecord, ...] = ()
     attachments: tuple[AttachmentRecord, ...] = ()
     orders: tuple[NodeOrderRecord, ...] = ()
-    leaders: tuple[LeaderRecord, ...] = ()
-    alarms: tuple[Alarm, ...] = ()
+    leaders: list[LeaderRecord] = []
+    alarms: list[Alarm] = []
     #: Each source's latest verdict and its time: ``off``, ``on``, ``unknown`` and its error.
     sources: dict[str, Wait] = {}
     #: Why the end was not graceful, if the node has reported it.
@@ -324,14 +324,14 @@ class OutageFold(EpisodeFold):
         event, handle = None, self.handlers.get(raw.tag)
         if handle is not None:
             try:
-                event = decode_event(raw.tag, raw.payload)
+                event = self.decode(raw)
                 handle(self, event)
             except BadPayload as error:
                 self.unreadable = error
         return event
 
     def led(self, event: o.LeaderStarted, at_ns: int | None) -> None:
-        self.record.leaders += (LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version),)
+        self.record.leaders.append(LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version))
         self.record.settings = event.settings
 
     def enter(self, what: PhaseKind, text: str) -> None:
@@ -355,11 +355,13 @@ class OutageFold(EpisodeFold):
 
     def alarm(self, code: str, text: str) -> None:
         seq, at_ns, _ = self.point
-        self.record.alarms += (Alarm(at_ns=at_ns, seq=seq, code=code, text=text),)
+        self.record.alarms.append(Alarm(at_ns=at_ns, seq=seq, code=code, text=text))
 
     def state(self, what: StatementKind, who: str, text: str = "", until_ns: int | None = None) -> None:
         at_ns = self.point.at_ns
-        self.record.statements += (Statement(what=what, at_ns=at_ns, who=who, text=text, until_ns=until_ns),)
+        self.record.statements.append(
+            Statement(what=what, at_ns=at_ns, who=who, text=text, until_ns=until_ns)
+        )
 
     def finish(self, boot_id: str | None = None, damage: DamageRecord | None = None) -> OutageRecord:
         """The record as it stands. Another leader continues an outage, in any boot."""
@@ -559,7 +561,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.PodWaits)
     def pod_waits(self, event: o.PodWaits) -> None:
         if (pod := self.pods.get(event.uid)) is not None:
-            pod.waits += (Wait(at_ns=self.point.at_ns, reason=event.reason),)
+            pod.waits.append(Wait(at_ns=self.point.at_ns, reason=event.reason))
 
     @meaning(o.PodRecovered)
     def pod_recovered(self, event: o.PodRecovered) -> None:
@@ -576,7 +578,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.DetachWaits)
     def attachment_waits(self, event: o.DetachWaits) -> None:
         if (found := self.attachments.get(event.name)) is not None:
-            found.waits += (Wait(at_ns=self.point.at_ns, reason=event.reason),)
+            found.waits.append(Wait(at_ns=self.point.at_ns, reason=event.reason))
 
     @meaning(o.Detached)
     def detached(self, event: o.Detached) -> None:

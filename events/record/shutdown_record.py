@@ -211,9 +211,9 @@ class PodRecord(RecordPart):
     refused: str = ""
     #: Handed to the fallback after a failure of its actor.
     fallback: bool = False
-    hooks: tuple[HookRecord, ...] = ()
-    containers: tuple[ContainerRecord, ...] = ()
-    autopsies: tuple[AutopsyRecord, ...] = ()
+    hooks: list[HookRecord] = []
+    containers: list[ContainerRecord] = []
+    autopsies: list[AutopsyRecord] = []
 
     @property
     def fate(self) -> PodOutcome:
@@ -240,7 +240,7 @@ class WaveRecord(RecordPart):
     outcome: WaveOutcome = "waiting"
     unused_ns: int = 0
     stragglers: tuple[str, ...] = ()
-    pods: tuple[str, ...] = ()
+    pods: list[str] = []
     #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
     handover: bool = False
     mounted: tuple[str, ...] = ()
@@ -401,7 +401,7 @@ class ShutdownRecord(EpisodePart):
     by: NodeRecord = msgspec.field(default_factory=NodeRecord)
     #: Other programs that held the machine back; None: not read.
     holders: tuple[HolderRecord, ...] | None = None
-    failed_parts: tuple[FailedPart, ...] = ()
+    failed_parts: list[FailedPart] = []
     #: Why the boot ended, as a later one found it; empty: not known.
     boot_end_why: BootEndReason = ""
     #: The file whose limit counts for logind; empty: none is known.

@@ -292,6 +292,19 @@ async def test_a_read_only_filesystem_is_passed_over(tmp_path: Path, monkeypatch
     assert "Read-only" in told.failed[0][1]
 
 
+async def test_folders_above_the_journal_are_for_their_owner(tmp_path: Path) -> None:
+    """With any umask: who may write there can move the journal away."""
+    before = os.umask(0)
+    try:
+        storage = DirectoryStorage(tmp_path / "a" / "b" / "journal")
+        await storage.acquire("test")
+        await storage.release()
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / each).stat().st_mode & 0o777 for each in ("a", "a/b", "a/b/journal")]
+    assert modes == [0o755, 0o755, 0o700]
+
+
 def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
     """Not in shared folders, and not through links."""
     folder, secret = tmp_path / "node", tmp_path / "secret"

@@ -43,7 +43,7 @@ def emptied(s3: Gateway) -> Gateway:
     return s3
 
 
-def start(folder: Path, on: Gateway, store: Store = STORE) -> subprocess.Popen[bytes]:
+def start(folder: Path, on: Gateway, store: Store = STORE, *more: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "ebbtide.follower"],
         stdin=subprocess.PIPE,
@@ -51,7 +51,8 @@ def start(folder: Path, on: Gateway, store: Store = STORE) -> subprocess.Popen[b
         env=os.environ | on.environ(),
     )
     assert process.stdin is not None
-    process.stdin.write(encode_line(StoreJob(store=store, locations=(str(folder),))))
+    locations = tuple(map(str, (folder, *more)))
+    process.stdin.write(encode_line(StoreJob(store=store, locations=locations)))
     process.stdin.flush()
     return process
 
@@ -111,6 +112,24 @@ def test_one_that_is_killed_goes_on_after_the_reboot(emptied: Gateway, tmp_path:
     end(process)
     assert end(start(tmp_path, emptied))[0] == EXIT_DONE
     assert hold_all(tmp_path, names[:7], emptied)
+
+
+@pytest.mark.gate
+def test_segments_of_a_folder_that_others_may_write_to_stay_there(emptied: Gateway, tmp_path: Path) -> None:
+    """A local user made them, or a cursor: neither is this node's."""
+    ours, shared = tmp_path / "ours", tmp_path / "shared"
+    for folder in (ours, shared):
+        folder.mkdir()
+    names = lay_out_segments(ours, 3)
+    lay_out_segments(shared, 5)
+    assert end(start(shared, emptied))[0] == EXIT_DONE
+    emptied_of = [path.unlink() for path in (emptied.data / BUCKET).rglob("*.ebj")]
+    assert len(emptied_of) == 4
+    shared.chmod(0o777)
+    assert end(start(shared, emptied))[0] == EXIT_KEPT
+    assert emptied.objects() == {}
+    assert end(start(ours, emptied, STORE, shared)) == (EXIT_DONE, [])
+    assert hold_all(ours, names[:2], emptied)
 
 
 @pytest.mark.gate

@@ -204,10 +204,11 @@ def signed(
 def _element(answer: Answer) -> ElementTree.Element:
     """Raises Unread, which quotes only an error's code."""
     try:
-        # Entities in a document type could grow without an end.
-        if b"<!DOCTYPE" in answer.body:
+        # Entities in a document type could grow without an end. A text, because bytes may be of any encoding.
+        text = answer.body.decode()
+        if "<!DOCTYPE" in text:
             raise Unread(NO_USE)
-        found = ElementTree.fromstring(answer.body)
+        found = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError):
         raise Unread(NO_USE if answer.status == 200 else f"it answers {answer.status}") from None
     if answer.status != 200:

@@ -129,6 +129,10 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
         return f"{where}{error.strerror or error}{cure}", WRONG
+    if isinstance(error, MemoryError):
+        from ebbtide import memory
+
+        return f"{memory.reading}: {memory.too_large_text(memory.READER_BYTES_MAX)}", CORRUPT
     if code := code_of(error):
         return unreadable(error), code
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):

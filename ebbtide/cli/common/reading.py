@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ebbtide import memory
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.shared_options import SCHEME, is_stored
@@ -43,7 +44,10 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories, packed journals, or journals in the API server; or the configured directories.
     Raises Refused.
     """
+    memory.reading = ", ".join(map(str, journals)) or "the journal"
+    watch = memory.MemoryWatch(memory.READER_BYTES_MAX)
     found: list[Source] = []
+    context = click.get_current_context(silent=True)
     for path in journals or default_journals():
         # First: a local folder with that name is not a journal in the API server.
         if is_stored(path):
@@ -67,10 +71,9 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
             raise Refused(f"{error}; name the journal's directory") from error
         found.append(packed)
         # Records are read lazily up to the command's last line, so the file stays open.
-        context = click.get_current_context(silent=True)
         if context is not None:
             context.call_on_close(packed.close)
-    return found
+    return [memory.WatchedSource(each, watch) for each in found]
 
 
 def stored_source(place: Path) -> Source:

@@ -94,7 +94,7 @@ class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
     volumes: tuple[VolumeSummary, ...]
     reminder: str = ""
     last_boot: LastBootStated | None
-    alarms: tuple[Alarm, ...]
+    alarms: list[Alarm]
 
     @property
     def is_open(self) -> bool:

@@ -235,6 +235,8 @@ async def test_who_asks_at_the_same_time_asks_once(tmp_path: Path) -> None:
     [
         (answer(200, b"<a><b></a>"), NO_USE),
         (answer(200, b'<!DOCTYPE a [<!ENTITY b "b">]><a>&b;</a>'), NO_USE),
+        (answer(200, '<!DOCTYPE a [<!ENTITY b "b">]><a>&b;</a>'.encode("utf-16")), NO_USE),
+        (answer(200, b"<?xml version='1.0' encoding='utf-7'?>+ADw-a/>"), NO_USE),
         (answer(503, b"<html>"), "it answers 503"),
         (answer(500, b"<a><Code>secret</Code></a>"), "it answers 500"),
         (answer(503, b"<a><Code>RequestLimitExceeded</Code></a>"), "it answers 503 RequestLimitExceeded"),
