@@ -256,7 +256,7 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     forced: bool = False
     #: The same of the Node as an earlier leader read it, until this leader has listed the attachments.
     before: bool = False
-    #: An earlier leader saw it under our taint, and this one has not seen it stay.
+    #: Not seen to stay since our taint was ordered, or since an earlier leader saw it under our taint.
     gap: bool = False
 
 
@@ -266,7 +266,7 @@ def _attachment_transitions() -> Transitions:
         get_args(AttachmentPhase), attrgetter("phase"),
         Row("fresh", o.AttachmentLeft, _left, "attached detaching", decides=(o.DetachForced, o.DetachWaits)),
         ignored("attached detaching over", o.AttachmentLeft),
-        Row("attached detaching", o.SetTaint, takes(unsafe=False)),
+        Row("attached detaching", o.SetTaint, takes(unsafe=False, gap=True)),
         ignored("fresh over", o.SetTaint),
         Row("attached detaching", o.LeaderStarted, _watched_anew),
         ignored("fresh over", o.LeaderStarted),
@@ -343,7 +343,9 @@ def _node_seen(state: DetachState, event: o.NodeRead, now: int) -> Result:
 
 def _watched_anew(state: DetachState, event: o.LeaderStarted, now: int) -> Result:
     """This leader has another clock. Between the two leaders the volume may have been detached."""
-    return replace(state, since_ns=now, before=state.before or state.unsafe, gap=state.tainted), ()
+    return replace(
+        state, since_ns=now, before=state.before or state.unsafe, gap=state.gap or state.tainted
+    ), ()
 
 
 def _reason_of(state: DetachState) -> str:

@@ -78,7 +78,8 @@ class OutageSettings(Value):
     #: Switch the machine off after so long without Ready and without a sign of life; 0: never. From this
     #: node's pool.
     power_off_seconds: int = 0
-    #: A controller of its pool that switches machines off knows its system by the Node's name.
+    #: No systemUUID decides: a management controller of its pool that switches machines off knows its system
+    #: by the Node's name, or its pool has none.
     bound: bool = False
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: BoundedDict[str, str] = {}

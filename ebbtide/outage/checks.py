@@ -237,7 +237,7 @@ def machine_ids(seen: ClusterCheck) -> Findings:
             yield critical("junk-uuid", text, f"have its vendor's tool write one, or {BIND}")
             continue
         owners.setdefault(("systemUUID", uuid), []).append(node.name)
-        if node.first_uuid not in ("", uuid):
+        if node.sources and node.first_uuid not in ("", uuid):
             text = (
                 f"the systemUUID of {node.name} was {node.first_uuid} first, and is {uuid}: its kubelet may"
                 " name another machine, so it proves nothing, and powerOff does not act"

@@ -339,7 +339,8 @@ def _leader(
             made,
             dry_run=made.dry_run or options.dry_run,
             power_off_seconds=0 if power_off is None else power_off.after_ns // NS_PER_SECOND,
-            bound=pool.bound,
+            # Without a management controller no UUID decides: some clouds reuse a providerID.
+            bound=pool.bound or not (pool.redfish or pool.ipmi),
             resource=resource,
             paused=requests.now.paused(node),
         )
