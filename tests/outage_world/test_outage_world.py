@@ -22,9 +22,11 @@ from ebbtide.replay.sim.sim_outage import MS, World, simulate_outage
 from tests.conftest import Sample
 from tests.outage_world.blocked import BlockedWorld
 from tests.outage_world.crossed import CrossedWorld
+from tests.outage_world.followed import FollowedWorld
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
 SEEDS, ONE_OF = range(1000), 17
+FOLLOWED = range(100)
 OURS = ("u1", "n1", "node-1", "aws:///z/i-1")
 #: In these the timer detaches the volume: a leader watches for long, or for seconds, or its journal is lost.
 FORCED = (96, 3, 19)
@@ -97,6 +99,7 @@ def check(world: World) -> list[str]:
     proof = -1
     true_proof = dry_run = true_at_write = False
     episodes: Counter[int] = Counter()
+    removed = declared = False
     for at, record in enumerate(records):
         event = record.event
         if record.mono_ns <= world.twice * MS:
@@ -107,6 +110,9 @@ def check(world: World) -> list[str]:
             evidence[event.source] = at
         elif isinstance(event, o.ProofAccepted):
             proof = evidence[event.source]
+            declared |= removed and event.source == "declared"
+        elif isinstance(event, o.NodeRead):
+            removed |= episodes[record.episode] > 0 and event.taint == "none"
         elif isinstance(event, o.SetTaint):
             proofs[at] = proof
             if proof < 0:
@@ -124,11 +130,13 @@ def check(world: World) -> list[str]:
             dry_run = event.settings.dry_run
         elif isinstance(event, ActorFailed):
             broken.append(f"no actor fails: {event}")
+        elif isinstance(event, o.OutageClosed):
+            removed = declared = False
         elif isinstance(event, o.OutOfService):
+            if episodes[record.episode] and not declared:
+                broken.append("a node is put out of service once, and again after a hand and a declaration")
             episodes[record.episode] += 1
-    hands = world.hands if isinstance(world, CrossedWorld) else 0
-    if any(count > 1 + hands for count in episodes.values()):
-        broken.append("a node is put out of service once in an outage")
+            removed = declared = False
     if world.taints - world.taints_lost > sum(episodes.values()) + 1:
         broken.append("no taint stands of which no record tells")
     stored = Counter(type(each.event) for store in world.stores for each in store.records)
@@ -143,6 +151,7 @@ def check(world: World) -> list[str]:
         broken.append("a node that is back under another boot id does not keep our taint")
     quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
     # Only the journal knew of a quarantine whose taint a person had removed.
+    hands = world.hands if isinstance(world, CrossedWorld) else 0
     if quiet and (world.quarantined or world.taint == "ours") and not (hands and world.lost):
         broken.append("nothing of ours is left on a node without an outage")
     if world.blamed:
@@ -350,6 +359,14 @@ def test_what_holds_while_the_journal_is_blocked(sample: Sample) -> None:
     assert [(world.seed, broken) for world in worlds if (broken := check(world.run()) + crossed(world))] == []
     assert sum(world.waited for world in worlds) > 5
     assert sum(world.dropped for world in worlds) > 5
+
+
+def test_the_advice_leads_out(sample: Sample) -> None:
+    """Of an outage that is open after ten minutes of deaths, partitions, deletions and hands."""
+    worlds = [FollowedWorld(seed) for seed in sample(FOLLOWED, ONE_OF)]
+    assert [(world.seed, broken) for world in worlds if (broken := check(world.run()))] == []
+    assert [(world.seed, world.steps) for world in worlds if not world.leads_out] == []
+    assert any(world.began_open for world in worlds)
 
 
 def test_what_is_written_down_replays() -> None:
