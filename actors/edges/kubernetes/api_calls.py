@@ -589,9 +589,10 @@ class Waiting(NamedTuple):
 class PacedCaller:
     """The controller's own request rate: a hundred nodes that die at once begin a hundred journals.
 
-    First come a Node and its lease, then the journals, without which no action may follow, then the rest,
-    Events last; each in the order of arrival. Every fourth request is the oldest of all. A call that could
-    not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps its place.
+    First come a Node and its lease, then the journals, without which no action may follow, then the rest;
+    each in the order of arrival. Every fourth request is the oldest of all. Events only take what is left. A
+    call that could not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps its
+    place.
     """
 
     def __init__(self, caller: ApiCaller) -> None:
@@ -642,7 +643,7 @@ class PacedCaller:
                 following.news.set()
 
     def _next(self) -> _Turn | None:
-        heads = [turns[0] for turns in self._turns if turns]
+        heads = [turns[0] for turns in self._turns[:EVENT] if turns] or self._turns[EVENT][:1]
         if self._sent % FIRST_EVERY == FIRST_EVERY - 1:
             return min(heads, key=lambda each: each.number, default=None)
         return heads[0] if heads else None

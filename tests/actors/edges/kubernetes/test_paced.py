@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 
 import pytest
 import trio
@@ -93,3 +94,19 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     at_seconds = [each.at_seconds for each in asked.asked]
     assert_paced(at_seconds)
     assert max(ahead_max.values()) <= 0
+
+
+async def test_events_take_only_what_is_left(autojump_clock: MockClock) -> None:
+    """A rack's pods have hundreds: no list waits behind them."""
+    asked = server()
+    paced = PacedCaller(asked)
+    async with trio.open_nursery() as nursery:
+        for at in range(100):
+            path = f"/api/v1/namespaces/{at}/events"
+            nursery.start_soon(partial(paced.call, "POST", path, seconds_max=1e6))
+        await trio.sleep(0.1)
+        for at in range(100):
+            nursery.start_soon(partial(paced.call, "GET", f"{PATHS[OTHER]}{at}", seconds_max=1e6))
+    lists = [at for at, each in enumerate(asked.asked) if each.method == "GET"]
+    assert len(lists) == 100
+    assert lists[-1] - lists[0] == 99
