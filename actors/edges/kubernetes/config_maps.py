@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -114,7 +114,8 @@ class TooLarge(OSError):
 
 class Piece(NamedTuple):
     """``segment``: a file name; empty: the object names none. ``first``: the journal's first piece at that
-    time. ``after``: the hash of the piece before. ``number`` 0: a foreign name.
+    time. ``after``: the hash of the piece before. ``number`` 0: a foreign name. ``node``: the Node's name,
+    for people. ``at_rest``: it ends a journal without an open outage.
     """
 
     number: int
@@ -127,6 +128,9 @@ class Piece(NamedTuple):
     modified_ns: int
     after: str = ""
     hash: str = ""
+    node_uid: str = DRY_RUN_UID
+    node: str = ""
+    at_rest: bool = False
 
     def hashed(self) -> Piece:
         words = f"{self.number} {self.first} {self.after} {self.segment} {self.offset} ".encode()
@@ -142,26 +146,12 @@ class Piece(NamedTuple):
             return False
 
 
-class _Linked(Protocol):
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def after(self) -> str: ...
-
-    @property
-    def hash(self) -> str: ...
-
-
-LinkedT = TypeVar("LinkedT", bound=_Linked)
-
-
-def chain_of(pieces: Iterable[LinkedT]) -> list[LinkedT]:
+def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
     """The chain behind which others were removed, else the first. ``pieces`` by number: the first one that
     continues a chain counts.
     """
-    chains: list[list[LinkedT]] = []
-    tips: dict[str, list[LinkedT]] = {}
+    chains: list[list[Piece]] = []
+    tips: dict[str, list[Piece]] = {}
     seen: set[str] = set()
     for piece in pieces:
         if piece.hash in seen:
@@ -239,7 +229,7 @@ _part_decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
 def _piece_of(found: _ConfigMap) -> Piece:
     """A foreign object under our name takes its number, and has no data."""
     meta, names = found.metadata, list(found.binary_data)
-    digits = meta.name.rpartition("-")[2]
+    digits, node = meta.name.rpartition("-")[2], meta.annotations.get(NODE_ANNOTATION, "")
     offset, first = (meta.annotations.get(each, "") for each in (OFFSET_ANNOTATION, FIRST_ANNOTATION))
     numbered = _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(first)
     is_ours = numbered and len(names) == 1 and parse_segment_file_name(names[0])
@@ -262,6 +252,9 @@ def _piece_of(found: _ConfigMap) -> Piece:
         modified_ns=modified_ns,
         after=meta.annotations.get(AFTER_ANNOTATION, ""),
         hash=meta.annotations.get(HASH_ANNOTATION, ""),
+        node_uid=meta.labels.get(NODE_LABEL, ""),
+        node=node if _NODE.fullmatch(node) else "",
+        at_rest=REST_LABEL in meta.labels,
     )
     if not segment or (made := piece.hashed()).hash == piece.hash:
         return piece
@@ -333,18 +326,17 @@ def _end_of(parts: list[tuple[int, bytes]]) -> int:
     return parts[-1][0] + len(parts[-1][1]) if parts else 0
 
 
-def _object_of(piece: Piece, node_uid: str, node: str = "", *, at_rest: bool = False) -> api.JsonObject:
-    """``node``: the Node's name, for people."""
+def _object_of(piece: Piece) -> api.JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": _name_of(node_uid, piece.number),
+            "name": _name_of(piece.node_uid, piece.number),
             "labels": {
-                NODE_LABEL: node_uid,
+                NODE_LABEL: piece.node_uid,
                 SEGMENT_LABEL: piece.segment.partition("-")[0],
                 NUMBER_LABEL: f"{piece.number:010d}",
-                **({REST_LABEL: "true"} if at_rest else {}),
+                **({REST_LABEL: "true"} if piece.at_rest else {}),
             },
             "annotations": {
                 OFFSET_ANNOTATION: str(piece.offset),
@@ -352,7 +344,7 @@ def _object_of(piece: Piece, node_uid: str, node: str = "", *, at_rest: bool = F
                 WRITER_ANNOTATION: piece.writer,
                 AFTER_ANNOTATION: piece.after,
                 HASH_ANNOTATION: piece.hash,
-                **({NODE_ANNOTATION: node} if node else {}),
+                **({NODE_ANNOTATION: piece.node} if piece.node else {}),
             },
         },
         "immutable": True,
@@ -379,7 +371,7 @@ async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
     piece = Piece(1, 1, "", "dry-run", 0, b"", "dry-run", 0)
     path = f"{maps_path(namespace)}?dryRun=All"
     call = api.ApiCall(caller, BLOCKED_SECONDS, "")
-    return await call.once("POST", path, _object_of(piece, DRY_RUN_UID))
+    return await call.once("POST", path, _object_of(piece))
 
 
 class ConfigMapFile:
@@ -505,11 +497,11 @@ class ConfigMapStorage:
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """Raises Fenced, OSError."""
         first = self._first
-        piece = Piece(self._next, first, "", segment, offset, data, self._writer, 0, self._hash).hashed()
+        piece = Piece(self._next, first, "", segment, offset, data, self._writer, 0, self._hash)
+        piece = piece._replace(node_uid=self._node_uid, node=self._node, at_rest=self.at_rest).hashed()
         with self._waiting():
             while True:
-                made = _object_of(piece, self._node_uid, self._node, at_rest=self.at_rest)
-                answer = await self._ask("POST", self._path, made)
+                answer = await self._ask("POST", self._path, _object_of(piece))
                 # Our own with its answer lost, another leader's, or a conflict such as the quota's.
                 found = _decoded(answer) if answer.ok else await self._get(piece.number)
                 if found is None:
@@ -661,25 +653,14 @@ class StoredJournal(NamedTuple):
     at_rest: bool
 
 
-class _Noted(NamedTuple):
-    first: int
-    after: str
-    hash: str
-    node: str
-    at_rest: bool
-
-
 async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJournal]:
     """From metadata alone. Raises OSError."""
-    found: dict[str, list[_Noted]] = {}
+    found: dict[str, list[Piece]] = {}
 
     def take(part: Sequence[_ConfigMap]) -> None:
-        for piece, meta in ((_piece_of(each), each.metadata) for each in part):
-            uid, node = meta.labels.get(NODE_LABEL, ""), meta.annotations.get(NODE_ANNOTATION, "")
-            if piece.number and _UID.fullmatch(uid):
-                node = node if _NODE.fullmatch(node) else ""
-                noted = _Noted(piece.first, piece.after, piece.hash, node, REST_LABEL in meta.labels)
-                found.setdefault(uid, []).append(noted)
+        for piece in map(_piece_of, part):
+            if piece.number and _UID.fullmatch(piece.node_uid):
+                found.setdefault(piece.node_uid, []).append(piece)
 
     await _list_all(caller, namespace, take, PART_METADATA, accept=METADATA_LIST)
     newest = {uid: chain_of(pieces)[-1] for uid, pieces in sorted(found.items())}
@@ -702,14 +683,13 @@ async def read_journals(
 
     def take_part(part: Sequence[_ConfigMap]) -> None:
         nonlocal node_uid, pieces
-        for each in part:
-            uid, piece = each.metadata.labels.get(NODE_LABEL, ""), _piece_of(each)
+        for piece in map(_piece_of, part):
             # A made-up UID may sort into the middle of a journal.
-            if not piece.number or uid.startswith(f"{node_uid}-"):
+            if not piece.number or piece.node_uid.startswith(f"{node_uid}-"):
                 continue
-            if uid != node_uid:
+            if piece.node_uid != node_uid:
                 end()
-                node_uid, pieces = uid, Pieces()
+                node_uid, pieces = piece.node_uid, Pieces()
             pieces.add(piece)
 
     await _list_all(caller, namespace, take_part, PART_OF_ALL)
