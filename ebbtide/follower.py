@@ -44,6 +44,8 @@ from ebbtide.side_process import (
 
 #: Several times what a journal's chunks and the libraries, or the largest segment, have been seen to need.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
+#: The store's client keeps the whole body of an error. The largest segment needs three quarters of it.
+SHIPPING_BYTES_MAX = 240 * 1024 * 1024
 #: Between two looks at the journal: in a shutdown, where the daemon may wait, and otherwise.
 LOOK_SECONDS, LOOK_IDLE_SECONDS = 0.02, 0.25
 #: When the daemon has gone, the machine may go too: what goes quickly is sent.
@@ -187,6 +189,7 @@ async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
 async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
     from ebbtide.shipping.store_sink import ObjectStore, StoreSink, look, state_of
 
+    lower_priority(SHIPPING_BYTES_MAX)
     sources = [DirectorySource(path, own=True) for path in job.locations]
     try:
         store = ObjectStore(job.store)

@@ -298,6 +298,22 @@ def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pyte
     assert str(failed.value) == f"s3://bucket/v1 cannot be listed{cure_text('s3://')}: 403 Forbidden"
 
 
+def test_links_and_pipes_end_no_listing(tmp_path: Path) -> None:
+    """A link to itself is named; links to links are followed once, not two to the power of thirty times."""
+    whole = a_node(tmp_path, 1)
+    (tmp_path / "self.ebj").symlink_to("self.ebj")
+    os.mkfifo(tmp_path / min(whole.iterdir()).name)
+    for number in range(30):
+        (tmp_path / f"step-{number}").mkdir()
+        for name in ("a", "b") if number < 29 else ():
+            (tmp_path / f"step-{number}" / name).symlink_to(f"../step-{number + 1}")
+    refs = journals(str(tmp_path))
+    assert [(ref.folder, ref.error) for ref in refs if ref.error] == [
+        ("self.ebj", "it cannot be read: Too many levels of symbolic links")
+    ]
+    assert [len(ref.files) for ref in refs if ref.files] == [len(list(whole.iterdir()))]
+
+
 def test_a_folder_that_cannot_be_listed_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop of links, and a folder without the right to read. The others are read, by the same names."""
     for seed, name in enumerate(("a", "z")):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socketserver
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from unittest.mock import patch
 
 import msgspec
@@ -41,6 +44,34 @@ def emptied(s3: Gateway) -> Gateway:
     for path in (s3.data / BUCKET).rglob("*.ebj"):
         path.unlink()
     return s3
+
+
+class EndlessError(socketserver.BaseRequestHandler):
+    """An answer with a body that would fill the memory."""
+
+    def handle(self) -> None:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self.request.recv(65536)
+        self.request.sendall(b"HTTP/1.1 500 X\r\nConnection: close\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                self.request.sendall(bytes(1 << 20))
+
+
+def test_an_error_without_an_end_costs_the_process(tmp_path: Path) -> None:
+    """The store's client keeps the whole body. The daemon starts another process later."""
+    lay_out_segments(tmp_path, 3)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), EndlessError) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        process = start(tmp_path, Gateway(f"http://127.0.0.1:{server.server_address[1]}", tmp_path))
+        _, status, usage = os.wait4(process.pid, 0)
+        server.shutdown()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert end(process)[0] == -signal.SIGABRT
+    assert usage.ru_maxrss < 256 * 1024
+    assert load_shipped(tmp_path, STORE).segments == {}
 
 
 def start(folder: Path, on: Gateway, store: Store = STORE, *more: Path) -> subprocess.Popen[bytes]:
