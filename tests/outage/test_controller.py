@@ -47,6 +47,7 @@ from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.controller import (
     AGAIN_SECONDS,
     BEGUN_MAX,
+    GONE_MAX,
     LEAVE_SECONDS_MAX,
     LOOK_SECONDS,
     Leader,
@@ -513,3 +514,25 @@ async def test_a_persons_requests(autojump_clock: MockClock) -> None:
         CloseRead(by="bob", why="", at="one"),
     ]
     assert view.now == Requests()
+
+
+async def test_journals_of_unknown_nodes_are_opened_a_few_at_a_time(autojump_clock: MockClock) -> None:
+    """Whoever may create ConfigMaps can name thousands. A node in trouble does not wait for them."""
+    server = Server()
+    for number in range(300):
+        uid = f"evil-{number}"
+        name = f"ebbtide-outage-{uid}-0000000001"
+        labels, node = {"ebbtide.dev/node-uid": uid}, {"ebbtide.dev/node": f"evil-{number}"}
+        server.objects[name] = {"metadata": {"name": name, "uid": uid, "labels": labels, "annotations": node}}
+    for each in (server.view.nodes, server.view.leases):
+        each.listed.set()
+    led, most = Led(server), 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(led.leader.run)
+        server.put(ready="Unknown")
+        for _ in range(60):
+            await trio.sleep(LOOK_SECONDS)
+            most = max(most, len(led.leader.followers))
+        assert "uid-n" in led.leader.followers
+        assert most == GONE_MAX + 1
+        nursery.cancel_scope.cancel()

@@ -51,6 +51,8 @@ API_ORDERS: tuple[type[Order], ...] = (
 
 #: Of an object's name. The API server takes longer ones in a pod's owners and volumes.
 NAME_MAX = 253
+#: Of a kubelet's name for a volume, and of a Node's volumes in use. A kubelet may write 1.5 MB.
+UNIQUE_MAX, IN_USE_MAX = 512, 500
 #: Finalizers for people; a pod may have 200 000.
 FINALIZERS_MAX = 4
 #: No container of a pod runs after these.

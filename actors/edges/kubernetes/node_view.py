@@ -26,7 +26,7 @@ import trio
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
-from ebbtide.actors.edges.kubernetes.known_pods import Metadata
+from ebbtide.actors.edges.kubernetes.known_pods import IN_USE_MAX, NAME_MAX, UNIQUE_MAX, Metadata
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CERTIFICATE_ANNOTATION,
     LAST_BOOT_ANNOTATION,
@@ -247,13 +247,13 @@ def project_node(node: api.ApiNode) -> NodeView:
         name=node.metadata.name,
         uid=node.metadata.uid,
         version=node.metadata.resource_version,
-        boot_id=state.node_info.boot_id,
+        boot_id=state.node_info.boot_id[:NAME_MAX],
         ready=READY.get(ready.get("status"), ""),
         # Firmware and kubelet write it differently.
-        system_uuid=state.node_info.system_uuid.lower(),
+        system_uuid=state.node_info.system_uuid[:NAME_MAX].lower(),
         provider_id=node.spec.provider_id,
         taint="ours" if ours else "other" if taints else "none",
-        volumes_in_use=tuple(state.volumes_in_use),
+        volumes_in_use=tuple(each[:UNIQUE_MAX] for each in state.volumes_in_use[:IN_USE_MAX]),
         status_mark=mark if isinstance(mark, str) else "",
         labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
         addresses=tuple(each.address for each in state.addresses if each.type == "InternalIP"),

@@ -29,6 +29,7 @@ from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watch
 from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
     NAME_MAX,
+    UNIQUE_MAX,
     Metadata,
     PodObject,
     Toleration,
@@ -50,8 +51,6 @@ VOLUMES_PATH = "/api/v1/persistentvolumes"
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 #: Emptied when full.
 SHARED_MAX = 50_000
-#: Of a kubelet's name for a volume.
-UNIQUE_MAX = 512
 #: A pod's claims; no kubelet attaches more.
 CLAIMS_MAX = 64
 #: A node's pods and its attachments in an outage, and the new pods of one owner. A node has some 110 pods.
