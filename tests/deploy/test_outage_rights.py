@@ -30,6 +30,8 @@ NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 PIECE = {"metadata": {"name": "ebbtide-outage-1-0000000001"}, "immutable": True}
 ANOTHER = {"metadata": {"name": "ebbtide-outage-config"}}
+ABOUT = {"kind": "Node", "name": "node-1", "uid": "node-1"}
+EVENT = {"metadata": {"name": "node-1.1"}, "involvedObject": ABOUT, "reason": "OutageWaits", "message": "m"}
 OUR_LEASE = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "one"}}
 TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 
@@ -51,6 +53,7 @@ NEEDED: dict[str, Asked] = {
     "heartbeats": ("GET", f"{NODE_LEASES}?limit=1", None),
     "a-heartbeat": ("GET", f"{NODE_LEASES}/node-1", None),
     "watch-heartbeats": ("GET", f"{NODE_LEASES}?{WATCH}", None),
+    "an-event": ("POST", f"/api/v1/namespaces/default/events?{DRY}", EVENT),
     "write-journal": ("POST", f"{CONFIG_MAPS}?{DRY}", PIECE),
     "journals": ("GET", CONFIG_MAPS, None),
     "begin-to-lead": ("POST", f"{LEASES}?{DRY}", OUR_LEASE),
