@@ -42,6 +42,8 @@ class CrossedWorld(World):
         self.others_off = 0
         self.ordered_uuid = ""
         self.hands = 0
+        #: By the time of the question about the cloud's taint, the boot that runs or keeps its memory.
+        self.lives = dict[int, str]()
         #: The detach was asked for under our taint.
         self.detaching = False
         self.deleted = False
@@ -206,6 +208,8 @@ class CrossedWorld(World):
     def taint_says(self, begun: int) -> o.EvidenceRead:
         """A leader that began later did not see it being set."""
         self.truth["cloud-taint", begun * MS] = self.memory_is_gone
+        machine = self.machine
+        self.lives[begun * MS] = f"b{machine.boot}" if machine.on or self.hibernated else ""
         leader = self.leader
         seen = isinstance(leader, CrossedLeader) and leader.began < self.cloud_at
         return self._stated("off", begun, self.cloud_marks if seen else ("", ""))

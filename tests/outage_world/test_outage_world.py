@@ -192,7 +192,7 @@ def crossed(world: CrossedWorld) -> list[str]:
                 broken.append("no taint is ordered under a UUID that is no identity")
             if proof == "cloud" and seen.same_provider_node:
                 broken.append("no taint is ordered under the providerID of two Nodes")
-            if proof.startswith("cloud") and not world.truth[proof, off[proof].begun_ns]:
+            if proof == "cloud-taint" and world.lives[off[proof].begun_ns] == event.boot_id:
                 broken.append("no taint is ordered while the cloud only stops, or keeps the memory")
     return broken
 
