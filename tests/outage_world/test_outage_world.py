@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
 from ebbtide.actors.outage_proof import CONTRADICTION_NS, POWER
@@ -312,6 +313,9 @@ def shows_detach(records: list[Record]) -> bool:
         here: tuple[o.Attachment, ...] | None = None
         if isinstance(event, o.NodeRead):
             node = event
+        elif isinstance(event, o.SetTaint):
+            # From its order on: which of both came first, nobody can see.
+            node = replace(node, taint="ours")
         elif isinstance(event, o.WorkListed):
             here = event.attachments
         elif isinstance(event, o.AttachmentRead | o.AttachmentGone):
