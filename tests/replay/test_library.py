@@ -91,6 +91,14 @@ def test_what_is_refused(call: Callable[[], object], error: type[Exception], mes
         call()
 
 
+def test_a_warning_sends_nothing_to_the_terminal(tmp_path: Path) -> None:
+    """A manifest's author chooses the kind of its object."""
+    path = tmp_path / "pods.yaml"
+    path.write_text('{apiVersion: x/v1, kind: "Strange\\e[31m", metadata: {name: a}}\n')
+    with pytest.warns(UserWarning, match=r"Strange\\x1b\[31m"):
+        replay.load_pods(path)
+
+
 def test_a_machine_is_simulated_in_process_mode() -> None:
     """The default, which a node's modes do not list."""
     assert replay.simulate(1, mode="process").files() == replay.simulate(1).files()
