@@ -6,9 +6,8 @@
 From the first suspicion on, every source is read again and again, until the node is out of service or the
 outage is over. An answer that the machine is off counts if it is about this machine (`_stranger`) and the
 recorded boot, and was asked for after the last heartbeat that this leader saw. A management controller must
-report it twice. A later heartbeat, another boot, its age, or a source that reports a running machine voids a
-proof. Such a contradiction lasts until the same source reports otherwise, or until its time is over. A
-person's statement stays on the Node, is read again and again, and counts once (`Declaration`).
+report it twice. docs/outage.md, "How a proof counts", lists what voids a proof (`_voided`). A person's
+statement stays on the Node, is read again and again, and counts once (`Declaration`).
 
 A kubelet writes its Node's systemUUID, so it is the machine's identity only if no other Node has it, it is
 the first that was recorded for this machine, and no known junk (`uuid_problem`). A providerID that two Nodes
