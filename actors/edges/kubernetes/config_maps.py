@@ -23,11 +23,11 @@ import errno
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
+from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -57,6 +57,8 @@ AFTER_ANNOTATION, HASH_ANNOTATION = "ebbtide.dev/after", "ebbtide.dev/hash"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PART_METADATA = 500
 PART_OF_ALL = 250
+#: In one selector: each UID has 36 characters, and a URL a few KiB.
+NAMED_MAX = 100
 #: A Node's UID, as a part of names and labels.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
 _DIGITS, _NUMBER = re.compile("[0-9]{1,17}"), re.compile("[0-9]{10}")
@@ -576,30 +578,14 @@ class ConfigMapStorage:
 
     async def _read(self) -> Pieces:
         """All of one moment."""
-
-        async def ask(path: str) -> api.Answer:
-            answer = await self._ask("GET", path)
-            if answer.code == api.HTTP_GONE:
-                raise _Expired
-            if not answer.ok:
-                raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
-            return answer
-
-        path = partial(api.listed_path, self._path, labelSelector=f"{NODE_LABEL}={self._node_uid}")
+        ask = partial(self._ask, "GET")
         while True:
             found = Pieces()
-
-            def take(part: Sequence[_ConfigMap], found: Pieces = found) -> None:
-                for each in part:
-                    found.add(_piece_of(each))
-
-            try:
-                await api.take_parts(ask, path, _part_decoder, take, PART_PIECES)
-            except _Expired:
-                continue
-            except api.Unanswered as error:
-                raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
-            return found
+            with suppress(_Expired):
+                await _list_pieces(
+                    ask, self._namespace, f"{NODE_LABEL}={self._node_uid}", found.add, PART_PIECES
+                )
+                return found
 
     @property
     def blocked(self) -> str:
@@ -657,20 +643,23 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
     """From metadata alone. Raises OSError."""
     found: dict[str, list[Piece]] = {}
 
-    def take(part: Sequence[_ConfigMap]) -> None:
-        for piece in map(_piece_of, part):
-            if piece.number and _UID.fullmatch(piece.node_uid):
-                found.setdefault(piece.node_uid, []).append(piece)
+    def take(piece: Piece) -> None:
+        if piece.number and _UID.fullmatch(piece.node_uid):
+            found.setdefault(piece.node_uid, []).append(piece)
 
-    await _list_all(caller, namespace, take, PART_METADATA, accept=METADATA_LIST)
+    ask = partial(caller.call, "GET", seconds_max=bounds.now.api_try_seconds, accept=METADATA_LIST)
+    await _list_pieces(ask, namespace, NODE_LABEL, take, PART_METADATA)
     newest = {uid: chain_of(pieces)[-1] for uid, pieces in sorted(found.items())}
     return [StoredJournal(uid, each.node, each.at_rest) for uid, each in newest.items()]
 
 
 async def read_journals(
-    caller: api.ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
+    caller: api.ApiCaller,
+    namespace: str,
+    wanted: Collection[str],
+    take: Callable[[str, ConfigMapSource], None],
 ) -> None:
-    """Read all journals of a namespace with one list, since a list of one would make the server look through
+    """Read the journals of these Nodes, by UID, with one list, since for each list the server looks through
     all pieces. ``take`` gets one at a time, with its Node's UID. Raises OSError, also in the middle.
     """
     node_uid, pieces = "", Pieces()
@@ -678,44 +667,51 @@ async def read_journals(
     def end() -> None:
         source = ConfigMapSource(_location(namespace, node_uid))
         source.load(pieces)
-        if pieces.numbers:
+        if pieces.numbers and node_uid in wanted:
             take(node_uid, source)
 
-    def take_part(part: Sequence[_ConfigMap]) -> None:
+    def take_piece(piece: Piece) -> None:
         nonlocal node_uid, pieces
-        for piece in map(_piece_of, part):
-            # A made-up UID may sort into the middle of a journal.
-            if not piece.number or piece.node_uid.startswith(f"{node_uid}-"):
-                continue
-            if piece.node_uid != node_uid:
-                end()
-                node_uid, pieces = piece.node_uid, Pieces()
-            pieces.add(piece)
+        # A made-up UID may sort into the middle of a journal.
+        if not piece.number or piece.node_uid.startswith(f"{node_uid}-"):
+            return
+        if piece.node_uid != node_uid:
+            end()
+            node_uid, pieces = piece.node_uid, Pieces()
+        pieces.add(piece)
 
-    await _list_all(caller, namespace, take_part, PART_OF_ALL)
+    few = len(wanted) <= NAMED_MAX
+    selector = f"{NODE_LABEL} in ({','.join(sorted(wanted))})" if few else NODE_LABEL
+    ask = partial(caller.call, "GET", seconds_max=bounds.now.api_try_seconds)
+    await _list_pieces(ask, namespace, selector, take_piece, PART_OF_ALL)
     end()
 
 
-async def _list_all(
-    caller: api.ApiCaller,
+async def _list_pieces(
+    ask: Callable[[str], Awaitable[api.Answer]],
     namespace: str,
-    take: Callable[[Sequence[_ConfigMap]], None],
+    selector: str,
+    take: Callable[[Piece], None],
     limit: int,
-    **how: Any,
 ) -> None:
     """In the order of their names. Raises OSError."""
 
-    async def ask(path: str) -> api.Answer:
-        answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds, **how)
+    async def answered(path: str) -> api.Answer:
+        answer = await ask(path)
         if not answer.ok:
-            raise OSError(errno.EIO, f"the journals cannot be listed: {api.answer_text(answer)}")
+            kind = _Expired if answer.code == api.HTTP_GONE else OSError
+            raise kind(errno.EIO, f"the journals cannot be read: {api.answer_text(answer)}")
         return answer
 
-    path = partial(api.listed_path, maps_path(namespace), labelSelector=NODE_LABEL)
+    def take_part(part: Sequence[_ConfigMap]) -> None:
+        for each in part:
+            take(_piece_of(each))
+
+    path = partial(api.listed_path, maps_path(namespace), labelSelector=selector)
     try:
-        await api.take_parts(ask, path, _part_decoder, take, limit)
+        await api.take_parts(answered, path, _part_decoder, take_part, limit)
     except api.Unanswered as error:
-        raise OSError(errno.EIO, f"the journals cannot be listed: {error}") from None
+        raise OSError(errno.EIO, f"the journals cannot be read: {error}") from None
 
 
 async def read_journal(caller: api.ApiCaller, namespace: str, node: str) -> ConfigMapSource:
@@ -733,5 +729,5 @@ async def read_journal(caller: api.ApiCaller, namespace: str, node: str) -> Conf
     return storage.source
 
 
-class _Expired(Exception):
+class _Expired(OSError):
     """The server has forgotten the list's begin."""

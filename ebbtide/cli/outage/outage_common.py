@@ -79,6 +79,9 @@ def namespace_option_of(default: str, text: str, *short: str) -> Callable[[Verb]
 
 namespace_option = namespace_option_of("ebbtide", "Where the controller, its Lease and the journals are.")
 node_argument = click.argument("node", type=NODE_NAME)
+by_option = click.option(
+    "--by", metavar="NAME", help="Your name, for the record.  [default: your user name in the cluster]"
+)
 
 
 def chosen_kubeconfig(given: str | None) -> Path | None:

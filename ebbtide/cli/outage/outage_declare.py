@@ -35,6 +35,7 @@ from ebbtide.cli.outage.outage_common import (
     Cluster,
     Seen,
     ask_cluster,
+    by_option,
     kubeconfig_option,
     node_argument,
 )
@@ -65,9 +66,7 @@ Node, this boot and its last heartbeat; a later heartbeat voids it. A running no
 @node_argument
 @click.option("--off", "is_off", is_flag=True, help="The machine is off: a proof.")
 @click.option("--alive", "is_alive", is_flag=True, help="The node runs: contradicts every proof.")
-@click.option(
-    "--by", metavar="NAME", help="Your name, for the record.  [default: your user name in the cluster]"
-)
+@by_option
 @click.option("--reason", default="", metavar="TEXT", help="For people: on the Node, and not on record.")
 @click.option(
     "--for",

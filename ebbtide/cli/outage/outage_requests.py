@@ -18,6 +18,7 @@ from ebbtide.cli.outage.outage_common import (
     Cluster,
     age_seconds,
     ask_cluster,
+    by_option,
     kubeconfig_option,
     namespace_option,
     node_argument,
@@ -54,10 +55,6 @@ Nothing that hangs is waited for any more. The outage ends now if its node is ba
 with that. Of a node that was proved off and runs, our taints are removed once it is Ready: first check its
 volumes. Needs get and patch of the Lease ebbtide-outage.
 """
-
-by_option = click.option(
-    "--by", metavar="NAME", help="Your name, for the record.  [default: your user name in the cluster]"
-)
 
 
 @click.command(epilog=PAUSE_EPILOG)

@@ -21,7 +21,7 @@ from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.record.outage_causes import outage_cause, outage_headline
 from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
-from ebbtide.events.units import short_span, span_s
+from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from ebbtide.events.catalog import Source
     from ebbtide.events.recovery import Verdict
 
-#: Of one journal; it is read in parts of some MiB at most.
-READ_SECONDS_MAX = 60.0
-#: For each journal by itself the server looks through the pieces of all, so more of them than these come
-#: sooner in one list of all.
-SINGLY_MAX = 20
 #: The word in the key of what is ordered of the storm brake.
 PERMIT = "permit"
 
@@ -388,42 +383,6 @@ def _read(source: Source) -> tuple[list[OutageRecord], Verdict]:
     return [*outage_records(history)], history.verdict
 
 
-async def _outages_of(
-    cluster: Cluster, namespace: str, journal: StoredJournal
-) -> tuple[list[OutageRecord], Verdict]:
-    """Of one journal. Raises Refused."""
-    import trio
-
-    from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
-
-    place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "")
-    try:
-        with trio.fail_after(READ_SECONDS_MAX):
-            return await place.call(_read, place.source)
-    except trio.TooSlowError:
-        text = f"{place.location} could not be read in {span_s(READ_SECONDS_MAX)}: try again"
-        raise Refused(text) from None
-
-
-async def _outages_together(
-    cluster: Cluster, namespace: str, wanted: Collection[str]
-) -> dict[str, tuple[list[OutageRecord], Verdict]]:
-    """The ``wanted`` journals in one list, by the Node's UID. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.config_maps import read_journals
-
-    found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
-
-    def take(node_uid: str, source: Source) -> None:
-        if node_uid in wanted:
-            found[node_uid] = _read(source)
-
-    try:
-        await read_journals(cluster.caller, namespace, take)
-    except OSError as error:
-        raise Refused(f"namespace {namespace}: {error.strerror or error}") from None
-    return found
-
-
 class Damaged(Struct, frozen=True, rename="camel"):
     """A journal that cannot be read to its end: the damage may hide outages."""
 
@@ -449,17 +408,23 @@ class Found(NamedTuple):
 
 async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJournal]) -> Found:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import for_each
+    from ebbtide.actors.edges.kubernetes.config_maps import read_journals
 
-    together: dict[str, tuple[list[OutageRecord], Verdict]] = {}
-    if len(journals) > SINGLY_MAX:
-        together = await _outages_together(cluster, namespace, {each.node_uid for each in journals})
+    found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
 
-    async def one(journal: StoredJournal) -> tuple[list[OutageRecord], Verdict]:
-        found = together.get(journal.node_uid)
-        return found if found is not None else await _outages_of(cluster, namespace, journal)
+    def take(node_uid: str, source: Source) -> None:
+        found[node_uid] = _read(source)
 
-    read = await for_each(journals, one)
+    wanted = {each.node_uid for each in journals}
+    try:
+        if wanted:
+            await read_journals(cluster.caller, namespace, wanted, take)
+    except OSError as error:
+        where = error.filename or f"namespace {namespace}"
+        raise Refused(f"{where}: {error.strerror or error}") from None
+    # A journal may have gone since it was listed.
+    journals = [each for each in journals if each.node_uid in found]
+    read = [found[each.node_uid] for each in journals]
     verdicts = [verdict for _, verdict in read]
     return Found(
         sorted(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ebbtide.actors.edges.kubernetes import config_maps
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import show
 from ebbtide.cli.outage import outage_status as verbs
-from ebbtide.cli.outage import outage_summary as reading
 from ebbtide.cli.outage.outage_common import Cluster, Leading
 from ebbtide.cli.outage.outage_summary import (
     Controller,
@@ -103,7 +103,7 @@ def test_the_list_begins_with_the_leader(leading: Leading, stale: str) -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one list or separately; also with a foreign object between pieces, and with damage."""
+    """In a list of all or of these by name; also with a foreign object between pieces, and with damage."""
     server = ConfigMaps(Draws(1))
     scripts = ["outage-leaders", "outage-recovered", "outage-six-minutes", "outage-recovered"]
     for number, script in enumerate(scripts):
@@ -119,11 +119,11 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
     server.objects[parting] = {"metadata": {"name": parting, "uid": "x", "labels": labels}}
     del server.objects[f"{PREFIX}-uid-2-0000000004"]
     found = []
-    for singly in (0, 20):
-        monkeypatch.setattr(reading, "SINGLY_MAX", singly)
+    for most in (0, 100):
+        monkeypatch.setattr(config_maps, "NAMED_MAX", most)
         found.append(await verbs.read_outages(Cluster(server), "ebbtide", closed=closed))
-    together, singly_read = found
-    assert together == singly_read
+    together, by_name = found
+    assert together == by_name
     assert [(each.node_uid, each.state) for each in together.damaged] == [("uid-2", "corrupt")]
     assert together.journals == len(scripts)
     assert len(together.records) == (4 if closed else 2)

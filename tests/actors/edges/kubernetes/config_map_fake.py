@@ -95,9 +95,10 @@ class ConfigMaps:
 
     def _list(self, query: dict[str, str]) -> Answer:
         """Sorted by name; a part starts after the previous part's last name."""
-        label, one, value = query["labelSelector"].partition("=")
+        label, one, value = query["labelSelector"].replace(" in (", "=").rstrip(")").partition("=")
+        values = value.split(",")
         labels = ((name, each["metadata"]["labels"]) for name, each in sorted(self.objects.items()))
-        names = [name for name, of in labels if (of.get(label) == value if one else label in of)]
+        names = [name for name, of in labels if (of.get(label) in values if one else label in of)]
         rest = [name for name in names if name > query.get("continue", "")]
         part = rest[: int(query.get("limit", len(rest)))]
         # As the real client stops reading.

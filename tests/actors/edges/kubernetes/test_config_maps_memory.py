@@ -274,7 +274,7 @@ async def test_a_journal_has_a_total_bound(how: str, autojump_clock: MockClock) 
             raws, _ = await read(storage(server))
             assert len(raws) == seq
         sizes: list[int] = []
-        await read_journals(server, "ebbtide", lambda uid, source: sizes.append(0))
+        await read_journals(server, "ebbtide", {UID}, lambda uid, source: sizes.append(0))
         assert tracemalloc.get_traced_memory()[1] < 100 * 1024 * 1024
     finally:
         tracemalloc.stop()
@@ -303,7 +303,8 @@ async def contents(server: ConfigMaps, uid: str) -> Contents:
 
 async def all_contents(server: ConfigMaps) -> list[tuple[str, Contents]]:
     found: list[tuple[str, Contents]] = []
-    await read_journals(server, "ebbtide", lambda uid, source: found.append((uid, contents_of(source))))
+    uids = {each.node_uid for each in await list_journals(server, "ebbtide")}
+    await read_journals(server, "ebbtide", uids, lambda uid, source: found.append((uid, contents_of(source))))
     return found
 
 
