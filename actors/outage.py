@@ -3,7 +3,7 @@
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
                ^  ^        |   reading |            quarantined -> untainting
                |  +--------|-----------+        aside: another controller's taint
-               +- switching (the machine off)     doubted -> untainting
+               +- switching (the machine off)
                                      any -> gone: the Node is deleted
 
 A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
@@ -17,8 +17,7 @@ The way back depends on the boot id. Another boot than the one that was proved o
 once. The same boot: an alarm and our own NoSchedule taint; the out-of-service taint is removed when the
 kubelet reports no volume in use (``quarantined``). Only a status names its boot: a renewed lease alone is no
 alarm, as a starting kubelet's may come long before its first status. The journal names the boot that was
-proved off, or else the note beside the taint. Where neither does, there is no alarm, and the taint is removed
-on the same condition (``doubted``).
+proved off, or else the note beside the taint. Where neither does, it is the boot found with the taint.
 
 A person may remove our taint. The same boot stays proved off, and only a new declaration sets the taint
 again. What hangs on a deleted Node is followed to its end (``gone``).
@@ -80,7 +79,6 @@ OutagePhase = Literal[
     "recovering",
     "out",
     "quarantined",
-    "doubted",
     "untainting",
     "following",
     "gone",
@@ -110,13 +108,12 @@ READINGS_BEFORE = 2
 DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
-NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, NO_STATUS, PAUSED, *DRY = WAITS = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_STATUS, PAUSED, *DRY = WAITS = (
     "the Node has no Ready condition",
     "no proof that the machine is off",
     "the node is Ready",
     "another client has removed our taint: declare the machine off again to have it set again",
     "by its note the taint on the node is not ours any more: it stays until it is removed by hand",
-    "no record names the boot of our taint: it stays until the node reports no volume in use",
     "the node has renewed its lease, and no status has named its boot yet",
     "paused by a person: no taint, and no power-off",
     "dry run: the node would be out of service now",
@@ -129,6 +126,7 @@ UNPROVED = {each: f"{NOT_PROVED}: {each}" for each in UUID_PROBLEMS if each != N
 DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
+UNRECORDED = "a proof that is not on record"
 #: Beside the names of what hangs.
 NOT_FOLLOWED = "{} more, not followed"
 #: Why the machine is not switched off any more; also `UUID_PROBLEMS`.
@@ -234,8 +232,6 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     removed: bool = False
     declared_at: str | None = None
     removed_at: str | None = None
-    #: No record names that boot: ``off_boot`` is the boot found with the taint.
-    doubt: bool = False
     permit: bool = False
     #: When the brake granted it. An older one than `PERMIT_RETRY_NS` allows no command: the nodes are counted
     #: anew.
@@ -300,11 +296,11 @@ KEPT_FIELDS = (
 )
 
 #: In these phases a renewed lease has no effect: no outage, or the node is back.
-WELL = ("quiet", "quarantined", "doubted", "untainting", "following", "gone")
+WELL = ("quiet", "quarantined", "untainting", "following", "gone")
 #: In these phases a taint has a place, until the work is elsewhere.
-PLACED = ("recovering", "quarantined", "doubted", "gone", "aside")
+PLACED = ("recovering", "quarantined", "gone", "aside")
 #: In these phases the taint is, or may be, ours.
-TAINTED = ("recovering", "out", "quarantined", "doubted", "untainting")
+TAINTED = ("recovering", "out", "quarantined", "untainting")
 
 
 # fmt: off
@@ -317,11 +313,11 @@ _CONSIDER = (
 _BEGIN = (o.OutageBegan, *_CONSIDER)
 _CLOSE = (d.CancelOrder, o.ReturnPermit, o.OutageClosed)
 _FOLLOW = (*_CLOSE, *_BEGIN)
-_CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
+_CONSIDERED = "suspected aside asking tainting switching recovering out untainting"
 _UNTAINTED = f"following quiet {_CONSIDERED}"
 _BEFORE = "suspected asking tainting switching reading"
 _TAINTED = "recovering out"
-_WAITING = "recovering out quarantined doubted untainting following gone"
+_WAITING = "recovering out quarantined untainting following gone"
 _OPEN = f"{_BEFORE} {_WAITING} aside"
 
 def _transitions() -> Transitions:
@@ -330,7 +326,7 @@ def _transitions() -> Transitions:
         # --- the process
         Row("quiet", o.LeaderStarted, _started_quiet),
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
-        Row(f"{_TAINTED} doubted following gone", o.LeaderStarted, _started_tainted,
+        Row(f"{_TAINTED} following gone", o.LeaderStarted, _started_tainted,
             decides=(o.ReturnPermit, o.ListWork)),
         # Our taint may be gone: then it is over, or another one begins.
         Row("quarantined untainting", o.LeaderStarted, _started_back, f"= {_UNTAINTED}",
@@ -342,7 +338,7 @@ def _transitions() -> Transitions:
         Row("aside", o.NodeRead, _read_aside, f"= quiet {_CONSIDERED}", (*_CONSIDER, *_CLOSE)),
         Row(_TAINTED, o.NodeRead, _read_tainted, f"= quarantined {_UNTAINTED}",
             (*_SAME_BOOT, *_FOLLOW)),
-        Row("quarantined doubted", o.NodeRead, _read_quarantined, f"= {_UNTAINTED}", _FOLLOW),
+        Row("quarantined", o.NodeRead, _read_quarantined, f"= {_UNTAINTED}", _FOLLOW),
         Row("untainting", o.NodeRead, _read_untainting, f"= {_UNTAINTED}", _FOLLOW),
         Row("following", o.NodeRead, _read_following, f"= quarantined {_UNTAINTED}", (*_SAME_BOOT, *_FOLLOW)),
         # A new leader finds it after all.
@@ -353,7 +349,7 @@ def _transitions() -> Transitions:
             (d.CancelOrder, *_SAME_BOOT, *_CLOSE)),
         Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", _SAME_BOOT),
         Row("following", o.HeartbeatSeen, _heartbeat_following, "= quarantined", _SAME_BOOT),
-        Row("quiet quarantined doubted untainting aside gone", o.HeartbeatSeen, _heard),
+        Row("quiet quarantined untainting aside gone", o.HeartbeatSeen, _heard),
         Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, _BEGIN),
         Row(_OPEN, o.HeartbeatMissed, _missed),
         # --- the proof
@@ -363,7 +359,7 @@ def _transitions() -> Transitions:
             (d.CancelOrder, o.OutageWaits, *_CLOSE)),
         Row("following", o.ProofAccepted, _declared_again, decides=(o.ReadSources,)),
         Row("following", o.ProofVoided, takes(proof="")),
-        ignored("recovering out quarantined doubted untainting gone", o.ProofAccepted, o.ProofVoided),
+        ignored("recovering out quarantined untainting gone", o.ProofAccepted, o.ProofVoided),
         Row(f"{_BEFORE} aside quiet", d.ActorFailed, _failed_before, "= quiet",
             (d.CancelOrder, o.OutageWaits, *_CLOSE)),
         Row(_WAITING, d.ActorFailed, _actor_failed, "= out quiet", (o.WorkRecovered, *_CLOSE)),
@@ -388,10 +384,10 @@ def _transitions() -> Transitions:
         Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.ReturnPermit, o.RemoveTaint)),
         Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", _FOLLOW),
         Row("following", f.OrderEnded, _sources_read_again, f"= {_CONSIDERED}", _CONSIDER),
-        ignored("quiet recovering out doubted gone aside", f.OrderEnded),
+        ignored("quiet recovering out gone aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
-        Row("recovering out doubted aside gone", f.Tick, _ticked(_remind),
+        Row("recovering out aside gone", f.Tick, _ticked(_remind),
             decides=(o.ReturnPermit, o.OutageReminded)),
         Row("following", f.Tick, _tick_following, f"= {_UNTAINTED}",
             (o.OutageReminded, o.ReadSources, *_FOLLOW)),
@@ -849,7 +845,6 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         phase="recovering",
         taint="ours",
         off_boot=off_boot or state.boot_id,
-        doubt=not off_boot,
         removed=False,
         permit=True,
         place_ns=now + PLACE_NS,
@@ -867,7 +862,7 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
     else:
-        after, decisions = _doubted(state, now) if state.doubt else _recovered(state)
+        after, decisions = _recovered(state)
     return after, [out, *again, *decisions]
 
 
@@ -976,7 +971,7 @@ def _asked_to_close(state: OutageState, event: o.CloseRead, now: int) -> Result:
         return state, ()
     left = (each for each in (*state.pods, *state.attachments) if each not in state.unknown)
     state = replace(state, close_at=event.at, unknown=(*state.unknown, *left))
-    if state.phase in ("quarantined", "doubted") and state.ready == "True":
+    if state.phase == "quarantined" and state.ready == "True":
         return _untaint(state, now)
     return _recovered(state)
 
@@ -1029,7 +1024,6 @@ def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
         "aside": ANOTHERS,
         "gone": f"the Node is deleted; waits for {', '.join(_hanging(state)[:3]) or 'the list'}",
         "quarantined": "the node is not Ready, or reports volumes in use",
-        "doubted": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
         "following": NOT_OURS
         if state.waits == NOT_OURS
@@ -1053,12 +1047,9 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
     if event.taint != "ours":
         # A person or another controller has removed it or its note: do not set it again.
         state, decisions = _wait(state, _gone_text(state), phase="following", proof="")
-        removed = state.taint == "none" and not state.doubt
-        state = replace(state, removed=removed, removed_at=state.declared_at)
+        state = replace(state, removed=state.taint == "none", removed_at=state.declared_at)
         after, orders = _permit_back(replace(state, wake_ns=now + state.reminder_ns))
         return after, [*decisions, *orders]
-    if state.doubt:
-        return _doubted(state, now)
     if event.ready == "True" or status:
         return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
     return _wait(state, NO_STATUS) if lease else (state, ())
@@ -1070,27 +1061,12 @@ def _gone_text(state: OutageState) -> str:
 
 def _heartbeat_tainted(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
-    if state.doubt:
-        return state, ()
     # A status names its boot, and another boot would have been read with it. A lease names none.
     return (
         _same_boot(state, "it reports its status", now)
         if event.source == "status"
         else _wait(state, NO_STATUS)
     )
-
-
-def _doubted(state: OutageState, now: int) -> Result:
-    """The recorded boot may be the one that was proved off: then a volume attached elsewhere may be mounted
-    here. Or a later one: then the proof was right. The taint keeps new pods away in both cases.
-    """
-    if state.ready != "True":
-        return _recovered(state)
-    if state.phase == "doubted":
-        return _freed(_ready_since(state), now)
-    state, returned = _returned(_ready_since(replace(state, phase="doubted")))
-    after, waits = _wait(state, NO_NOTE, wake_ns=now + state.reminder_ns)
-    return after, [*returned, *waits]
 
 
 def _rebooted(state: OutageState, now: int) -> Result:
@@ -1106,9 +1082,7 @@ def _returned(state: OutageState) -> Result:
     """Recorded once. A starting node is not Ready yet."""
     if state.returned or state.ready != "True":
         return state, ()
-    same = state.boot_id == state.off_boot
-    doubt = same and state.doubt
-    returned = o.NodeReturned(boot_id=state.boot_id, same_boot=same and not doubt, doubt=doubt)
+    returned = o.NodeReturned(boot_id=state.boot_id, same_boot=state.boot_id == state.off_boot)
     return replace(state, returned=True), [returned]
 
 
@@ -1116,7 +1090,7 @@ def _same_boot(state: OutageState, what: str, now: int) -> Result:
     back: Sequence[Event] = ()
     if state.removed:
         state, back = _permit_back(replace(state, removed=False, permit=True))
-    alarm = o.ProofWasWrong(proof=state.taint_proof, what=what)
+    alarm = o.ProofWasWrong(proof=state.taint_proof or UNRECORDED, what=what)
     returned = o.NodeReturned(boot_id=state.boot_id, same_boot=True)
     state = _ready_since(replace(state, phase="quarantined", returned=True, wrong=True))
     after, orders = _quarantine(state, now)
@@ -1141,13 +1115,7 @@ def _read_quarantined(state: OutageState, event: o.NodeRead, now: int) -> Result
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
-    if state.doubt and state.taint != "ours":
-        # A person or another controller has decided it.
-        state, waits = _wait(state, _gone_text(state), phase="following", wake_ns=now + state.reminder_ns)
-        state, orders = _permit_back(state)
-        after, decisions = _follow(state, now)
-        return after, [*waits, *orders, *decisions]
-    return _doubted(state, now) if state.doubt else _freed(_ready_since(state), now)
+    return _freed(_ready_since(state), now)
 
 
 def _freed(state: OutageState, now: int) -> Result:
@@ -1233,7 +1201,7 @@ def _is_off(state: OutageState) -> bool:
     """Another has removed our taint, and the boot that was proved off has given no sign of life yet. If it
     does, the proof was wrong all the same.
     """
-    return state.boot_id == state.off_boot and not state.returned and not state.doubt
+    return state.boot_id == state.off_boot and not state.returned
 
 
 def _follow(state: OutageState, now: int) -> Result:

@@ -140,12 +140,8 @@ def who_of(event: Any) -> str:
     return f"{event.source} {event.name}".strip()
 
 
-#: By `OutageRecord.same_boot`.
-BACK_UNDER = {
-    True: "under the same boot id",
-    False: "under another boot id",
-    None: "and it is not known whether under the boot id that was proved off",
-}
+#: By `NodeReturned.same_boot`.
+BACK_UNDER = {True: "under the same boot id", False: "under another boot id"}
 
 
 # --- facts: the controller and its view -----------------------------------------------------------
@@ -713,22 +709,19 @@ class WorkRecovered(Decision):
 
 
 class NodeReturned(Decision):
-    """The node is back. ``same_boot``: under the boot id that was proved off; ``doubt``: unknown, as that
-    boot is not on record.
-    """
+    """The node is back. ``same_boot``: under the boot id that was proved off."""
 
     log = TIMED
 
     boot_id: str
     same_boot: bool
-    doubt: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"the node is back, {BACK_UNDER[None if self.doubt else self.same_boot]}"
+        return f"the node is back, {BACK_UNDER[self.same_boot]}"
 
     @property
     def level(self) -> int:
-        return ERROR if self.same_boot else WARNING if self.doubt else NOTICE
+        return ERROR if self.same_boot else NOTICE
 
 
 class ProofWasWrong(Decision):

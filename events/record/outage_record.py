@@ -456,7 +456,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.NodeReturned)
     def node_returned(self, event: o.NodeReturned) -> None:
         self.record.returned_ns = self.point.at_ns
-        self.record.same_boot = None if event.doubt else event.same_boot
+        self.record.same_boot = event.same_boot
 
     @meaning(o.StoodAside)
     def stood_aside(self, event: o.StoodAside) -> None:

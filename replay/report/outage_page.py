@@ -112,8 +112,8 @@ def _figures(outage: OutageRecord) -> Markup:
         if outage.recovered_ns is not None:
             rows.append(("Taint to recovered", span(outage.recovered_ns - outage.out_ns), "pods and volumes"))
     if outage.returned_ns is not None:
-        same = {True: "same boot id", False: "another boot id", None: "no record shows which boot was off"}
-        rows.append(("Back after", span(outage.returned_ns), same[outage.same_boot]))
+        boot = "same boot id" if outage.same_boot else "another boot id"
+        rows.append(("Back after", span(outage.returned_ns), boot))
     for name, subjects in (("Pods", outage.pods), ("Volumes", outage.attachments)):
         left = sum(each.ended_ns is None for each in subjects)
         rows.append((name, str(len(subjects)), f"{left} waited for" if left else ""))

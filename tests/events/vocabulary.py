@@ -299,7 +299,6 @@ OUTAGES: tuple[Event, ...] = (
     o.WorkRecovered(unrecovered=("shop/web-0",)),
     o.NodeReturned(boot_id="b2", same_boot=False),
     o.NodeReturned(boot_id="b1", same_boot=True),
-    o.NodeReturned(boot_id="b1", same_boot=False, doubt=True),
     o.ProofWasWrong(proof="redfish bmc-1", what="it reports its status"),
     o.StoodAside(),
     o.OutageReminded(reason="the node has not come back"),

@@ -317,7 +317,7 @@ def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Itera
     elif found.is_open:
         yield "taint", "not set"
     if record.returned_ns is not None:
-        yield "back", BACK_UNDER[record.same_boot]
+        yield "back", BACK_UNDER[bool(record.same_boot)]
     if (ended := record.last_boot) is not None:
         yield "last boot", boot_end_text(ended.ending, ended.why, ended.wave)
         yield "its journal", ended.journal_id
