@@ -32,7 +32,8 @@ COMMANDS = """
 config check, config show, demo, doctor, export jsonl, export otlp, export
 otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verify,
 fleet what-if, hurry, journal check, journal ls, journal pack, journal show,
-metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,
+metrics, outage close, outage declare, outage doctor, outage explain, outage ls, outage pause,
+outage run, outage status, plan,
 release, replay advise, replay blame, replay critical-chain, replay diff, replay report, replay
 state, replay timeline, replay verify, replay what-if, run, simulate, status,
 uninstall, view

@@ -43,7 +43,7 @@ Examples:
 
 
 While it is paused, the controller sets no taint and switches no machine off. It goes on recording, and
-removes its taints from nodes that are back. Needs get and patch of the Lease ebbtide-outage.
+removes its taints from nodes that are back. Needs get and patch of the controller's Lease.
 """
 
 CLOSE_EPILOG = """\b
@@ -53,7 +53,7 @@ Examples:
 
 Nothing that hangs is waited for any more. The outage ends now if its node is back or its Node is gone, else
 with that. Of a node that was proved off and runs, our taints are removed once it is Ready: first check its
-volumes. Needs get and patch of the Lease ebbtide-outage.
+volumes. Needs get and patch of the controller's Lease.
 """
 
 
