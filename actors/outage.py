@@ -347,8 +347,7 @@ def _transitions() -> Transitions:
         Row(_OPEN, o.NodeDeleted, _deleted, "gone quiet", _CLOSE),
         Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet quarantined",
             (d.CancelOrder, *_SAME_BOOT, *_CLOSE)),
-        Row("recovering out", o.HeartbeatSeen, _heartbeat_tainted, "= quarantined", _SAME_BOOT),
-        Row("following", o.HeartbeatSeen, _heartbeat_following, "= quarantined", _SAME_BOOT),
+        Row("recovering out following", o.HeartbeatSeen, _heartbeat_off, "= quarantined", _SAME_BOOT),
         Row("quiet quarantined untainting aside gone", o.HeartbeatSeen, _heard),
         Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, _BEGIN),
         Row(_OPEN, o.HeartbeatMissed, _missed),
@@ -1059,14 +1058,12 @@ def _gone_text(state: OutageState) -> str:
     return NOT_OURS if state.taint == "other" else TAKEN_AWAY
 
 
-def _heartbeat_tainted(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
+def _heartbeat_off(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
+    """A status names its boot, and another boot would have been read with it. A lease names none."""
     state = _marked(state, event, now)
-    # A status names its boot, and another boot would have been read with it. A lease names none.
-    return (
-        _same_boot(state, "it reports its status", now)
-        if event.source == "status"
-        else _wait(state, NO_STATUS)
-    )
+    if event.source == "status" and (state.phase != "following" or _is_off(state)):
+        return _same_boot(state, "it reports its status", now)
+    return (state, ()) if event.source == "status" or state.phase == "following" else _wait(state, NO_STATUS)
 
 
 def _rebooted(state: OutageState, now: int) -> Result:
@@ -1186,15 +1183,6 @@ def _read_following(state: OutageState, event: o.NodeRead, now: int) -> Result:
     if _is_off(state) and (event.ready == "True" or status):
         return _same_boot(state, "it reports its status" if status else f"Ready is {event.ready}", now)
     return _follow(state, now)
-
-
-def _heartbeat_following(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
-    state = _marked(state, event, now)
-    return (
-        _same_boot(state, "it reports its status", now)
-        if _is_off(state) and event.source == "status"
-        else (state, ())
-    )
 
 
 def _is_off(state: OutageState) -> bool:

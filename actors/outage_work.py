@@ -82,7 +82,7 @@ def _pod_transitions() -> Transitions:
         Row("bound terminating gone", o.ElsewhereRead, _elsewhere, "= over",
             decides=(o.PodWaits, o.PodRecovered)),
         Row("bound terminating gone", o.OwnerRead, _owner_read, "= over", decides=(o.PodRecovered,)),
-        Row("bound", o.NodeDeleted, _replaced_pod, "= over", decides=(o.PodRecovered,)),
+        Row("bound", o.NodeDeleted, _node_back, "= over", decides=(o.PodRecovered,)),
         Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=_SAYS),
         Row("bound", o.NodeReturned, _node_back, "over", decides=(o.PodRecovered,)),
         ignored("bound terminating gone over", o.PodLost),
@@ -203,11 +203,6 @@ def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
     return _succeeded(state, after, now) if state.phase == "gone" else (after, ())
 
 
-def _replaced_pod(state: StuckPodState, event: o.NodeDeleted, now: int) -> Result:
-    """The kubelet that made a new Node of that name runs it."""
-    return _node_back(state, event, now) if event.replaced else (state, ())
-
-
 def _pod_watched_anew(state: StuckPodState, event: o.LeaderStarted, now: int) -> Result:
     """This leader has another clock."""
     return replace(state, since_ns=now), ()
@@ -217,9 +212,11 @@ def _tainted_pod(state: StuckPodState, event: o.OutOfService, now: int) -> Resul
     return _say(state, replace(state, effect=event.effect))
 
 
-def _node_back(state: StuckPodState, event: Event, now: int) -> Result:
-    """The taint did not delete it, and its kubelet runs it again."""
+def _node_back(state: StuckPodState, event: o.NodeReturned | o.NodeDeleted, now: int) -> Result:
+    """The taint did not delete it, and its kubelet runs it again, perhaps under a new Node of that name."""
     assert state.pod is not None
+    if isinstance(event, o.NodeDeleted) and not event.replaced:
+        return state, ()
     return _over(state, state.pod.uid, "", now)
 
 
@@ -270,7 +267,7 @@ def _attachment_transitions() -> Transitions:
             decides=(o.DetachForced, o.DetachWaits, o.Detached)),
         Row("attached detaching", o.OutOfService, _tainted_attachment, decides=(o.DetachWaits,)),
         Row("attached", o.NodeReturned, _kept, "over", decides=(o.Detached,)),
-        Row("attached", o.NodeDeleted, _replaced_attachment, "= over", decides=(o.Detached,)),
+        Row("attached", o.NodeDeleted, _kept, "= over", decides=(o.Detached,)),
         ignored("attached detaching over", o.AttachmentLeft),
         ignored("fresh over", o.SetTaint, o.LeaderStarted, o.NodeRead, o.OutOfService),
         ignored("fresh over", o.AttachmentRead, o.AttachmentGone, o.WorkListed),
@@ -377,12 +374,10 @@ def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> 
     return _say_of(state, replace(state, tainted=True, unsafe=False))
 
 
-def _replaced_attachment(state: DetachState, event: o.NodeDeleted, now: int) -> Result:
-    return _kept(state, event, now) if event.replaced else (state, ())
-
-
-def _kept(state: DetachState, event: Event, now: int) -> Result:
+def _kept(state: DetachState, event: o.NodeReturned | o.NodeDeleted, now: int) -> Result:
     """No detach was asked for: a pod that still runs here keeps it."""
+    if isinstance(event, o.NodeDeleted) and not event.replaced:
+        return state, ()
     kept = o.Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
     return replace(state, phase="over"), [kept]
 

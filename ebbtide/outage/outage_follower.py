@@ -25,7 +25,7 @@ from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.actors.system import System
 from ebbtide.events.base import Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
+from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.disk import OUTAGE_LIMITS, trim
 from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
@@ -102,15 +102,9 @@ class Recovered(NamedTuple):
 def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
     """The state at the journal's end. Raises Unreadable, OSError."""
     history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
-    replayer, hashes = Replayer(goes_on=True), dict[int, bytes]()
-
-    def see(raw: RawRecord) -> RawRecord:
-        if raw.episode == raw.seq:
-            hashes[raw.seq] = raw.hash
-        return raw
-
+    replayer, trace_id = Replayer(goes_on=True), ""
     try:
-        replayer.feed(see(raw) for raw in history.raw())
+        replayer.feed(history.raw())
         # An empty journal names no set of actors.
         verdict, system = history.verdict, replayer.system if replayer.events else System(logic=OUTAGE_LOGIC)
         refuse_foreign(verdict.header, node_uid)
@@ -119,10 +113,10 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
         if system.logic != OUTAGE_LOGIC:
             raise BadPayload("its checkpoint is no outage's")
         system.next_seq = verdict.start(fresh_id).after.seq + 1
-        if system.episode and system.episode not in hashes:
-            hashes |= {raw.seq: raw.hash for raw in History(sources).raw() if raw.seq == system.episode}
-        first = hashes.get(system.episode)
-        trace_id = shutdown_trace_id(first) if first is not None else ""
+        if system.episode:
+            # It may have begun before the checkpoint.
+            first = (raw.hash for raw in History(sources).raw() if raw.seq == system.episode)
+            trace_id = next(map(shutdown_trace_id, first), "")
         return Recovered(system, verdict, trace_id, diverged=replayer.finish() is not None)
     except (UnknownType, BadPayload, ForeignJournal) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error

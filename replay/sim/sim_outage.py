@@ -126,9 +126,8 @@ class World:
         #: When a person deleted the pod by force, and when the timer detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
         self.in_use = True
-        #: Losses of the journal between two leaders; whether our notes name no boot.
+        #: Losses of the journal between two leaders.
         self.losses = self.draws.fork("journal")
-        self.old_notes = self.losses.chance(1, 2)
         self.lost = self.taints_lost = 0
         #: Until when the API server is away; and since when it was there without a break.
         self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
@@ -590,7 +589,7 @@ class Leader:
         else:
             world.taints += 1
             world.off_boot = order.boot_id
-            world.noted_boot = "" if world.old_notes else order.boot_id
+            world.noted_boot = order.boot_id
             self._change(order, "ours")
 
     def _change(self, order: Any, taint: str) -> None:

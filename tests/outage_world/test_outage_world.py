@@ -146,9 +146,7 @@ def check(world: World) -> list[str]:
     if world.twice >= 0 and true_at_write and world.timed_out < 0:
         broken.append(f"two nodes never write where the proof was true: {world.twice} ms")
     writes = world.leader is not None and world.leader.writes
-    # Without knowledge of the boot, wait until the node reports no volume in use.
-    known = not world.lost or not world.old_notes
-    if writes and known and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
+    if writes and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
         broken.append("a node that is back under another boot id does not keep our taint")
     quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
     # Only the journal knew of a quarantine whose taint a person had removed.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -123,13 +123,9 @@ and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
 
 
-class Look(NamedTuple):
-    status: OutageStatus
-    record: OutageRecord | None
-    code: int
-
-
-async def look_at(cluster: Cluster, namespace: str, node: str) -> Look:
+async def look_at(
+    cluster: Cluster, namespace: str, node: str
+) -> tuple[OutageStatus, OutageRecord | None, int]:
     """The node, and its newest outage: of the Node with its UID, or of an earlier one with its name. Raises
     Refused.
     """
@@ -148,7 +144,7 @@ async def look_at(cluster: Cluster, namespace: str, node: str) -> Look:
         outage=None if record is None else summary_of(record),
         damaged_journals=found.damaged,
     )
-    return Look(status, record, worst([found.code, NOT_SO if record is None else DONE]))
+    return status, record, worst([found.code, NOT_SO if record is None else DONE])
 
 
 @click.command(epilog=STATUS_EPILOG)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,17 +38,9 @@ class SubjectSummary(Struct, frozen=True, rename="camel"):
     """A pod or volume that hung; ``waits_for``: empty once it ended."""
 
     name: str
-    outcome: Annotated[str, Heading("IS")]
-    waits_for: Annotated[str, Heading("WAITS FOR")]
+    outcome: str
+    waits_for: str
     ended: str | None
-
-
-class PodSummary(SubjectSummary, frozen=True):
-    name: Annotated[str, Heading("POD")]
-
-
-class VolumeSummary(SubjectSummary, frozen=True):
-    name: Annotated[str, Heading("VOLUME")]
 
 
 class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
@@ -85,8 +77,8 @@ class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
     returned: str | None
     same_boot: bool | None
     effect: str
-    pods: tuple[PodSummary, ...]
-    volumes: tuple[VolumeSummary, ...]
+    pods: tuple[SubjectSummary, ...]
+    volumes: tuple[SubjectSummary, ...]
     reminder: str = ""
     last_boot: LastBootStated | None
     alarms: list[Alarm]
@@ -100,9 +92,8 @@ def summary_of(record: OutageRecord) -> OutageSummary:
     def moment(at_ns: int | None) -> str | None:
         return None if at_ns is None else rfc3339(record.started_wall_ns + at_ns)
 
-    def fields(each: Subject) -> dict[str, Any]:
-        ended = moment(each.ended_ns)
-        return {"name": each.label, "outcome": each.outcome, "waits_for": waits_for(each), "ended": ended}
+    def subject(each: Subject) -> SubjectSummary:
+        return SubjectSummary(each.label, each.outcome, waits_for(each), moment(each.ended_ns))
 
     summary = OutageSummary(
         id=record.id,
@@ -123,8 +114,8 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         returned=moment(record.returned_ns),
         same_boot=record.same_boot if record.returned_ns is not None else None,
         effect=record.effect,
-        pods=tuple(PodSummary(**fields(each)) for each in record.pods),
-        volumes=tuple(VolumeSummary(**fields(each)) for each in record.attachments),
+        pods=tuple(map(subject, record.pods)),
+        volumes=tuple(map(subject, record.attachments)),
         last_boot=record.last_boot,
         alarms=record.alarms,
     )
@@ -357,9 +348,11 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
     if record.sources:
         yield ""
         yield NarrowTable(("SOURCE", "SAYS", "WHEN"), source_rows(record, now_wall_ns))
-    for rows in filter(None, (outage.pods, outage.volumes)):
-        yield ""
-        yield struct_table(rows)
+    for heading, found_here in (("POD", outage.pods), ("VOLUME", outage.volumes)):
+        if found_here:
+            yield ""
+            rows = [(each.name, each.outcome, each.waits_for) for each in found_here]
+            yield NarrowTable((heading, "IS", "WAITS FOR"), rows)
 
 
 # --- reading -------------------------------------------------------------------------------------------

@@ -405,16 +405,15 @@ def not_terminating(scene: Scene) -> Iterator[Cause]:
     node = scene.node
     if node is None or not node.is_down or node.taint != "none":
         return
-    unreachable = "node.kubernetes.io/unreachable"
     for pod in scene.asked:
         if pod.deleted is not None or pod.daemon or pod.node != node.name:
             continue
         label, text = pod.label.replace("/", " "), f"{pod.label}: not Terminating yet"
         if pod.evicted_after is None:
-            text += f"; it tolerates {unreachable} for ever, so no component deletes it"
+            text += f"; it tolerates {UNREACHABLE} for ever, so no component deletes it"
             yield Cause("not-deleted", text, (f"delete it yourself: kubectl delete pod -n {label}",))
             continue
-        text += f"; it tolerates {unreachable} for {short_span(pod.evicted_after)}"
+        text += f"; it tolerates {UNREACHABLE} for {short_span(pod.evicted_after)}"
         if node.unreachable_seconds is not None:
             text += f", {_due(pod.evicted_after - node.unreachable_seconds)}"
         yield _cause("not-deleted", f"{text}; then kube-controller-manager deletes it", pod=label)
@@ -624,15 +623,10 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     )
 
 
-async def open_outage(cluster: Cluster, namespace: str, node: NodeScene) -> OutageSummary | None:
+async def last_outage(cluster: Cluster, namespace: str, node: NodeScene) -> OutageSummary | None:
     """Raises Refused."""
     found = await newest_outage(cluster, namespace, node.name, node.uid)
-    return next((summary for summary in map(summary_of, found.records) if summary.is_open), None)
-
-
-async def was_there(cluster: Cluster, namespace: str, name: str) -> bool:
-    """The controller has a record of a Node of this name. Raises Refused."""
-    return bool((await newest_outage(cluster, namespace, name, "")).records)
+    return next(map(summary_of, found.records), None)
 
 
 async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
@@ -661,14 +655,10 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     scenes = [pod_scene(each, asked=not is_pod) for each in pods]
     scenes += [pod_scene(asked, asked=True)] if asked is not None else []
     attachments = await look.some(ATTACHMENTS_PATH)
-    left = any(each["spec"].get("nodeName") == node_name for each in attachments)
-    is_gone = node is not None and not node.there and not is_pod
-    if (
-        is_gone
-        and not pods
-        and not left
-        and not await look.may(partial(was_there, cluster, namespace, subject))
-    ):
+    left = pods or any(each["spec"].get("nodeName") == node_name for each in attachments)
+    is_gone = not is_pod and not left and node is not None and not node.there
+    # The controller may have a record of it.
+    if node is not None and is_gone and not await look.may(partial(last_outage, cluster, namespace, node)):
         raise Refused(f"there is no Node {subject}, and no pod or volume on it: a pod is named NAMESPACE/POD")
     # The PersistentVolumes of the asked pods' claims, by name.
     volumes: dict[str, JsonObject | None] = {}
@@ -694,7 +684,8 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     word = None
     # Behind a record that is not written any more, the controller may see something else.
     if node is not None and node.is_down and leading.holder != "" and not leading.blocked:
-        word = await look.may(partial(open_outage, cluster, namespace, node))
+        word = await look.may(partial(last_outage, cluster, namespace, node))
+        word = word if word is not None and word.is_open else None
     return Scene(
         subject=subject,
         node=node,
