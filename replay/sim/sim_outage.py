@@ -125,7 +125,7 @@ class World:
         self.switched_off = 0
         #: When a person deleted the pod by force, and when the timer detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
-        self.in_use = True
+        self.in_use, self.detaching = True, False
         #: Losses of the journal between two leaders.
         self.losses = self.draws.fork("journal")
         self.lost = self.taints_lost = 0
@@ -302,14 +302,19 @@ class World:
 
     def _wait_for_unmount(self) -> None:
         if not self.in_use or self.taint == "ours":
-            self.after(1_000 + self.person.below(3_000), self._detached)
+            self._detach()
         elif self.ready != "True" and self.now - self.by_hand >= TIMER_MS:
             self.timed_out = self.now
             self.note("the six-minute timer detached the volume")
-            self._tell(o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
-            self.after(1_000 + self.person.below(3_000), self._detached)
+            self._detach()
         else:
             self.after(1_000, self._wait_for_unmount)
+
+    def _detach(self) -> None:
+        """Kubernetes deletes the VolumeAttachment first."""
+        self.detaching = True
+        self._tell(o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
+        self.after(1_000 + self.person.below(3_000), self._detached)
 
     def _detached(self) -> None:
         self.attached = False
@@ -608,7 +613,7 @@ class Leader:
 
     def _work(self, key: str) -> o.WorkListed:
         world = self.world
-        attachment = replace(VOLUME, deleting=world.timed_out >= 0)
+        attachment = replace(VOLUME, deleting=world.detaching)
         pods = () if world.pod == "gone" else (replace(POD, terminating=world.pod == "deleting"),)
         return o.WorkListed(key=key, pods=pods, attachments=(attachment,) if world.attached else ())
 

@@ -44,8 +44,6 @@ class CrossedWorld(World):
         self.hands = 0
         #: By the time of the question about the cloud's taint, the boot that runs or keeps its memory.
         self.lives = dict[int, str]()
-        #: The detach was asked for under our taint.
-        self.detaching = False
         self.deleted = False
         #: It keeps its memory while it is off.
         self.hibernated = False
@@ -304,12 +302,6 @@ class CrossedLeader(Leader):
         if self.crossed.deleted and isinstance(fact, o.NodeRead):
             fact = o.NodeDeleted()
         super().step(fact)
-
-    def _work(self, key: str) -> o.WorkListed:
-        listed = super()._work(key)
-        if not self.crossed.detaching:
-            return listed
-        return replace(listed, attachments=tuple(replace(each, deleting=True) for each in listed.attachments))
 
     def _carry_out(self, order: Any) -> None:
         world = self.crossed

@@ -102,7 +102,7 @@ def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None
     assert (code, err) == (0, "")
     assert "it verifies identical" in out
     assert "+17.068 s  the machine lost its power" in out
-    assert "node-1 was out of service for 200.665 s, and is back. declared ann" in " ".join(out.split())
+    assert "node-1 was out of service for 200.571 s, and is back. declared ann" in " ".join(out.split())
     for verb in (
         ["verify"],
         ["timeline"],
