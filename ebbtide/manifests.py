@@ -463,7 +463,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         seen = known_pods.project_pod(found)
     except msgspec.ValidationError as error:
         raise DocumentError(str(error), node.line) from error
-    states = {each.name: each.state for each in found.status.containers}
+    stopped = {each.name for each in found.status.containers if each.state and not each.state.running}
     pod = msgspec.structs.replace(
         manifest.pod,
         # A mirror's own UID is not the one that the runtime knows.
@@ -474,11 +474,13 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         volumes=seen.volumes,
         owner=seen.owner,
         deletion=None if seen.static else manifest.pod.deletion,
+        # As `cri_pods.pod_view`: a container that ended well has no part in the pod's end.
         containers=tuple(
-            msgspec.structs.replace(each, running=bool(state.running))
-            if (state := states.get(each.name))
-            else each
+            msgspec.structs.replace(
+                each, running=each.name not in stopped, exit_code=seen.ended.get(each.name)
+            )
             for each in manifest.pod.containers
+            if seen.ended.get(each.name) != 0
         ),
     )
     node_name = found.spec.node_name or ""
@@ -604,10 +606,23 @@ def load_manifests(
 def load_pods(
     paths: Sequence[str | Path], settings: Settings, notes: list[PlanWarning] | None = None
 ) -> tuple[Pod, ...]:
-    """The pods of these files that would run under these settings. Raises ManifestError."""
+    """The pods of these files that would run under these settings. A deletion begins at the signal: the same
+    files give the same pods at any time. Raises ManifestError.
+    """
     zero = settings.gate("PodLifecycleSleepActionAllowZero")
     manifests = load_manifests(paths, allow_zero_sleep=zero, notes=notes)
-    return tuple(manifest.pod for manifest in manifests if not manifest.finished)
+    pods = [manifest.pod for manifest in manifests if not manifest.finished]
+    deleted = [short_name(each) for each in pods if each.deletion]
+    if deleted and notes is not None:
+        notes.append(
+            ("deletion-time", f"being deleted, with all of their grace left: {first_names(deleted)}")
+        )
+    return tuple(
+        msgspec.structs.replace(each, deletion=msgspec.structs.replace(each.deletion, since_ns=0))
+        if each.deletion
+        else each
+        for each in pods
+    )
 
 
 def plan_of(
@@ -843,6 +858,8 @@ class Gathered:
         """About all objects. ``manifests``: the pods among them."""
         yield from (("unreadable", each) for each in self.wrong)
         yield from (("field-twice", f"{each}; the last one counts") for each in self._repeated)
+        if all(each.finished for each in manifests):
+            yield "no-pods", "no pod is planned: the files or standard input have no pod that runs"
         by_class: dict[str, list[str]] = {}
         for each in manifests:
             if each.class_name and not each.finished:

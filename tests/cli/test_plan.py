@@ -121,14 +121,17 @@ def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
 
 
 def test_plan_says_what_it_could_not_know(run: Run, plain: Path, tmp_path: Path) -> None:
-    """An empty plan without any source gets a remark; named pods with a grant get none."""
+    """An empty plan gets a remark; named pods with a grant get none."""
     (tmp_path / "pods").mkdir()
+    pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"priority": 0, "containers": [{"name": "c"}]}}
     plan = ("plan", "--config", plain, "--runtime", tmp_path, "-o", "json")
 
     def codes(*more: str | Path) -> list[str]:
         return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
 
     assert codes() == ["no-pods", "grant-unknown"]
+    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == ["no-pods"]
+    (tmp_path / "pods" / "a.json").write_text(json.dumps(pod))
     assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []
 
 

@@ -561,15 +561,20 @@ NODE = [{"kind": "Node", "name": "m", "controller": True}]
 
 
 def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> None:
-    """Owner, mirror, tolerations, claims, and which containers run."""
+    """Owner, mirror, tolerations, claims, and which containers run. One that ended well is left out:
+    it must not make its pod Failed.
+    """
     mirror = {"name": "etcd-m", "annotations": MIRROR, "ownerReferences": NODE, "uid": "u-mirror"}
     owners = [{"kind": "DaemonSet", "name": "cni", "controller": True}]
-    statuses = [{"name": "a", "state": {"running": {}}}, {"name": "b", "state": {"waiting": {}}}]
+    ended = [
+        {"name": each, "state": {"terminated": {"exitCode": code}}} for each, code in (("d", 0), ("e", 3))
+    ]
+    statuses = [{"name": "a", "state": {"running": {}}}, {"name": "b", "state": {"waiting": {}}}, *ended]
     objects = [
         pod(metadata=mirror),
         pod(metadata={"name": "cni", "ownerReferences": owners}, tolerations=[{"operator": "Exists"}]),
         pod(
-            [{"name": "a"}, {"name": "b"}, {"name": "c"}],
+            [{"name": each} for each in "abcde"],
             volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
         )
         | {"status": {"phase": "Running", "containerStatuses": statuses}},
@@ -580,7 +585,10 @@ def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> No
     etcd, cni, web, pulls = (each.pod for each in found)
     assert (etcd.uid, etcd.static, etcd.owner) == ("u-static", True, "")
     assert (cni.daemon, cni.tolerates_all, cni.owner) == (True, True, "DaemonSet/cni")
-    assert (web.volumes, [each.running for each in web.containers]) == (True, [True, False, True])
+    assert (web.volumes, [(each.name, each.running, each.exit_code) for each in web.containers]) == (
+        True,
+        [("a", True, None), ("b", False, None), ("c", True, None), ("e", False, 3)],
+    )
     assert pulls.name == "pulls"
     assert notes == {"passed-over": ["objects without a pod on this node: 1 (1 Pod without a node)"]}
 
@@ -597,6 +605,14 @@ def test_a_false_mirror_takes_no_place_and_a_twin_leaves_its_first(tmp_path: Pat
     file = tmp_path / "twins.json"
     file.write_text(json.dumps({"kind": "List", "items": [as_object("a"), as_object("a")]}))
     assert labels(load_manifests([file])) == ["default/a"]
+
+
+@pytest.mark.parametrize(
+    "objects", [[], [{"kind": "List", "items": []}], [pod() | {"status": {"phase": "Failed"}}]]
+)
+def test_no_pod_that_runs_is_noted(objects: list[Any], tmp_path: Path) -> None:
+    """A pipe whose left side failed must not look like an empty node."""
+    assert list(loaded(objects, tmp_path)[1]) == ["no-pods"]
 
 
 def test_pods_of_several_nodes_are_noted(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def test_what_is_refused(call: Callable[[], object], error: type[Exception], mes
 def test_a_warning_sends_nothing_to_the_terminal(tmp_path: Path) -> None:
     """A manifest's author chooses the kind of its object."""
     path = tmp_path / "pods.yaml"
-    path.write_text('{apiVersion: x/v1, kind: "Strange\\e[31m", metadata: {name: a}}\n')
+    pod = "{kind: Pod, metadata: {name: b}, spec: {containers: [{name: c, image: i}]}}"
+    path.write_text(f'{{apiVersion: x/v1, kind: "Strange\\e[31m", metadata: {{name: a}}}}\n---\n{pod}\n')
     with pytest.warns(UserWarning, match=r"Strange\\x1b\[31m"):
         replay.load_pods(path)
 

@@ -76,6 +76,21 @@ def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
     assert err.count("\n") == 1
 
 
+def test_a_deleted_pod_gives_the_same_journal_at_any_time(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of day does not decide what is left of its grace, and a remark names it."""
+    metadata = {"name": "a", "deletionTimestamp": "2026-01-01T00:00:20Z", "deletionGracePeriodSeconds": 30}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+    (tmp_path / "a.json").write_text(json.dumps(pod))
+    told = []
+    for seconds in (0, 12, 3600):
+        monkeypatch.setattr("time.time_ns", lambda now=seconds: (1_767_225_600 + now) * 10**9)
+        told.append(run("simulate", "--pods", tmp_path / "a.json", "--mode", "cri", "-o", "json"))
+    assert told[0] == told[1] == told[2]
+    assert "deletion-time: being deleted, with all of their grace left: a" in told[0].err
+
+
 def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
     """A non-empty directory is refused and left unchanged."""
     (tmp_path / "here").write_text("mine")
