@@ -104,6 +104,7 @@ class ClusterCheck(NamedTuple):
     etcd: bool = True
     unseen: tuple[str, ...] = ()
     blocked: str = ""
+    paused: str = ""
     create: str = ""
 
 
@@ -153,6 +154,9 @@ def controller(seen: ClusterCheck) -> Findings:
             f"the controller's journals cannot be written: {why}" if seen.create else f"the controller: {why}"
         )
         yield critical("journal-blocked", text, JOURNAL_CURE)
+    if seen.paused:
+        text = f"the controller sets no taint and switches no machine off: paused, {seen.paused}"
+        yield warning("paused", text, "end a pause: ebbtide outage pause [NODE] --withdraw")
     if seen.denied is None:
         text = f"you may not ask whether {seen.account} has its rights"
         yield note("rights-unknown", text, "ask with the right to create subjectaccessreviews")
@@ -207,7 +211,8 @@ def other_controllers(seen: ClusterCheck) -> Findings:
 def brake(seen: ClusterCheck) -> Findings:
     """How many nodes it may lose now."""
     lost, refused = may_lose(seen.configuration, [node.view for node in seen.nodes], etcd=seen.etcd)
-    text = f"the cluster may lose {lost} of {plural(len(seen.nodes), 'node')} at once now"
+    # Only the controller knows which tainted nodes have recovered, and take no place any more.
+    text = f"the cluster may lose at least {lost} of {plural(len(seen.nodes), 'node')} at once now"
     if refused:
         text += f"; the storm brake refuses the next: {refused}"
     cure = "these limits are brake and a pool's maxNodes in the configuration"

@@ -24,6 +24,10 @@ REQUESTS_CHARACTERS_MAX = 2**16
 WHY_CHARACTERS_MAX = 200
 #: In place of a Node's name: all nodes.
 ALL = ""
+#: In place of a person's name.
+UNREADABLE = "unreadable"
+#: Of pauses in a text.
+NAMED_MAX = 3
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,25 +49,37 @@ class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
         found = self.pause.get(ALL) or self.pause.get(node)
         return found.by if found is not None else ""
 
+    def pauses_text(self, node: str = ALL) -> str:
+        """All pauses, or those that hold for one node; empty without one."""
+        found = [
+            f"{name or 'every node'} by {each.by}" + (f" ({each.why})" if each.why else "")
+            for name, each in sorted(self.pause.items())
+            if node in (ALL, name) or name == ALL
+        ]
+        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+        return ", ".join(found[:NAMED_MAX]) + more
+
 
 def read_requests(lease: JsonObject) -> Requests:
-    """A spoilt annotation counts as none."""
+    """What cannot be read pauses: a person may have meant to protect a machine."""
     text = ((lease.get("metadata") or {}).get("annotations") or {}).get(REQUESTS_ANNOTATION) or ""
     try:
-        found = (
-            msgspec.json.decode(text, type=Requests) if len(text) <= REQUESTS_CHARACTERS_MAX else Requests()
-        )
+        if len(text) > REQUESTS_CHARACTERS_MAX:
+            raise ValueError
+        found = msgspec.json.decode(text or "{}", type=Requests)
     except (ValueError, RecursionError):
-        return Requests()
-    return Requests(_readable(found.pause), _readable(found.close))
+        return Requests({ALL: Request(by=UNREADABLE, at="")})
+    return Requests(
+        {
+            node: each if _is_readable(each) else Request(by=UNREADABLE, at="")
+            for node, each in found.pause.items()
+        },
+        {node: each for node, each in found.close.items() if _is_readable(each)},
+    )
 
 
-def _readable(found: Mapping[str, Request]) -> dict[str, Request]:
-    return {
-        node: each
-        for node, each in found.items()
-        if PERSON.fullmatch(each.by) and max(len(each.why), len(each.at)) <= WHY_CHARACTERS_MAX
-    }
+def _is_readable(found: Request) -> bool:
+    return bool(PERSON.fullmatch(found.by)) and max(len(found.why), len(found.at)) <= WHY_CHARACTERS_MAX
 
 
 class RequestsView:

@@ -140,6 +140,7 @@ async def gather(
         nodes=tuple(checks),
         leader=leading.holder,
         blocked=leading.blocked,
+        paused=leading.paused(),
         create=await _create(cluster, look, namespace),
         account=account,
         denied=await _denied(cluster, account, namespace, rights(namespace)),

@@ -22,6 +22,7 @@ from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, ApiNode, JsonObject
+    from ebbtide.actors.edges.kubernetes.lease_requests import Requests
     from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
@@ -324,11 +325,16 @@ LEADER_LEASE = "ebbtide-outage"
 
 class Leading(NamedTuple):
     """``holder``: renews the controller's Lease; empty: none does; None: no right to read it. ``blocked``:
-    the leader's own words on why it stores no record.
+    the leader's own words on why it stores no record. ``requests``: what people ask of it.
     """
 
     holder: str | None = ""
     blocked: str = ""
+    requests: Requests | None = None
+
+    def paused(self, node: str = "") -> str:
+        """The pauses, or the ones that hold for this node; empty without one."""
+        return visible(self.requests.pauses_text(node)) if self.requests is not None else ""
 
 
 async def leader_of(cluster: Cluster, namespace: str) -> Leading:
@@ -337,6 +343,7 @@ async def leader_of(cluster: Cluster, namespace: str) -> Leading:
     import trio
 
     from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
+    from ebbtide.actors.edges.kubernetes.lease_requests import read_requests
 
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
 
@@ -344,9 +351,8 @@ async def leader_of(cluster: Cluster, namespace: str) -> Leading:
         found: JsonObject = await cluster.one(path, dict[str, Any]) or {}
         spec, said = found.get("spec") or {}, found.get("metadata", {}).get("annotations") or {}
         holder, blocked = spec.get("holderIdentity") or "", said.get(NOTE_ANNOTATION) or ""
-        return Leading(str(holder), visible(str(blocked))[:NOTE_CHARACTERS_MAX]), str(
-            spec.get("renewTime") or ""
-        )
+        note = visible(str(blocked))[:NOTE_CHARACTERS_MAX]
+        return Leading(str(holder), note, read_requests(found)), str(spec.get("renewTime") or "")
 
     try:
         leading, renewed = await lease()
@@ -360,4 +366,4 @@ async def leader_of(cluster: Cluster, namespace: str) -> Leading:
                 return leading
     except Refused:
         return Leading(None)
-    return Leading()
+    return Leading(requests=leading.requests)

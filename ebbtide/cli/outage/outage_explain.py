@@ -65,6 +65,7 @@ class Explanation(Struct, kw_only=True, rename="camel", tag_field="kind", tag="O
     pods: tuple[PodScene, ...]
     attachments: tuple[AttachmentScene, ...]
     leader: str | None
+    paused: str
     unseen: tuple[str, ...]
 
 
@@ -76,6 +77,7 @@ def explanation(scene: Scene) -> Explanation:
         pods=scene.asked,
         attachments=tuple(replace(each, timer=timer_text(scene, each)) for each in scene.attachments),
         leader=scene.leader,
+        paused=scene.paused,
         unseen=scene.unseen,
     )
 
@@ -124,6 +126,7 @@ def lines(found: Explanation) -> Iterator[RenderableType]:
             ("not declared", why if node.not_declared else ""),
             ("declared", f"alive, by {node.alive}" if node.alive else ""),
             ("controller", str(leader)),
+            ("paused", found.paused),
         ]
         yield pairs([*rows, *(("not seen", each) for each in found.unseen)])
     pods = [each for each in found.pods if each.deleted is not None or "/" in found.subject]

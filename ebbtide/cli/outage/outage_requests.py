@@ -16,6 +16,7 @@ from ebbtide.cli.outage.outage_common import (
     LEADER_LEASE,
     NODE_NAME,
     Cluster,
+    Seen,
     age_seconds,
     ask_cluster,
     by_option,
@@ -85,6 +86,8 @@ def pause(
         return Requests(pause=kept | added, close=found.close)
 
     left = ask_cluster(kubeconfig, lambda each: _change(each, namespace, change))
+    if node and asked is not None:
+        _find_node(kubeconfig, node, "the pause is for a later Node of that name")
     if output == "json":
         show_json(document("Pause", REQUEST_VERSION, node=node, paused=not withdraw))
         return DONE
@@ -109,6 +112,8 @@ def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespac
     """Close a node's outage: wait for nothing that still hangs."""
     from ebbtide.actors.edges.kubernetes.lease_requests import Requests
 
+    if not why.strip():
+        raise Refused("--why is empty: name the reason, for the record")
     asked = _request(kubeconfig, by, why)
 
     def change(found: Requests) -> Requests:
@@ -116,7 +121,7 @@ def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespac
         return Requests(pause=found.pause, close={**kept, node: asked})
 
     ask_cluster(kubeconfig, lambda each: _change(each, namespace, change))
-    seen = ask_cluster(kubeconfig, lambda each: see_node(each, node, lease=False))
+    seen = _find_node(kubeconfig, node, "an outage of that name ends now")
     if output == "json":
         show_json(document("Close", REQUEST_VERSION, node=node, by=asked.by, why=why))
     else:
@@ -124,6 +129,18 @@ def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespac
     if seen is not None and seen.ready != "Ready":
         remark(f"{node} is {seen.ready}: its outage ends when it is back, or when its Node is deleted")
     return DONE
+
+
+def _find_node(access: Path | None, node: str, without: str) -> Seen | None:
+    """The request stands, also without a Node of this name or the right to read it."""
+    try:
+        seen: Seen | None = ask_cluster(access, lambda each: see_node(each, node, lease=False))
+    except Refused as refused:
+        remark(f"{node} cannot be read: {refused}")
+        return None
+    if seen is None:
+        remark(f"there is no Node {node}: {without}")
+    return seen
 
 
 def _request(access: Path | None, by: str | None, why: str) -> Request:

@@ -244,18 +244,19 @@ class NodeNow(Struct, frozen=True):
 
 class Controller(Struct, frozen=True):
     """``leader`` None: no right to read the Lease. ``stale``: why the record is behind the cluster; empty: as
-    far as the leader knows, it is not.
+    far as the leader knows, it is not. ``paused``: by whom, empty: it is not.
     """
 
     leader: str | None = ""
     stale: str = ""
+    paused: str = ""
 
     @property
     def rows(self) -> list[tuple[str, str]]:
         leader = {None: "cannot be seen: you may not read its Lease", "": "none"}.get(
             self.leader, self.leader
         )
-        return [("leader", str(leader)), ("stale", self.stale)]
+        return [("leader", str(leader)), ("paused", self.paused), ("stale", self.stale)]
 
 
 #: A record that no leader continues.
@@ -276,7 +277,7 @@ def controller_of(leading: Leading, records: Collection[OutageRecord]) -> Contro
             and each.leaders[-1].replica != leading.holder.rpartition("_")[0]
         ]
         stale = f"the new leader has not read these Nodes yet: {', '.join(earlier)}" if earlier else ""
-    return Controller(leading.holder, stale)
+    return Controller(leading.holder, stale, leading.paused())
 
 
 class OutageStatus(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageStatus"):

@@ -128,6 +128,7 @@ class Scene(Struct, frozen=True, rename="camel"):
     leader: str | None = None
     unseen: tuple[str, ...] = ()
     blocked: str = ""
+    paused: str = ""
     word: OutageSummary | None = None
 
     @property
@@ -433,7 +434,8 @@ def nothing(scene: Scene) -> Iterator[Cause]:
     if node is not None and node.is_down and node.taint != "none" and not left and not scene.attachments:
         yield Cause("nothing-hangs", f"{node.name} is out of service, and nothing of it hangs any more")
     for pod in scene.asked:
-        if pod.deleted is None and not pod.ready and (node is None or not node.is_down) and not pod.daemon:
+        here = node is None or (node.there and not node.is_down)
+        if pod.deleted is None and not pod.ready and here and not pod.daemon:
             where = f"on {pod.node}" if pod.node else "on no node yet"
             who = f"the kubelet of {pod.node} starts it" if pod.node else "the scheduler places it"
             describe = f"kubectl describe pod -n {pod.label.replace('/', ' ')}"
@@ -564,7 +566,9 @@ def attachment_scene(
         deleting=None if deleted is None else age_seconds(deleted),
         finalizers=tuple(attachment["metadata"].get("finalizers") or ()),
         error=str(said.get("message") or ""),
-        in_use=unique_name in node.volumes_in_use if node is not None and is_mine and unique_name else None,
+        in_use=unique_name in node.volumes_in_use
+        if node is not None and node.there and is_mine and unique_name
+        else None,
     )
 
 
@@ -693,6 +697,7 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
         attachments=tuple(found),
         leader=leading.holder,
         blocked=leading.blocked,
+        paused=leading.paused(node.name) if node is not None else "",
         word=word,
         unseen=tuple(look.unseen),
     )

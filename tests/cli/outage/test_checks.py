@@ -139,7 +139,7 @@ def test_how_many_it_may_lose() -> None:
         "note may-lose",
         *["warning may-lose-none"] * 2,
     ]
-    assert "lose 1 of 2 nodes" in found[0].message
+    assert "lose at least 1 of 2 nodes" in found[0].message
     assert "etcd's PodDisruptionBudget" in found[2].message
 
 

@@ -95,13 +95,15 @@ def test_close(run: Run, server: Server) -> None:
     assert [*server.requests.close] == ["worker"]
     assert server.requests.close["worker"].why == "db was scaled down"
     assert server.requests.pause == kept.pause
-    assert run("outage", "close", "gone", "--by", "ann", "--why", "it is gone").err == ""
+    ran = run("outage", "close", "gone", "--by", "ann", "--why", "it is gone")
+    assert "there is no Node gone: an outage of that name ends now" in ran.err
 
 
 def test_what_is_refused(run: Run, server: Server) -> None:
     for arguments, line in (
         (("close", "worker"), "missing option '--why'"),
         (("close", "worker", "--by", "ann", "--why", "x" * 201), "--why has 201 characters: 200 at most"),
+        (("close", "worker", "--by", "ann", "--why", ""), "--why is empty"),
         (("pause", "--by", "a\nb"), "--by"),
     ):
         ran = run("outage", *arguments)
@@ -111,3 +113,32 @@ def test_what_is_refused(run: Run, server: Server) -> None:
     assert "changed by others at each of 5 tries" in run("outage", "pause", "--by", "ann").err
     server.lease = None
     assert "no controller has ever led in ebbtide" in run("outage", "pause", "--by", "ann").err
+
+
+@pytest.mark.parametrize(
+    ("text", "by"),
+    [
+        ('{"pause":{"":{"by":"ann","at":"x"}}}', "ann"),
+        ('{"pause":{"":{"by":"ann","at":"x"}},"close":{"w1":{"by":1}}}', "unreadable"),
+        ('{"pause":{"":{"by":"Ann Lee","at":"x"}}}', "unreadable"),
+        ('{"pause":{"n1":{"by":"ann","at":"x","why":"' + "y" * 201 + '"}}}', "unreadable"),
+        ('{"pause":{"n2":{"by":"Ann Lee","at":"x"}}}', ""),
+        ('{"pause":{},}', "unreadable"),
+        ("x" * 2**17, "unreadable"),
+        ("", ""),
+    ],
+)
+def test_a_pause_that_cannot_be_read_pauses(text: str, by: str, run: Run, server: Server) -> None:
+    """And `--withdraw` ends it."""
+    server.lease["metadata"]["annotations"] = {REQUESTS_ANNOTATION: text}
+    assert server.requests.paused("n1") == by
+    assert run("outage", "pause", "--withdraw").code == 0
+    assert run("outage", "pause", "n1", "--withdraw").code == 0
+    assert server.requests.paused("n1") == ""
+
+
+def test_a_pause_of_an_unknown_node_is_remarked(run: Run, server: Server) -> None:
+    ran = run("outage", "pause", "w2-typo", "--by", "ann")
+    assert (ran.code, "there is no Node w2-typo" in ran.err) == (0, True)
+    assert server.requests.pauses_text("worker") == ""
+    assert server.requests.pauses_text() == "w2-typo by ann"

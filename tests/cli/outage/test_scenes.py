@@ -152,7 +152,7 @@ NO_MACHINE: Object = {"message": "InstanceNotFound"}
         pytest.param(
             "d/db-0",
             [CLAIM, VOLUME, pod("old"), attachment("old", attached=True)],
-            ["node-gone", "attached-to-gone", "not-ready"],
+            ["node-gone", "attached-to-gone"],
             ["pv is still attached to old, a Node that does not exist any more"],
             ["waits for"],
             id="a pod of the gone node",
