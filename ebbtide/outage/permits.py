@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -12,7 +13,6 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import (
     Answer,
     ApiCaller,
-    JsonObject,
     ListPart,
     Unanswered,
     answer_text,
@@ -41,10 +41,11 @@ CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.
 ZONE = "topology.kubernetes.io/zone"
 
 BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
-#: Each has a few KiB.
-PART_BUDGETS = 250
-_decoder = msgspec.json.Decoder(ListPart[JsonObject])
+#: Each has a few KiB; anyone may write 1.5 MB into theirs.
+PART_BUDGETS = 25
 ETCD = "etcd"
+#: Only administrators create objects there.
+ETCD_NAMESPACES = ("kube-system", "openshift-etcd")
 BUDGETS_UNREAD = "the PodDisruptionBudgets cannot be read, and this is a control-plane node"
 
 
@@ -52,20 +53,59 @@ def is_control_plane(node: NodeView) -> bool:
     return any(each in node.labels for each in CONTROL_PLANE)
 
 
-def etcd_allows(budgets: Iterable[JsonObject], pods: Iterable[PodView] = ()) -> bool:
-    """Does each PodDisruptionBudget of etcd allow that this node goes? A budget of etcd has the word in its
-    name, its namespace or a label that it selects. ``pods``: the node's own. A member that is not Ready is
-    in the budget's numbers already: then the others have to be enough.
+class _BudgetMeta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _BudgetSpec(msgspec.Struct):
+    selector: msgspec.Raw = msgspec.Raw()
+
+
+class _BudgetStatus(msgspec.Struct, rename="camel"):
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+
+
+class BudgetObject(msgspec.Struct):
+    metadata: _BudgetMeta = msgspec.field(default_factory=_BudgetMeta)
+    spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
+    status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
+
+
+class EtcdBudget(NamedTuple):
+    namespace: str
+    allowed: int
+    healthy: int
+    desired: int
+
+
+_decoder = msgspec.json.Decoder(ListPart[BudgetObject])
+
+
+def project_budget(found: BudgetObject) -> EtcdBudget | None:
+    """None: its name, namespace and selector do not have the word."""
+    meta, status = found.metadata, found.status
+    if ETCD not in meta.name + meta.namespace and ETCD.encode() not in bytes(found.spec.selector):
+        return None
+    return EtcdBudget(
+        meta.namespace, status.disruptions_allowed, status.current_healthy, status.desired_healthy
+    )
+
+
+def etcd_allows(budgets: Iterable[EtcdBudget | None], pods: Iterable[PodView] = ()) -> bool:
+    """Does each PodDisruptionBudget of etcd allow that this node goes? Anyone may write the word into their
+    own namespace's: it counts with an etcd pod on this node (``pods``: the node's own). A member that is not
+    Ready is in the budget's numbers already: then the others have to be enough.
     """
-    down = [each.namespace for each in pods if ETCD in each.name and not each.ready]
+    members = [each for each in pods if ETCD in each.name]
+    places = {*ETCD_NAMESPACES, *(each.namespace for each in members)}
+    down = {each.namespace for each in members if not each.ready}
     for each in budgets:
-        meta, status = each.get("metadata") or {}, each.get("status") or {}
-        selector = ((each.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
-        words = (meta.get("name"), meta.get("namespace"), *selector.values())
-        if not any(ETCD in str(word) for word in words) or status.get("disruptionsAllowed", 0) > 0:
+        if each is None or each.namespace not in places or each.allowed > 0:
             continue
-        enough = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
-        if not enough or meta.get("namespace") not in down:
+        if each.namespace not in down or not each.healthy >= each.desired > 0:
             return False
     return True
 
@@ -80,7 +120,7 @@ async def ask_etcd(caller: ApiCaller, pods: Iterable[PodView]) -> bool:
         return answer
 
     path = partial(listed_path, BUDGETS_PATH)
-    budgets, _ = await list_in_parts(ask, path, _decoder, lambda each: each, PART_BUDGETS)
+    budgets, _ = await list_in_parts(ask, path, _decoder, project_budget, PART_BUDGETS)
     return etcd_allows(budgets, pods)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import tracemalloc
 from typing import Any, get_args
 
+import msgspec
 import pytest
 import trio
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import PodView
 from ebbtide.actors.interfaces import Ending
@@ -45,9 +47,13 @@ from ebbtide.outage.permits import (
     LEFT_SECONDS,
     WAITS_SECONDS_MAX,
     ZONE,
+    BudgetObject,
+    EtcdBudget,
     Permits,
+    ask_etcd,
     etcd_allows,
     may_lose,
+    project_budget,
 )
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.process.process_bed import Outbox
@@ -365,9 +371,6 @@ async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
     assert await ask(cluster.permits.edge("n1"), "n1") == Ending()
 
 
-BUDGET = {"metadata": {"namespace": "openshift-etcd", "name": "guard"}, "spec": {"selector": {}}}
-
-
 @pytest.mark.parametrize("status, ready, allowed", [
     ({"disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2}, True, True),
     ({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}, True, False),
@@ -377,12 +380,38 @@ BUDGET = {"metadata": {"namespace": "openshift-etcd", "name": "guard"}, "spec": 
     ({"disruptionsAllowed": 0}, False, False), ({}, False, False),
 ])  # fmt: skip
 def test_what_etcd_allows(status: dict[str, int], ready: bool, allowed: bool) -> None:
+    """Tenants write the word into their budgets too: where no member runs they do not count."""
+
+    def budget(name: str, namespace: str, **labels: str) -> EtcdBudget | None:
+        spec = {"selector": {"matchLabels": labels}}
+        made = {"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": status}
+        return project_budget(msgspec.json.decode(msgspec.json.encode(made), type=BudgetObject))
+
     pod = PodView(uid="u", namespace="openshift-etcd", name="etcd-guard-n0", ready=ready)
-    assert etcd_allows([{**BUDGET, "status": status}], [pod]) == allowed
-    labels = {"spec": {"selector": {"matchLabels": {"component": "etcd"}}}, "metadata": {"namespace": "a"}}
-    assert etcd_allows([{**labels, "status": status}]) == (allowed and ready)
-    other = {"metadata": {"namespace": "shop", "name": "web"}, "status": status}
-    assert etcd_allows([other], [pod])
+    assert etcd_allows([budget("guard", "openshift-etcd")], [pod]) == allowed
+    labelled = budget("a", "a", component="etcd")
+    assert etcd_allows([labelled], [replace(pod, namespace="a")]) == allowed
+    assert etcd_allows([budget("a", "kube-system", component="etcd")], [pod]) == (allowed and ready)
+    assert etcd_allows([labelled, budget("my-etcd", "tenant"), budget("web", "kube-system")], [pod])
+
+
+async def test_huge_budgets_of_others_are_not_kept() -> None:
+    """110 000 labels in each of 20."""
+    labels = dict.fromkeys(map(str, range(110_000)), "a")
+    meta, spec = {"name": "a", "namespace": "a"}, {"selector": {"matchLabels": labels}}
+    body = msgspec.json.encode({"metadata": {}, "items": [{"metadata": meta, "spec": spec}]})
+    parts = [body.replace(b"{}", b'{"continue":"a"}', 1)] * 19 + [body]
+
+    class Server:
+        async def call(self, *words: object, **fields: object) -> Answer:
+            return Answer(200, parts.pop(0))
+
+    tracemalloc.start()
+    try:
+        assert await ask_etcd(Server(), [])  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
+    finally:
+        tracemalloc.stop()
 
 
 async def test_how_many_may_be_lost_now(autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.cli.outage.outage_common import (
@@ -17,7 +18,8 @@ from ebbtide.cli.outage.outage_common import (
 from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
+    from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
+    from ebbtide.actors.edges.kubernetes.node_view import NodeView
     from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
     from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
     from ebbtide.outage.configuration import OutageConfiguration
@@ -93,39 +95,36 @@ async def gather(
     cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
 ) -> ClusterCheck:
     """Raises Refused if even the Nodes cannot be listed."""
+    from msgspec.structs import replace
+
     from ebbtide.actors.edges.kubernetes.api_calls import NODES_PATH, ApiNode
-    from ebbtide.actors.edges.kubernetes.config_maps import maps_path
     from ebbtide.actors.edges.kubernetes.known_pods import PodObject
+    from ebbtide.actors.edges.kubernetes.node_view import project_node
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
     from ebbtide.outage.checks import ClusterCheck
-    from ebbtide.outage.first_uuids import LABEL as FIRST_UUIDS_LABEL
-    from ebbtide.outage.first_uuids import read_uuids
-    from ebbtide.outage.permits import BUDGETS_PATH, etcd_allows
+    from ebbtide.outage.permits import (
+        BUDGETS_PATH,
+        BudgetObject,
+        etcd_allows,
+        is_control_plane,
+        project_budget,
+    )
 
     look = Look(cluster)
-    nodes = await cluster.some(NODES_PATH, ApiNode)
-    csi_nodes = await look.some(f"{STORAGE}/csinodes")
-    drivers = {
-        each["metadata"]["name"]: tuple(found["name"] for found in each["spec"].get("drivers") or ())
-        for each in csi_nodes
-    }
+    nodes = await cluster.some(NODES_PATH, ApiNode, project_node)
+    drivers = dict(await look.some(f"{STORAGE}/csinodes", dict[str, Any], drivers_of))
     # Without a readable CSINode there is no finding.
     unknown = bool(look.unseen)
-    maps = await look.some(maps_path(namespace), labelSelector=FIRST_UUIDS_LABEL)
-    first = {key: uuid for each in maps for key, uuid in read_uuids(each.get("data") or {}).items()}
+    first = await look.may(partial(_first_uuids, cluster, namespace)) or {}
     checks = await _nodes(nodes, configuration, None if unknown else drivers, first)
-    pods = await look.may(lambda: cluster.some(PODS_PATH, PodObject)) or []
-    views = map(WorkView().project_pod, pods)
+    views = await look.some(PODS_PATH, PodObject, WorkView().project_pod)
     tolerating = tuple(
         f"{pod.namespace}/{pod.name}"
         for pod in views
         if configuration.effect in pod.tolerates and not pod.daemon and not pod.over
     )
-    volumes = await look.some(VOLUMES_PATH)
-    attached = {
-        each["metadata"]["name"]: each["spec"].get("attachRequired", True)
-        for each in await look.some(f"{STORAGE}/csidrivers")
-    }
+    volumes = await look.some(VOLUMES_PATH, dict[str, Any], volume_check)
+    attached = dict(await look.some(f"{STORAGE}/csidrivers", dict[str, Any], attachment_of))
     leading = await leader_of(cluster, namespace)
     account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     before = len(look.unseen)
@@ -134,7 +133,10 @@ async def gather(
     apis = await look.one("/apis") or {}
     groups = tuple(str(each.get("name")) for each in apis.get("groups") or ())
     version = await look.one("/version") or {}
-    budgets = await look.some(BUDGETS_PATH)
+    budgets = await look.some(BUDGETS_PATH, BudgetObject, project_budget)
+    masters = {each.name for each in nodes if is_control_plane(each)}
+    # Which node goes is open: no member counts as down.
+    members = [replace(each, ready=True) for each in views if each.node in masters]
     return ClusterCheck(
         version=_numbers(version),
         nodes=tuple(checks),
@@ -148,13 +150,25 @@ async def gather(
         policy=policy,
         groups=groups,
         tolerating=tolerating,
-        volumes=tuple(volume_check(each) for each in volumes if is_bound(each)),
+        volumes=tuple(each for each in volumes if each is not None),
         attached=attached,
         configuration=configuration,
         configured=configured,
-        etcd=etcd_allows(budgets),
+        etcd=etcd_allows(budgets, members),
         unseen=tuple(look.unseen),
     )
+
+
+async def _first_uuids(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.config_maps import maps_path
+    from ebbtide.outage.first_uuids import LABEL, read_uuids
+
+    def uuids_of(found: JsonObject) -> dict[str, str]:
+        return read_uuids(found.get("data") or {})
+
+    maps = await cluster.some(maps_path(namespace), dict[str, Any], uuids_of, labelSelector=LABEL)
+    return {key: uuid for each in maps for key, uuid in each.items()}
 
 
 async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
@@ -203,14 +217,22 @@ async def _denied(
     return rights_text(right for right, allowed in zip(asked, answers, strict=True) if not allowed)
 
 
-def is_bound(volume: JsonObject) -> bool:
-    return (volume.get("status") or {}).get("phase") == "Bound"
+def drivers_of(node: JsonObject) -> tuple[str, tuple[str, ...]]:
+    """Of a CSINode."""
+    return node["metadata"]["name"], tuple(found["name"] for found in node["spec"].get("drivers") or ())
 
 
-def volume_check(volume: JsonObject) -> VolumeCheck:
-    """The checked part of a PersistentVolume."""
+def attachment_of(driver: JsonObject) -> tuple[str, bool]:
+    """Of a CSIDriver: does it attach its volumes?"""
+    return driver["metadata"]["name"], driver["spec"].get("attachRequired", True)
+
+
+def volume_check(volume: JsonObject) -> VolumeCheck | None:
+    """The checked part of a bound PersistentVolume."""
     from ebbtide.outage.checks import LOCAL_KINDS, VolumeCheck
 
+    if (volume.get("status") or {}).get("phase") != "Bound":
+        return None
     spec = volume["spec"]
     kind = next((each for each in (*LOCAL_KINDS, "csi") if each in spec), "other")
     owner = spec.get("claimRef") or {}
@@ -221,21 +243,20 @@ def volume_check(volume: JsonObject) -> VolumeCheck:
 
 
 async def _nodes(
-    nodes: list[ApiNode],
+    nodes: list[NodeView],
     configuration: OutageConfiguration,
     drivers: dict[str, tuple[str, ...]] | None,
     first: dict[str, str],
 ) -> list[NodeCheck]:
     """Each with the answers of its pool's sources."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
-    from ebbtide.actors.edges.kubernetes.node_view import machine_key, project_node
+    from ebbtide.actors.edges.kubernetes.node_view import machine_key
     from ebbtide.actors.edges.proof_sources.proof_source import Machine
     from ebbtide.outage.checks import NodeCheck
 
     sources = {pool.name: pool.machine_sources() for pool in configuration.pools}
 
-    async def one(node: ApiNode) -> NodeCheck:
-        view = project_node(node)
+    async def one(view: NodeView) -> NodeCheck:
         pool = configuration.pool_of(view.labels)
         asked = sources[pool.name](view.name) if pool.name in sources else []
         machine = Machine(view.name, view.uid, view.boot_id, view.system_uuid, view.provider_id)

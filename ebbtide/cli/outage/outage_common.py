@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
+S = TypeVar("S")
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 #: A person waits: a slower server counts as down.
@@ -136,8 +137,10 @@ class Cluster:
         answer = await self.call("GET", path)
         return None if answer.code == HTTP_NOT_FOUND else decoded(answer, f"get {path}", kind)
 
-    async def some(self, path: str, kind: type[T], **fields: object) -> list[T]:
-        """A complete list; empty for a kind that the server lacks. Raises Refused."""
+    async def some(self, path: str, kind: type[T], project: Callable[[T], S], **fields: object) -> list[S]:
+        """A complete list; empty for a kind that the server lacks. Anyone may write 1.5 MB into theirs:
+        ``project`` takes the needed part of each. Raises Refused.
+        """
         import msgspec
 
         from ebbtide.actors.edges.kubernetes.api_calls import (
@@ -157,7 +160,7 @@ class Cluster:
         decoder = msgspec.json.Decoder(ListPart[kind])  # type: ignore[valid-type]
         try:
             found, _ = await list_in_parts(
-                ask, partial(listed_path, path, **fields), decoder, lambda each: each, PART_OBJECTS
+                ask, partial(listed_path, path, **fields), decoder, project, PART_OBJECTS
             )
         except Unanswered as error:
             raise Refused(f"the API server does not answer: {error}") from None
@@ -179,8 +182,8 @@ class Look:
                 self.unseen.append(error.message)
             return None
 
-    async def some(self, path: str, **fields: object) -> list[JsonObject]:
-        return await self.may(lambda: self.cluster.some(path, dict[str, Any], **fields)) or []
+    async def some(self, path: str, kind: type[S], project: Callable[[S], T], **fields: object) -> list[T]:
+        return await self.may(lambda: self.cluster.some(path, kind, project, **fields)) or []
 
     async def one(self, path: str) -> JsonObject | None:
         return await self.may(lambda: self.cluster.one(path, dict[str, Any]))

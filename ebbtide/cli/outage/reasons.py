@@ -653,12 +653,16 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
             raise Refused(f"there is no pod {subject}: 'kubectl get pods -n {pod_namespace}' lists them")
         node_name = (asked.get("spec") or {}).get("nodeName") or ""
     node = await node_scene(cluster, node_name) if node_name else None
-    pods = await look.some(PODS_PATH, fieldSelector=f"spec.nodeName={node_name}") if node_name else []
-    if asked is not None:
-        pods = [each for each in pods if each["metadata"]["uid"] != asked["metadata"]["uid"]]
-    scenes = [pod_scene(each, asked=not is_pod) for each in pods]
+
+    def scene_of(pod: JsonObject) -> PodScene | None:
+        is_asked = asked is not None and pod["metadata"]["uid"] == asked["metadata"]["uid"]
+        return None if is_asked else pod_scene(pod, asked=not is_pod)
+
+    here = f"spec.nodeName={node_name}"
+    pods = await look.some(PODS_PATH, dict[str, Any], scene_of, fieldSelector=here) if node_name else []
+    scenes = [each for each in pods if each is not None]
     scenes += [pod_scene(asked, asked=True)] if asked is not None else []
-    attachments = await look.some(ATTACHMENTS_PATH)
+    attachments = await look.some(ATTACHMENTS_PATH, dict[str, Any], lambda each: each)
     left = pods or any(each["spec"].get("nodeName") == node_name for each in attachments)
     is_gone = not is_pod and not left and node is not None and not node.there
     # The controller may have a record of it.
