@@ -146,7 +146,7 @@ def lines(found: Explanation) -> Iterator[RenderableType]:
         if found.attachments[ROWS_MAX:]:
             yield f"and {plural(len(found.attachments) - ROWS_MAX, 'volume')} more: see them all with -o json"
         if any(row[-1] for row in rows_of):
-            yield "whether the timer is disabled (disable-force-detach-on-timeout) no API says"
+            yield "no object shows whether the timer is disabled (disable-force-detach-on-timeout)"
 
 
 class Subject(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
