@@ -86,6 +86,9 @@ URL_PART_LENGTH_MAX = 8192
 _PORT_NAME = re.compile(r"|(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 #: Linux has 64 signals, of which the API takes not all.
 _REALTIME_SIGNAL = re.compile(r"SIGRTMIN\+([1-9]|1[0-5])|SIGRTMAX-([1-9]|1[0-4])|SIGRTMIN|SIGRTMAX")
+_WINDOWS_SIGNALS = ("SIGTERM", "SIGKILL")
+#: Without a zone a time would be the machine's own local time.
+_RFC3339 = re.compile(r"[0-9-]{10}T[0-9:]{8}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})")
 
 
 def _stop_signal(text: str) -> str:
@@ -96,7 +99,12 @@ def _stop_signal(text: str) -> str:
 
 
 def _time(text: str) -> str:
-    wall_ns(text)
+    if not _RFC3339.fullmatch(text):
+        raise ValueError
+    try:
+        wall_ns(text)
+    except ValueError:
+        raise ValueError from None
     return text
 
 
@@ -229,6 +237,7 @@ class Lifecycle(ObjectPart, frozen=True):
 
 class ContainerObject(ObjectPart, frozen=True):
     name: Annotated[str, _LABEL]
+    image: str = ""
     command: Words = ()
     args: Words = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=ENTRIES_MAX)] = ()
@@ -282,8 +291,11 @@ class Spec(ObjectPart, frozen=True):
                 at_lifecycle = (field, at, "lifecycle")
                 if each.lifecycle and field == "initContainers" and each.restart_policy != "Always":
                     raise RuleError("only a sidecar (restartPolicy: Always) may have it", *at_lifecycle)
-                if each.lifecycle and each.lifecycle.stop_signal and not self.os:
+                signal = each.lifecycle and each.lifecycle.stop_signal
+                if signal and not self.os:
                     raise RuleError("it needs spec.os.name: linux", *at_lifecycle, "stopSignal")
+                if signal not in (None, *_WINDOWS_SIGNALS) and self.os and self.os.name == "windows":
+                    raise RuleError("Windows takes SIGTERM and SIGKILL", *at_lifecycle, "stopSignal")
 
 
 class Status(ObjectPart, frozen=True):
@@ -462,8 +474,10 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         found = msgspec.convert(values, known_pods.PodObject)
         seen = known_pods.project_pod(found)
     except msgspec.ValidationError as error:
-        raise DocumentError(str(error), node.line) from error
-    stopped = {each.name for each in found.status.containers if each.state and not each.state.running}
+        place = str(error).rpartition("`$.")[2].rstrip("`")
+        raise DocumentError(f"{place} has another type than in the API", node.line) from error
+    codes = seen.ended
+    ended = {each.name for each in found.status.containers if each.state and not each.state.running}
     pod = msgspec.structs.replace(
         manifest.pod,
         # A mirror's own UID is not the one that the runtime knows.
@@ -476,11 +490,9 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         deletion=None if seen.static else manifest.pod.deletion,
         # As `cri_pods.pod_view`: a container that ended well has no part in the pod's end.
         containers=tuple(
-            msgspec.structs.replace(
-                each, running=each.name not in stopped, exit_code=seen.ended.get(each.name)
-            )
+            msgspec.structs.replace(each, running=each.name not in ended, exit_code=codes.get(each.name))
             for each in manifest.pod.containers
-            if seen.ended.get(each.name) != 0
+            if codes.get(each.name) != 0
         ),
     )
     node_name = found.spec.node_name or ""
@@ -493,6 +505,8 @@ def _container(
 ) -> ContainerSpec:
     """``at``: its place in the object. ``obstacles`` takes why it cannot run here."""
     variables, argv, missing = dict[str, str](), list[str](), list[str]()
+    if expander is None and not (found.image or found.command):
+        raise RuleError("name one; only a local process needs none, but a command", *at, "image")
     if expander is not None:
         for index, each in enumerate(found.env):
             if each.value_from is None:
@@ -617,12 +631,7 @@ def load_pods(
         notes.append(
             ("deletion-time", f"being deleted, with all of their grace left: {first_names(deleted)}")
         )
-    return tuple(
-        msgspec.structs.replace(each, deletion=msgspec.structs.replace(each.deletion, since_ns=0))
-        if each.deletion
-        else each
-        for each in pods
-    )
+    return tuple(each.on_clock(-each.deletion.since_ns) if each.deletion else each for each in pods)
 
 
 def plan_of(
@@ -724,31 +733,33 @@ class Gathered:
         try:
             documents = parse_text(decode_text(raw, bytes_max), nodes_max, repeated)
         except DocumentError as error:
-            raise ManifestError(_located_message(name, 0, error)) from error
-        self._repeated += [_located_message(name, 0, error) for error in repeated or ()]
+            raise ManifestError(_located_message(name, "", error)) from error
+        self._repeated += [_located_message(name, "", error) for error in repeated or ()]
         for number, document in enumerate(documents, start=1):
-            self._read(name, number, document)
+            self._read(name, f"document {number}", document)
 
-    def _add_items(self, name: str, found: _JsonObject, *, outer: bool = True) -> None:
+    def _add_items(self, name: str, found: _JsonObject, outer: str = "") -> None:
         """One that is too large is left out: a user of one namespace cannot make the others unreadable."""
         repeated = list[DocumentError]()
-        for item in found.items or ():
+        for at, item in enumerate(found.items or ()):
+            place = f"{outer}items[{at}]"
             # A list in a list costs a second reading: of deeper ones, the reader's own bounds hold.
             inner = _first_look(item)
-            if outer and inner.kind.endswith("List"):
-                self._add_items(name, inner, outer=False)
+            if not outer and inner.kind.endswith("List"):
+                self._add_items(name, inner, f"{place}.")
                 continue
             try:
                 nodes = parse_text(decode_text(bytes(item), FILE_BYTES_MAX), OBJECT_NODES_MAX, repeated)
             except DocumentError as error:
                 message = f"{quote(inner.metadata.name)}: {error.message}"
-                self.wrong.append(_located_message(name, 1, DocumentError(message, 0)))
+                self.wrong.append(_located_message(name, place, DocumentError(message, 0)))
                 continue
             for node in nodes or [Node(None)]:
-                self._read(name, 1, node, found.kind.removesuffix("List"))
-        self._repeated += [_located_message(name, 1, error) for error in repeated[:REPEATED_MAX]]
+                # Its lines count from its own begin.
+                self._read(name, place, Node(node.value), found.kind.removesuffix("List"))
+        self._repeated += [_located_message(name, "document 1", error) for error in repeated[:REPEATED_MAX]]
 
-    def _read(self, name: str, number: int, node: Node, implied: str = "") -> None:
+    def _read(self, name: str, place: str, node: Node, implied: str = "") -> None:
         """One object, or the objects of a list. ``implied``: the kind of an item of a typed list."""
         what = ""
         try:
@@ -757,14 +768,14 @@ class Gathered:
                 items = node.get("items")
                 if not isinstance(items.value, list | None):
                     raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
-                for each in items.value or ():
-                    self._read(name, number, each, kind.removesuffix("List"))
+                for at, each in enumerate(items.value or ()):
+                    self._read(name, f"{place}, items[{at}]", each, kind.removesuffix("List"))
                 return
             what = _named(kind, node)
-            self._take(kind, node, f"{name}:{node.line}" if node.line else f"{name}, document {number}")
+            self._take(kind, node, f"{name}:{node.line}" if node.line else f"{name}, {place}")
         except DocumentError as error:
             first = error.found[0] if isinstance(error, DocumentErrors) else error
-            self.wrong.append(_located_message(name, number, DocumentError(what + first.message, first.line)))
+            self.wrong.append(_located_message(name, place, DocumentError(what + first.message, first.line)))
 
     def _take(self, kind: str, node: Node, source: str) -> None:
         """Raises DocumentError."""
@@ -999,6 +1010,6 @@ def _unreadable(path: str | Path, error: Exception) -> ManifestError:
     return ManifestError(one_line(f"cannot read {path}: {reason}; name a readable file or folder"))
 
 
-def _located_message(name: str, number: int, error: DocumentError) -> str:
-    where = f":{error.line}" if error.line else f", document {number}" if number else ""
+def _located_message(name: str, place: str, error: DocumentError) -> str:
+    where = f":{error.line}" if error.line else f", {place}" if place else ""
     return one_line(f"{name}{where}: {error.message}")

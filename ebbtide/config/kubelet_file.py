@@ -30,6 +30,7 @@ from ebbtide.config.schema import (
     KUBELET_KIND,
     KUBELET_ROOT,
     KUBELET_VERSION,
+    LOCKED_GATES,
     OWN_KIND,
     PERIODS_MAX,
     PRIORITY_GATE,
@@ -208,6 +209,10 @@ def read_kubelet(
     if gates.get(GATE).value is False and gates.get("AllBeta").value is not False and needing:
         message = f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on"
         notes.append(Note("kubelet-gates", gates.get(GATE).line, message))
+    for gate in LOCKED_GATES:
+        if gates.get(gate).value is False:
+            message = f"a kubelet from v1.34 on does not start with {gate}: false"
+            notes.append(Note("kubelet-gates", gates.get(gate).line, message))
     if document.static_pod_path:
         # The kubelet resolves it against the file; of a file for other nodes against its own folder.
         folder = KUBELET_ROOT if kubelet.place else os.path.dirname(os.path.abspath(name))

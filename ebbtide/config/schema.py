@@ -48,6 +48,8 @@ KUBELET_KIND, KUBELET_VERSION = "KubeletConfiguration", "kubelet.config.k8s.io/v
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
 GATE, PRIORITY_GATE = "GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"
+#: Always on since v1.34.
+LOCKED_GATES = ("PodLifecycleSleepAction", "PodLifecycleSleepActionAllowZero")
 
 #: Years of idle journal (1 MB a day at most) and hundreds of shutdowns.
 JOURNAL_BYTES_MAX = 64 * 2**20
@@ -109,7 +111,7 @@ class KubeletWavePeriod(WavePeriod, frozen=True, forbid_unknown_fields=False):
     shutdown_grace_period_seconds: Annotated[
         int,
         Meta(ge=0, le=PERIOD_SECONDS_MAX),
-        Kind(f"a whole number from 0 to {PERIOD_SECONDS_MAX}; the kubelet takes others, and counts wrong"),
+        Kind(f"a whole number from 0 to {PERIOD_SECONDS_MAX}; the kubelet counts other whole numbers wrong"),
     ] = 0
 
 

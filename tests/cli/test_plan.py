@@ -33,9 +33,9 @@ apiVersion: v1
 kind: List
 items:
   - {apiVersion: v1, kind: Pod, metadata: {name: web-0, uid: u-1},
-     spec: {terminationGracePeriodSeconds: 120, priority: 0, containers: [{name: web}]}}
+     spec: {terminationGracePeriodSeconds: 120, priority: 0, containers: [{name: web, image: i}]}}
   - {apiVersion: v1, kind: Pod, metadata: {name: db-0, namespace: shop, uid: u-2},
-     spec: {terminationGracePeriodSeconds: 5, priority: 200000, containers: [{name: db,
+     spec: {terminationGracePeriodSeconds: 5, priority: 200000, containers: [{name: db, image: i,
             lifecycle: {preStop: {sleep: {seconds: 5}}}}]}}
 """
 
@@ -123,7 +123,11 @@ def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
 def test_plan_says_what_it_could_not_know(run: Run, plain: Path, tmp_path: Path) -> None:
     """An empty plan gets a remark; named pods with a grant get none."""
     (tmp_path / "pods").mkdir()
-    pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"priority": 0, "containers": [{"name": "c"}]}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"priority": 0, "containers": [{"name": "c", "image": "i"}]},
+    }
     plan = ("plan", "--config", plain, "--runtime", tmp_path, "-o", "json")
 
     def codes(*more: str | Path) -> list[str]:
@@ -152,7 +156,8 @@ def parsed(*pods: str) -> list[Manifest]:
 def web(grace: int = 20, extra: str = "", name: str = "web-0") -> str:
     return (
         f"metadata: {{name: {name}}}\n"
-        f"spec: {{priority: 0, terminationGracePeriodSeconds: {grace}, containers: [{{name: c}}]}}\n{extra}"
+        f"spec: {{priority: 0, terminationGracePeriodSeconds: {grace}, "
+        f"containers: [{{name: c, image: i}}]}}\n{extra}"
     )
 
 
@@ -188,7 +193,7 @@ def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> N
     pods = parsed(
         "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
         "terminationGracePeriodSeconds: 9, "
-        "containers: [{name: c, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}"
+        "containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}"
     )
     codes = [code for code, _ in made(pods).warnings]
     assert codes == ["sleep-fills-grace"]

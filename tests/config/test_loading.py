@@ -244,12 +244,15 @@ def test_what_the_kubelet_takes_is_taken(fields: str, seconds: dict[int, int], c
     ("{GracefulNodeShutdownBasedOnPodPriority: }", ["GracefulNodeShutdownBasedOnPodPriority"], False),
     ("{AllBeta: }", ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"], False),
     ("{GracefulNodeShutdown: N}", ["GracefulNodeShutdown"], True),
+    ("{PodLifecycleSleepAction: false}", ["PodLifecycleSleepAction"], True),
+    ("{PodLifecycleSleepActionAllowZero: }", ["PodLifecycleSleepActionAllowZero"], True),
+    ("{PodLifecycleSleepAction: true}", [], False),
     ("{GracefulNodeShutdown: false, WindowsGracefulNodeShutdown: false, "
      "GracefulNodeShutdownBasedOnPodPriority: false}",
      ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"], False),
 ])  # fmt: skip
 def test_gates_as_the_kubelet_reads_them(gates: str, off: list[str], noted: bool) -> None:
-    """An empty one is off. Newer kubelets do not start where a gate needs one that is off."""
+    """An empty one is off. Newer kubelets do not start where a gate needs one that is off, or is locked."""
     found = loaded(KUBELET + f"featureGates: {gates}")
     assert found.settings.gates == dict.fromkeys(off, False)
     assert codes(found) == ["kubelet-gates"] * noted
@@ -262,7 +265,7 @@ def test_gates_as_the_kubelet_reads_them(gates: str, off: list[str], noted: bool
      "shutdownGracePeriodByPodPriority[0].priority is 1.5"),
     ("shutdownGracePeriodByPodPriority: [{shutdownGracePeriodSeconds: -1}]",
      "shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds is -1: it must be a whole number from 0 "
-     "to 9223372036; the kubelet takes others"),
+     "to 9223372036; the kubelet counts other whole numbers wrong"),
     ("shutdownGracePeriod: !!binary MzBz", "!!binary is not read here: write the text; the kubelet takes it"),
     (f"shutdownGracePeriodByPodPriority: [{'{},' * 300}]",
      "shutdownGracePeriodByPodPriority has 300 entries: at most 256 can be used; the kubelet takes it"),

@@ -287,6 +287,8 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     (pod(initContainers=[{"name": "i", "lifecycle": {}}]),
      "initContainers[0].lifecycle: only a sidecar (restartPolicy: Always) may have it"),
     (with_main(lifecycle={"stopSignal": "SIGTERM"}), "lifecycle.stopSignal: it needs spec.os.name"),
+    (pod([{"name": "a", "lifecycle": {"stopSignal": "SIGUSR1"}}], os={"name": "windows"}),
+     "lifecycle.stopSignal: Windows takes SIGTERM and SIGKILL"),
     (with_main(lifecycle={"stopSignal": "SIGRTMIN+16"}), "stopSignal is 'SIGRTMIN+16'"),
     (with_main(lifecycle={"stopSignal": "TERM"}), "use a name such as SIGTERM"),
     (with_main(lifecycle={"stopSignal": "SIGNOPE"}), "use a name such as SIGTERM"),
@@ -368,7 +370,7 @@ def pod_yaml(name: str, command: str = "[sleep, '9']") -> str:
 
 
 def as_object(name: str) -> dict[str, object]:
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 def names(text: str) -> list[str]:
@@ -399,10 +401,10 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     ("hello", "f:1: the document is 'hello': it must be a mapping"),
     ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
     ('{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
-     "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
+     "f, document 2, items[0]: kind is 'Service': only Pod, PriorityClass and lists of them are read "
      "(kubectl get pods -o yaml)"),
     ('{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
-     f"f, document 1: kind is missing: {NO_KIND}"),
+     f"f, document 1, items[0]: kind is missing: {NO_KIND}"),
     ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
     (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),
     ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
@@ -471,7 +473,7 @@ def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
 
 def workload(kind: str, name: str = "web", version: str = "apps/v1", **spec: Any) -> dict[str, Any]:
     """One container, 60 s of grace."""
-    template = {"spec": {"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 60}}
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 60}}
     metadata = {"name": name, "namespace": "shop"}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"template": template} | spec}
 
@@ -529,7 +531,7 @@ def test_a_bad_pod_is_a_note_with_its_name_and_the_others_stay(tmp_path: Path) -
     found, notes = loaded([bad, pod(metadata={"uid": "u"}), *wrong, pod() | claims], tmp_path)
     assert labels(found) == ["default/web-0", "default/m"]
     assert [re.sub("^f:[0-9]+: ", "", each)[:40] for each in notes["unreadable"]] == [
-        "pod 'bad': Expected `array | null`, got ",
+        "pod 'bad': spec.tolerations has another type than in the API"[:40],
         "pod 'worse': spec.containers[0].lifecycl",
         "the document needs metadata",
         "the document is 5: it must be a mapping",
@@ -545,7 +547,23 @@ def test_one_huge_pod_of_a_json_list_is_a_note(tmp_path: Path) -> None:
     notes: list[PlanWarning] = []
     assert labels(load_manifests([file], notes=notes)) == ["default/web-0"]
     assert len(notes) == len(huge)
-    assert notes[0][1].startswith(f"{file}, document 1: 'huge-0': more than 50000 values")
+    assert notes[0][1].startswith(f"{file}, items[0]: 'huge-0': more than 50000 values")
+
+
+def test_an_item_of_a_json_list_is_named_by_its_place(tmp_path: Path) -> None:
+    """JSON has no lines. A container without an image is no pod of a cluster: the API server refuses it."""
+    bare = {"kind": "Pod", "metadata": {"name": "bare"}, "spec": {"containers": [{"name": "c"}]}}
+    wrong = [{"kind": "Pod", "metadata": "str"}, {"kind": "List", "items": [5, bare]}]
+    file, notes = tmp_path / "pods.json", list[PlanWarning]()
+    file.write_text(json.dumps({"kind": "List", "items": [as_object("a"), *wrong]}))
+    (found,) = load_manifests([file], notes=notes)
+    assert found.source == f"{file}, items[0]"
+    assert [text.removeprefix(f"{file}, ") for _, text in notes] == [
+        "items[1]: metadata is 'str': it must be a mapping",
+        "items[2].items[0]: the document is 5: it must be a mapping",
+        "items[2].items[1]: pod 'bare': spec.containers[0].image: name one; only a local process needs none, "
+        "but a command",
+    ]
 
 
 def test_a_text_without_one_good_object_is_refused(tmp_path: Path) -> None:
@@ -574,7 +592,7 @@ def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> No
         pod(metadata=mirror),
         pod(metadata={"name": "cni", "ownerReferences": owners}, tolerations=[{"operator": "Exists"}]),
         pod(
-            [{"name": each} for each in "abcde"],
+            [{"name": each, "image": "i"} for each in "abcde"],
             volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
         )
         | {"status": {"phase": "Running", "containerStatuses": statuses}},
@@ -639,7 +657,7 @@ def test_a_workload_whose_pods_or_controller_are_listed_adds_none(tmp_path: Path
 
 def test_a_field_that_stands_twice_counts_once_for_a_plan(tmp_path: Path) -> None:
     """Helm and the API server take the last one; the daemon's own pods must be right."""
-    text = pod_yaml("a") + "spec: {containers: [{name: c}], terminationGracePeriodSeconds: 5}\n"
+    text = pod_yaml("a") + "spec: {containers: [{name: c, image: i}], terminationGracePeriodSeconds: 5}\n"
     file, notes = tmp_path / "f.yaml", list[PlanWarning]()
     file.write_text(text)
     assert [each.pod.grace_seconds for each in load_manifests([file], notes=notes)] == [5]
@@ -666,4 +684,6 @@ def test_a_pod_that_is_being_deleted(
     given = {"deletionTimestamp": deleted} | ({} if grace is None else {"deletionGracePeriodSeconds": grace})
     found = read(pod(metadata=given, terminationGracePeriodSeconds=40)).pod.deletion
     assert found == Deletion(since_ns=(left_seconds - seconds) * NS_PER_SECOND, grace_seconds=seconds)
-    assert "deletionTimestamp" in error(pod(metadata={"deletionTimestamp": "soon"}))
+    for wrong in ("soon", "2026-01-01T00:00:06", "2026-13-01T00:00:06Z"):
+        message = f"metadata.deletionTimestamp is '{wrong}': it must be a time such as 2026-01-31T12:00:00Z"
+        assert message in error(pod(metadata={"deletionTimestamp": wrong}))

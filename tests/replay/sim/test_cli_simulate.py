@@ -81,7 +81,7 @@ def test_a_deleted_pod_gives_the_same_journal_at_any_time(
 ) -> None:
     """The time of day does not decide what is left of its grace, and a remark names it."""
     metadata = {"name": "a", "deletionTimestamp": "2026-01-01T00:00:20Z", "deletionGracePeriodSeconds": 30}
-    pod = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     (tmp_path / "a.json").write_text(json.dumps(pod))
     told = []
     for seconds in (0, 12, 3600):
