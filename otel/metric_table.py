@@ -246,7 +246,7 @@ def _count(to: Meters, record: Record) -> None:
             # A shutdown that was cut short has no observed end.
             if event.outcome == "cancelled":
                 to.last.end(record)
-            count_pods(to)
+            count_pods(to, followed=event.followed)
 
 
 #: The cause of an outcome; for a kill it depends on what cut the time.
@@ -288,9 +288,14 @@ def _count_last(to: Meters, pod: OpenPod | None, labels: str) -> None:
         counts[labels] = counts.get(labels, 0) + 1
 
 
-def count_pods(to: Meters) -> None:
-    """The open shutdown is over: count its pods, each once, as `journal ls` does."""
+def count_pods(to: Meters, *, followed: bool = False) -> None:
+    """The open shutdown is over: count its pods, each once, as `journal ls` does.
+
+    ``followed``: the next shutdown goes on with its open pods, and counts them.
+    """
     for pod in to.open_pods.values():
+        if followed and not pod.outcome:
+            continue
         if not pod.outcome:
             _count_last(to, pod, f",,unknown,{CAUSES['unknown']}")
         outcome = pod.outcome or "unknown"

@@ -426,9 +426,10 @@ class Evidence:
         for pod, kind, ns in observed_stops(shutdown):
             stopped[pod.uid] = None
             self.stops.setdefault(kind, Counter())[ns] += 1
-        self.pods += sum(pod.outcome not in ("rejected", "spared") for pod in shutdown.pods)
+        own = [pod for pod in shutdown.pods if not shutdown.goes_on(pod)]
+        self.pods += sum(pod.outcome not in ("rejected", "spared") for pod in own)
         self.today += shutdown.count("graceful")
-        for pod in shutdown.pods:
+        for pod in own:
             open_yet = shutdown.outcome == "running" and pod.outcome is None
             stops = pod.began_ns is not None and pod.began_ns != pod.ended_ns and pod.outcome != "spared"
             if not open_yet and (stops or cause_of(pod) is not None) and pod.uid not in stopped:

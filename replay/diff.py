@@ -129,7 +129,7 @@ def _periods_text(periods: Iterable[Period]) -> str:
 
 def _of_shutdown(shutdown: shutdown_record.ShutdownRecord) -> Compared:
     total_ns = critical_chain(shutdown).total_ns
-    counts = Counter(pod.fate for pod in shutdown.pods)
+    counts = shutdown.summary.pods
     return Compared(
         {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns},
         {
@@ -141,7 +141,7 @@ def _of_shutdown(shutdown: shutdown_record.ShutdownRecord) -> Compared:
             "mode": shutdown.processes[0].mode if shutdown.processes else None,
             "lock held": shutdown.lock_held,
             "pods": len(shutdown.pods),
-            **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
+            **{f"pods {outcome}": counts.get(outcome, 0) for outcome in get_args(PodOutcome)},
         },
     )
 

@@ -144,7 +144,7 @@ def _shutdown_document(shutdown: ShutdownRecord) -> dict[str, Any]:
 
 
 def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
-    return Counter(pod.fate for pod in shutdown.pods)
+    return Counter(shutdown.summary.pods)
 
 
 def misfortunes(simulated: Simulated) -> Iterator[str]:

@@ -599,15 +599,15 @@ def _group(shutdown: shutdown_record.ShutdownRecord, members: Sequence[_Found]) 
 
 
 def _fates(night: _Night) -> Iterator[_Found]:
-    """Pods that did not end by themselves; an open pod of a running shutdown has no fate yet."""
+    """Pods that did not end by themselves; a pod that still ends has no fate yet."""
     shutdown = night.shutdown
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
-        if pod.outcome is None and shutdown.outcome == "running":
+        if shutdown.goes_on(pod) or (pod.outcome is None and shutdown.outcome == "running"):
             continue
         cause = cause_of(pod)
         if cause is not None:
-            mixed = shutdown.is_accounted_for(pod) or (pod.outcome == "killed" and not many)
+            mixed = pod.gone or (pod.outcome == "killed" and not many)
             general, root = cause.text or "for several reasons", night.root_of(pod, cause)
             yield _Found(root, cause.code, "mixed" if mixed else "bad", cause.sentence, general, pod.uid)
 
@@ -653,6 +653,7 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
     "rejected": ("came late and was rejected", "came late and were rejected"),
     "unknown": ("has no fate on record", "have no fate on record"),
 }
+_GOES_ON = "goes on in the next shutdown", "go on in the next shutdown"
 
 
 def root_cause(shutdown: shutdown_record.ShutdownRecord) -> RootCause | None:
@@ -678,17 +679,18 @@ def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
 
 def fates_text(shutdown: shutdown_record.ShutdownRecord) -> str:
     """``106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected``, worst first."""
-    counts = {fate: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
-    found = [(fate, count) for fate, count in counts.items() if count]
+    counts = {FATE_TEXTS[fate]: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
+    counts[_GOES_ON] = len(shutdown.pods) - sum(counts.values())
+    found = [(texts, count) for texts, count in counts.items() if count]
     if not found:
         return "no pod is on record" if _lost_its_begin(shutdown) else "there was no pod to end"
     total = len(shutdown.pods)
     if len(found) == 1:
-        one, many = FATE_TEXTS[found[0][0]]
+        one, many = found[0][0]
         return f"its pod {one}" if total == 1 else f"all {total} pods {many}"
-    parts = [f"{count} {FATE_TEXTS[fate][count > 1]}" for fate, count in found]
-    (fate, count), *_ = found
-    parts[0] = f"{count} of {total} pods {FATE_TEXTS[fate][count > 1]}"
+    parts = [f"{count} {texts[count > 1]}" for texts, count in found]
+    (texts, count), *_ = found
+    parts[0] = f"{count} of {total} pods {texts[count > 1]}"
     return ", ".join(parts)
 
 

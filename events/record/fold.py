@@ -676,6 +676,7 @@ class ShutdownFold(EpisodeFold):
     @meaning(d.EpisodeClosed)
     def episode_closed(self, event: d.EpisodeClosed) -> None:
         self.closed, self.closed_ns = event.outcome, self.point.at_ns
+        self.record.followed = event.followed
 
     # --- orders beside the waves ---------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ KILLED_SHARE_BAD = Fraction(1, 4)
 
 class Summary(NamedTuple):
     """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
-    ended, or are the next shutdown's. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
+    ended. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
     record of its begin is lost. ``hook_cut``: a pod ended by itself without the end of its preStop hook.
     """
 
@@ -387,6 +387,8 @@ class ShutdownRecord(EpisodePart):
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
+    #: The next shutdown began before every pod had ended, and goes on with those pods.
+    followed: bool = False
     #: The last wave that began; -1 if none did.
     last_wave: int = -1
     #: From logind's schedule: the user's id, the terminal, and the wall message.
@@ -417,13 +419,13 @@ class ShutdownRecord(EpisodePart):
 
     def count(self, outcome: PodOutcome) -> int:
         """How many pods had this fate; a pod without one counts as ``unknown``."""
-        return sum(pod.fate == outcome for pod in self.pods)
+        return self.summary.count(outcome)
 
     @property
     def summary(self) -> Summary:
         """What its severity follows from."""
-        pods: Counter[str] = Counter(pod.fate for pod in self.pods)
-        gone = sum(map(self.is_accounted_for, self.pods))
+        pods: Counter[str] = Counter(pod.fate for pod in self.pods if not self.goes_on(pod))
+        gone = sum(pod.gone for pod in self.pods)
         cut = any(hook.result == "timed-out" for pod in self.pods for hook in pod.hooks)
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless, cut)
 
@@ -440,9 +442,9 @@ class ShutdownRecord(EpisodePart):
         """The daemons of its boot, without a later one that only closed it."""
         return tuple(each for each in self.processes if each.boot_id == self.boot_id and not each.came_after)
 
-    def is_accounted_for(self, pod: PodRecord) -> bool:
-        """It has ended somehow, or the next shutdown continues with it."""
-        return pod.gone or (pod.outcome is None and self.outcome == "cancelled")
+    def goes_on(self, pod: PodRecord) -> bool:
+        """The next shutdown continues with it, and counts it."""
+        return self.followed and pod.outcome is None
 
     @property
     def severity(self) -> Severity:

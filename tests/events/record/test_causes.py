@@ -303,13 +303,22 @@ def test_severity(summary: Summary, severity: Severity) -> None:
     assert severity_of(summary) == severity
 
 
-def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:
-    """A cancelled shutdown has no outcome for it; after a cut the outcome is unknown."""
+def test_only_the_next_shutdown_counts_a_pod_that_goes_on_in_it() -> None:
+    """Without a next shutdown, or after a cut, its end is unknown."""
     left = Night((*calm(3), pod(outcome=None))).record
-    told = {outcome: replace(left, outcome=outcome) for outcome in ("cancelled", "truncated", "running")}
-    assert {outcome: record.severity for outcome, record in told.items()} == {
-        "cancelled": "mixed",
-        "truncated": "bad",
-        "running": "good",
+    ends = {
+        "followed": ("cancelled", True),
+        "cancelled": ("cancelled", False),
+        "truncated": ("truncated", False),
     }
-    assert [len(cause_tree(record)) for record in told.values()] == [1, 1, 0]
+    told = {name: replace(left, outcome=end, followed=by) for name, (end, by) in ends.items()}
+    assert {name: (each.severity, each.count("unknown")) for name, each in told.items()} == {
+        "followed": ("good", 0),
+        "cancelled": ("bad", 1),
+        "truncated": ("bad", 1),
+    }
+    assert [len(cause_tree(record)) for record in told.values()] == [0, 1, 1]
+    assert headline(told["followed"]).endswith(
+        "3 of 4 pods ended by themselves, 1 goes on in the next shutdown."
+    )
+    assert replace(left, outcome="running").severity == "good"
