@@ -315,7 +315,9 @@ class RecordedContainer:
         killed = self.killed is not None and self.killed.seq < seq
         if killed and (self.met or not event.gone) and _is_sigkill(event):
             return "killed"
-        if self.signalled is not None and self.signalled.seq < seq:
+        # A kubelet's stop signal comes after the sleep, so its time counts too.
+        signalled = self.signalled
+        if signalled is not None and signalled.seq < seq and signalled.mono_ns <= self.exited.mono_ns:
             return "stopped"
         return "in-hook" if self.hook is not None and self.hook.began.seq < seq else "by-itself"
 
@@ -356,7 +358,7 @@ class RecordedBehaviour:
         #: Orders without an outcome, in order, and the last order for an autopsy of each container.
         self._open: dict[str, Order] = {}
         self._autopsies: dict[ContainerKey, str] = {}
-        self._hooks: dict[str, RecordedHook] = {}
+        self.hooks: dict[str, RecordedHook] = {}
         edit = fact_editor(shutdown, changes, grant_ns)
         last_ns = 0
         for played in shutdown.events:
@@ -393,9 +395,10 @@ class RecordedBehaviour:
                 self.released = self.released or at
             case decisions.RunHook():
                 container = self.container(event.uid, event.container)
-                if container.hook is None:
-                    hook = container.hook = RecordedHook(at, event.key, event.timeout_ns)
-                    self._hooks[event.key] = hook
+                hook = self.hooks[event.key] = RecordedHook(at, event.key, event.timeout_ns)
+                # A container that is started again runs its hook again.
+                if container.exited is None:
+                    container.hook = container.hook or hook
             case decisions.DeletePod():
                 for (uid, _), down in self.containers.items():
                     if uid == event.uid and down.signalled is None and down.exited is None:
@@ -410,7 +413,7 @@ class RecordedBehaviour:
             case decisions.KillContainer():
                 container = self.container(event.uid, event.container)
                 container.killed = container.killed or at
-            case decisions.CancelOrder() if (cut := self._hooks.get(event.target)) is not None:
+            case decisions.CancelOrder() if (cut := self.hooks.get(event.target)) is not None:
                 if cut.ended is None and cut.cut is None:
                     cut.cut, cut.cut_timed_out = at, event.timed_out
 
@@ -469,11 +472,12 @@ class RecordedBehaviour:
                 if uid == order.uid and down.signalled and down.signalled.seq == at.seq and not down.exited:
                     taken_ns = down.signalled.mono_ns + changed.at_ns - at.mono_ns
                     down.signalled = RecordPoint(at.seq, taken_ns)
-        hook = self._hooks.get(event.key)
+        hook = self.hooks.get(event.key)
         if hook is not None:
             hook.ended = changed
-            if event.result == "unknown" and self.downtimes:
-                hook.alive_ns = self.downtimes[-1].begin_ns
+            down_ns = self.downtimes[-1].begin_ns if self.downtimes else 0
+            if event.result == "unknown" and hook.began.mono_ns <= down_ns:
+                hook.alive_ns = down_ns
 
     def _exited(self, seen: RecordedContainer, changed: ChangedFact) -> None:
         if seen.exited is not None:

@@ -47,12 +47,7 @@ from ebbtide.replay.whatif.record import (
 MOMENT_NS = 1
 
 #: These orders change no result, so they need no recorded twin.
-HARMLESS_ORDERS = (
-    decisions.SendSignal,
-    decisions.KillContainer,
-    decisions.TakeAutopsy,
-    decisions.CancelOrder,
-)
+HARMLESS = (decisions.SendSignal, decisions.KillContainer, decisions.TakeAutopsy, decisions.CancelOrder)
 
 # --- how well the record supports a new run, pod by pod -----------------------------------------------
 
@@ -277,6 +272,13 @@ class RecordedTimes:
                 return left_ns
         had_ns = seen.had_ns(self._common.end_ns)
         since_ns = self._now_ns if box.signalled_ns is None else box.signalled_ns
+        due_ns = kubelet_kills_ns(seen.spec, seen.grace_ns or 0)
+        if seen.by_kubelet and seen.killed is None and self._now_ns - since_ns >= due_ns:
+            # The record shows it alive after the kubelet's SIGKILL was due.
+            if seen.how == "stopped" and self._end_ns is not None:
+                return self._end_ns - self._now_ns
+            if seen.how == "stays":
+                return self._best_ns(since_ns + (had_ns or 0) - self._now_ns + MOMENT_NS)
         shown = seen.how in ("killed", "stays") and not seen.refused
         if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
             # The record shows it alive for no longer after its signal.
@@ -309,12 +311,12 @@ class RecordedTimes:
                 agenda.admit(self._now_ns + again.at_ns - seen.exited.at_ns, again.event, again)
 
     def planned(self, spec: Container) -> None:
-        """A container that has ended before its plan, unlike in the record, is found gone."""
-        self.spec = spec
+        """A container that has ended before its first plan, unlike in the record, is found gone."""
         then, exited = self.seen.planned, self.seen.exited
         gone = self._common.pods.boxes[self._uid, self._name].phase == "exited"
-        if gone and then is not None and exited is not None and then.seq < exited.seq:
+        if gone and self.spec is None and then is not None and exited is not None and then.seq < exited.seq:
             self._common.agenda.admit(self._now_ns, exited.event, exited)
+        self.spec = spec
 
     @property
     def _kubelet_hook(self) -> bool:
@@ -349,7 +351,7 @@ class HookRun:
         box: SimulatedContainer,
         times: RecordedTimes,
         common: RunContext,
-        downtimes: Sequence[Downtime],
+        recorded: RecordedBehaviour,
     ) -> None:
         self._order, self._box, self._times, self._common = order, box, times, common
         self._began_ns = common.agenda.now_ns
@@ -357,9 +359,10 @@ class HookRun:
         times.hook_ran = False
         # Whether the recorded hook is the same.
         then, now = times.seen.spec, times.spec
-        self._seen = times.seen.hook if then is None or now is None or then.hook == now.hook else None
+        seen = recorded.hooks.get(order.key, times.seen.hook)
+        self._seen = seen if then is None or now is None or then.hook == now.hook else None
         self._outcome: ChangedFact | None = None
-        takes_ns = self._takes_ns(downtimes)
+        takes_ns = self._takes_ns(recorded.downtimes)
         self._process = common.pods.run_hook(box, order.key, 0, False, HookPlan(takes_ns))
         self._process.followers.append(self._ended)
 
@@ -374,7 +377,8 @@ class HookRun:
         longer = self._common.is_best and self._order.timeout_ns > known.timeout_ns
         if known.ended is not None:
             ran_ns = known.ended.at_ns - known.began.mono_ns
-            if known.ran_out:
+            if known.ran_out or (known.cut is None and known.result == "unknown" and known.alive_ns is None):
+                # Without a restart, a runtime that did not answer lost its outcome.
                 return ran_ns
             if known.cut is None and known.result == "timed-out" and not longer:
                 # Its edge ends it at its timeout, with the recorded deviation.
@@ -528,10 +532,8 @@ class RecordedWorld:
     def _run_hook(self, order: decisions.RunHook) -> None:
         box = self._container(order.uid, order.container)
         times = self._times[order.uid, order.container]
-        self._hooks[order.key] = HookRun(order, box, times, self._common, self._seen.downtimes)
-        ends_ns = times.after_hook_ns()
-        if ends_ns is not None:
-            self._pods.exit_after(box, ends_ns)
+        self._hooks[order.key] = HookRun(order, box, times, self._common, self._seen)
+        self._pods.exit_after(box, times.after_hook_ns())
 
     def _twin(self, key: str) -> str:
         """The recorded order with this key, or the next unused one of its family: after one order less, the
@@ -563,7 +565,7 @@ class RecordedWorld:
         hangs = open_ns > slowest_ns + MOMENT_NS and not self._is_best
         if order.key in self._hooks or hangs:
             return
-        if not isinstance(order, HARMLESS_ORDERS):
+        if not isinstance(order, HARMLESS):
             self._invented[order.key] = name
         delay_ns = max(slowest_ns, open_ns)
         at_ns = self._agenda.now_ns + delay_ns

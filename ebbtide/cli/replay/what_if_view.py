@@ -17,6 +17,8 @@ from ebbtide.replay.whatif.verdicts import PodChange
 from ebbtide.replay.whatif.whatif_run import Comparison, Interval, Outline, PodSide, WaveSide
 
 WHAT_IF_VERSION = 2
+#: Fields of a run, under their own names.
+_OF_RUN = ("outcome", "grant_ns", "budget_ns", "total_ns")
 CHANGES: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
 _POD_HEADINGS = (
     *("POD", "WAVE", "GRACE", "TOOK", "OUTCOME", "NOW GRACE", "NOW TOOK", "NOW OUTCOME"),
@@ -45,7 +47,9 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
     totals = [
         ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
         ("granted", f"{span(found.then.grant_ns)} -> {span(found.worst.grant_ns)}"),
-        ("pods", f"{then} -> {best if best == worst else f'{best}, or {worst}'}"),
+        ("pods then", then),
+        ("pods now" if best == worst else "pods now, best case", best),
+        ("pods now, worst case", "" if best == worst else worst),
     ]
     for change in CHANGES:
         pods = found.changed(change)
@@ -148,9 +152,7 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         changed=words,
         same=found.is_same,
         **{
-            name: json_object(
-                {each: getattr(run, each) for each in _OF_RUN} | {"pods": _outcomes(run)},
-            )
+            name: json_object({each: getattr(run, each) for each in _OF_RUN} | {"pods": _outcomes(run)})
             for name, run in runs.items()
         },
         total=dict(zip(("then", "low", "high"), map(json_seconds, totals_ns), strict=True)),
@@ -163,14 +165,9 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
     )
 
 
-#: Fields of a run and of a pod in both runs, under their own names.
-_OF_RUN = ("outcome", "grant_ns", "budget_ns", "total_ns")
-_OF_POD = ("namespace", "name", "uid")
-
-
 def _shown_pod(side: PodSide) -> dict[str, Any]:
     need = side.need
-    fields = {each: getattr(side.pod, each) for each in _OF_POD}
+    fields = {each: getattr(side.pod, each) for each in ("namespace", "name", "uid")}
     fields |= {"then": side.then, "best": side.best, "worst": side.worst}
     fields["needed"] = need and {"seconds": json_seconds(need.ns), "atLeast": need.at_least}
     fields |= {"evidence": side.support.level, "why": side.support.why, "change": side.change}

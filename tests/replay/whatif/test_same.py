@@ -10,14 +10,16 @@ from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, shutdown_records
 from ebbtide.events.record.shutdown_record import PodRecord
+from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.whatif_run import what_if
 from tests.conftest import Sample
+from tests.replay.sim.nodes import MODES
 from tests.replay.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out
 
-SEEDS, SEEDS_A_TEST = 96, 16
+SEEDS, SEEDS_A_TEST = 112, 16
 WORLDS = 60
 #: One seed and one world of so many.
 ONE_OF = 3
@@ -42,11 +44,14 @@ def fate(line: PodRecord) -> tuple[PodOutcome | None, int | None]:
     return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
 
 
+@pytest.mark.parametrize("mode", ["", *MODES])
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
-    """Each shutdown's outcome, end and pods; also when one signal ends one and opens the next."""
+def test_what_was_is_what_the_account_says(seeds: Sequence[int], mode: NodeMode) -> None:
+    """Each shutdown's outcome, end and pods; also when one signal ends one and opens the next, a container
+    is started again, the runtime does not answer, or the kubelet ends the pods.
+    """
     for seed in seeds:
-        source = simulate(SimulationRequest(synthetic=10), seed).machine.journal.source
+        source = simulate(SimulationRequest(synthetic=10, mode=mode), seed).machine.journal.source
         for account in shutdown_records(History([source()]), boot_id="another"):
             found = what_if(History([source()]), account.first_seq, Changes())
             then, where = found.then, f"seed {seed}, {account.id}"
@@ -57,6 +62,7 @@ def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
             assert found.is_same, where
             assert not any(code == "order" for code, _ in found.assumptions), where
             assert found.best == found.worst == then, where
+            assert found.total == (then.total_ns, then.total_ns), where
 
 
 def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None:
