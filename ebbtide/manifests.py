@@ -159,14 +159,6 @@ class ContainerPort(ObjectPart, frozen=True):
     name: Annotated[str, matching(_PORT_NAME, "up to 15 lower case letters, digits and '-'")] = ""
 
 
-def _check_port(port: int | str) -> None:
-    """Raises RuleError. A name's port is looked up when the hook runs."""
-    if isinstance(port, str) and port.isdecimal():
-        raise RuleError(f"{quote(port)} in quotes is a name without a letter: take the quotes away", "port")
-    if not (port and _PORT_NAME.fullmatch(port) if isinstance(port, str) else 1 <= port <= PORT_MAX):
-        raise RuleError(f"{quote(str(port))} is no port and no port's name: write one of them", "port")
-
-
 class ExecHook(ObjectPart, frozen=True):
     command: Words = ()
 
@@ -180,28 +172,30 @@ class Header(ObjectPart, frozen=True):
     value: Annotated[str, _URL_PART] = ""
 
 
-class HttpGetHook(ObjectPart, frozen=True):
+class TcpSocketHook(ObjectPart, frozen=True):
+    """Accepted in old objects; fails when it runs. A name's port is looked up when the hook runs."""
+
     port: Annotated[int | str, Kind("a port or a port's name")]
+
+    def __post_init__(self) -> None:
+        port = self.port
+        if isinstance(port, str) and port.isdecimal():
+            raise RuleError(
+                f"{quote(port)} in quotes is a name without a letter: take the quotes away", "port"
+            )
+        if not (port and _PORT_NAME.fullmatch(port) if isinstance(port, str) else 1 <= port <= PORT_MAX):
+            raise RuleError(f"{quote(str(port))} is no port and no port's name: write one of them", "port")
+
+
+class HttpGetHook(TcpSocketHook, frozen=True):
     host: Annotated[str, _HOST] = ""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
     path: Annotated[str, _URL_PART] = ""
     http_headers: Annotated[tuple[Header, ...], Meta(max_length=HEADERS_MAX)] = ()
 
-    def __post_init__(self) -> None:
-        _check_port(self.port)
-
 
 class SleepHook(ObjectPart, frozen=True):
     seconds: Int64
-
-
-class TcpSocketHook(ObjectPart, frozen=True):
-    """Accepted in old objects; fails when it runs."""
-
-    port: Annotated[int | str, Kind("a port or a port's name")]
-
-    def __post_init__(self) -> None:
-        _check_port(self.port)
 
 
 class PreStop(ObjectPart, frozen=True):
@@ -476,8 +470,10 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
     except msgspec.ValidationError as error:
         place = str(error).rpartition("`$.")[2].rstrip("`")
         raise DocumentError(f"{place} has another type than in the API", node.line) from error
-    codes = seen.ended
-    ended = {each.name for each in found.status.containers if each.state and not each.state.running}
+    states = [(each.name, each.state) for each in found.status.containers if each.state]
+    stopped = {name for name, state in states if not state.running}
+    ended = {name: state.terminated for name, state in states if state.terminated}
+    codes = {name: each.exit_code for name, each in ended.items() if each.reason != known_pods.UNKNOWN_REASON}
     pod = msgspec.structs.replace(
         manifest.pod,
         # A mirror's own UID is not the one that the runtime knows.
@@ -490,7 +486,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
         deletion=None if seen.static else manifest.pod.deletion,
         # As `cri_pods.pod_view`: a container that ended well has no part in the pod's end.
         containers=tuple(
-            msgspec.structs.replace(each, running=each.name not in ended, exit_code=codes.get(each.name))
+            msgspec.structs.replace(each, running=each.name not in stopped, exit_code=codes.get(each.name))
             for each in manifest.pod.containers
             if codes.get(each.name) != 0
         ),

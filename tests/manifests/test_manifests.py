@@ -584,18 +584,21 @@ def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> No
     """
     mirror = {"name": "etcd-m", "annotations": MIRROR, "ownerReferences": NODE, "uid": "u-mirror"}
     owners = [{"kind": "DaemonSet", "name": "cni", "controller": True}]
-    ended = [
-        {"name": each, "state": {"terminated": {"exitCode": code}}} for each, code in (("d", 0), ("e", 3))
-    ]
+    mesh, *ended = (
+        {"name": each, "state": {"terminated": {"exitCode": code}}}
+        for each, code in (("mesh", 0), ("d", 0), ("e", 3))
+    )
     statuses = [{"name": "a", "state": {"running": {}}}, {"name": "b", "state": {"waiting": {}}}, *ended]
+    status = {"phase": "Running", "initContainerStatuses": [mesh], "containerStatuses": statuses}
     objects = [
         pod(metadata=mirror),
         pod(metadata={"name": "cni", "ownerReferences": owners}, tolerations=[{"operator": "Exists"}]),
         pod(
             [{"name": each, "image": "i"} for each in "abcde"],
+            initContainers=[{"name": "mesh", "image": "i", "restartPolicy": "Always"}],
             volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}],
         )
-        | {"status": {"phase": "Running", "containerStatuses": statuses}},
+        | {"status": status},
         pod(metadata={"name": "waits"}) | {"status": {"phase": "Pending"}},
         pod(metadata={"name": "pulls"}, nodeName="n1") | {"status": {"phase": "Pending"}},
     ]
