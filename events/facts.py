@@ -9,6 +9,7 @@ import msgspec
 
 from ebbtide.events import kinds, values
 from ebbtide.events.base import (
+    NS_PER_SECOND,
     OUTCOMES,
     URGENT,
     BoundedDict,
@@ -222,6 +223,10 @@ class ClockStepped(Fact):
         return f"the wall clock was stepped by {offset(self.delta_ns)}"
 
 
+#: A call that waits for its container gets no answer for `bounds.Bounds.stop_heard_seconds`. More is slow.
+SLOW_STOP_NS = 5 * NS_PER_SECOND // 2
+
+
 class OrderEnded(Fact):
     """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
 
@@ -237,12 +242,20 @@ class OrderEnded(Fact):
         order = order_text(names, self.key)
         if self.result in FAILED_RESULTS:
             return f"{order} failed: {self.reason or self.result}"
+        if self.result == "done" and self.slow_stop:
+            return f"{order} took {span(self.elapsed_ns)}"
         why = f": {self.reason}" if self.reason else ""
         return f"{order} {'is done' if self.result == 'done' else f'ended {self.result}'}{why}"
 
     @property
+    def slow_stop(self) -> bool:
+        """The stop signal was late: its pod had less time."""
+        return self.elapsed_ns >= SLOW_STOP_NS and parse_order_key(self.key).what == "stop"
+
+    @property
     def level(self) -> int:
-        return WARNING if self.result in FAILED_RESULTS else DEBUG if self.result == "done" else INFO
+        quiet = self.result == "done" and not self.slow_stop
+        return WARNING if self.result in FAILED_RESULTS else DEBUG if quiet else INFO
 
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
         # A pod's reason repeats a failed stop, and `Disarmed` a failed arming: the log shows each once. No

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from ebbtide.events.base import NS_PER_SECOND, RESERVE_SECONDS_MIN
 from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.facts import SLOW_STOP_NS
 from ebbtide.events.messages import plural
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.format import utc_text
@@ -32,6 +33,7 @@ CauseCode = Literal[
     "killed-elsewhere",
     "hook-overran",
     "signal-ignored",
+    "stop-slow",
     "time-cut",
     "grace-over",
     "outlived-kill",
@@ -102,6 +104,27 @@ def _killed_elsewhere(pod: shutdown_record.PodRecord) -> bool:
     return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
 
 
+#: With less of its time lost a pod lacked grace, not the signal.
+SLOW_STOP_SHARE_MIN = Fraction(1, 4)
+
+
+def _slow_stop(pod: shutdown_record.PodRecord) -> str | None:
+    """The stop signal was late, or still under way at SIGKILL."""
+    for each in pod.containers:
+        if each.signalled_ns is None or each.killed_ns is None:
+            continue
+        had_ns, lost_ns = each.killed_ns - each.signalled_ns, each.answered_ns
+        if lost_ns is None or (each.taken_ns is not None and each.taken_ns > each.killed_ns):
+            lost_ns = had_ns
+        elif each.taken_ns is None:  # the runtime may only wait for the container
+            continue
+        if lost_ns >= max(SLOW_STOP_NS, had_ns * SLOW_STOP_SHARE_MIN):
+            return (
+                f"no answer in {span(had_ns)}" if lost_ns == had_ns else f"{span(lost_ns)} of {span(had_ns)}"
+            )
+    return None
+
+
 def _had_less(pod: shutdown_record.PodRecord) -> bool:
     wanted = pod.wanted_grace_seconds
     return wanted is not None and pod.grace_ns is not None and pod.grace_ns < wanted * NS_PER_SECOND
@@ -140,6 +163,7 @@ CAUSES: tuple[CauseRow, ...] = (
         _where(lambda pod: any(hook.result == "timed-out" for hook in pod.hooks)),
     ),
     CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", _where(ignored_stop)),
+    CauseRow("stop-slow", _KILLED, "the runtime was slow to send the stop signal", _slow_stop),
     CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _where(_had_less)),
     CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: ""),
     CauseRow("no-fate", _UNKNOWN, "no fate on record", _where(lambda pod: not pod.reason)),
@@ -394,7 +418,8 @@ class _Night:
                 return "lock-lost"
             ends = ("record-damaged", "begin-lost", "cut-short", "never-begun")
             return next((each for each in ends if each in self.codes), code)
-        if code in ("stop-refused", "kill-refused") or self._overlaps("runtime", pod):
+        refused = code in ("stop-refused", "kill-refused", "stop-slow")
+        if refused or self._overlaps("runtime", pod):
             return "runtime"
         if self._daemon_away(pod):
             return "daemon"

@@ -701,7 +701,11 @@ class ShutdownFold(EpisodeFold):
                 why = event.reason or "no reason given"
                 self.note(f"{beside.what}-failed", result=event.result, reason=why)
         key = base.parse_order_key(event.key)
-        if event.result not in ("done", "failed") or key.subject not in self.pods:
+        if key.subject not in self.pods:
+            return
+        if key.what == "stop":
+            self.container(key.subject, key.part).answered_ns = event.elapsed_ns
+        if event.result not in ("done", "failed"):
             return
         # A refused stop signal asked no container to end, until a later order does.
         why = event.reason if failed else ""

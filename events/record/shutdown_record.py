@@ -151,6 +151,8 @@ class ContainerRecord(RecordPart):
     signalled_ns: int | None = None
     #: When the runtime had taken this order.
     taken_ns: int | None = None
+    #: How long the last such order took, whatever its outcome; None: without one.
+    answered_ns: int | None = None
     #: The runtime refused the signal, and why.
     stop_refused: bool = False
     stop_refusal: str = ""

@@ -17,7 +17,9 @@ from ebbtide.events.values import Period, ProcessReport
 from tests.journals import SHUTDOWN
 
 S = 1_000_000_000
-TOLD = shutdown_record.ContainerRecord(name="main", signalled_ns=0, killed_ns=9 * S)
+TOLD = shutdown_record.ContainerRecord(
+    name="main", signalled_ns=0, taken_ns=0, answered_ns=0, killed_ns=9 * S
+)
 HUNG = shutdown_record.HookRecord(
     container="main", kind="exec", began_ns=0, until_ns=S, result="timed-out", reason="hung"
 )
@@ -39,6 +41,10 @@ def refused(name: str, why: str, outcome: PodOutcome = "killed") -> shutdown_rec
     return pod(name, outcome, containers=(replace(TOLD, stop_refused=True, stop_refusal=why),))
 
 
+def taken_after(seconds: int) -> shutdown_record.ContainerRecord:
+    return replace(TOLD, taken_ns=seconds * S, answered_ns=seconds * S)
+
+
 #: Cause to a pod with it.
 CAUSED: dict[str, shutdown_record.PodRecord] = {
     "stop-refused": refused("web-0", "no answer"),
@@ -49,6 +55,7 @@ CAUSED: dict[str, shutdown_record.PodRecord] = {
     "killed-elsewhere": pod(containers=(replace(TOLD, killed_ns=None),)),
     "hook-overran": pod(hooks=(HUNG,)),
     "signal-ignored": pod(autopsies=(DEAF,)),
+    "stop-slow": pod(containers=(replace(TOLD, answered_ns=None),)),
     "time-cut": pod(grace_ns=8 * S),
     "grace-over": pod(),
     "no-fate": pod(outcome=None),
@@ -170,6 +177,15 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         {"grace_seconds": 4, "autopsies": (DEAF,)},
         {"notices": (notice("grant-too-small"),)},
         "signal-ignored",
+    ),
+    ("its stop signal took long", {"containers": (taken_after(3),)}, {}, "runtime"),
+    ("its stop signal was late for SIGKILL", {"containers": (taken_after(12),)}, {}, "runtime"),
+    ("it had nearly all its time", {"containers": (taken_after(2),)}, {}, "grace-over"),
+    (
+        "the runtime may wait for the container",
+        {"containers": (replace(TOLD, taken_ns=None, answered_ns=3 * S),)},
+        {},
+        "grace-over",
     ),
     ("the runtime hung before", {}, {"failed_parts": (part("runtime"),)}, "runtime"),
     (
