@@ -118,7 +118,7 @@ def _slow_stop(pod: shutdown_record.PodRecord) -> str | None:
             lost_ns = had_ns
         elif each.taken_ns is None:  # the runtime may only wait for the container
             continue
-        if lost_ns >= max(SLOW_STOP_NS, had_ns * SLOW_STOP_SHARE_MIN):
+        if lost_ns >= SLOW_STOP_NS and lost_ns >= had_ns * SLOW_STOP_SHARE_MIN:
             return (
                 f"no answer in {span(had_ns)}" if lost_ns == had_ns else f"{span(lost_ns)} of {span(had_ns)}"
             )

@@ -720,7 +720,7 @@ def _may_kill(
         return True
     signals = view.of_box(box, "signal")
     last = view.mono_at_ns(event.kill_by_ns) <= kill.at_ns + MS
-    signal_ns = signals[0].at_ns if signals else _stop_under_way_ns(view, box, kill.at_ns)
+    signal_ns = signals[0].at_ns if signals else _stop_ordered_ns(view, box, kill.at_ns)
     if not last and (signal_ns is None or kill.at_ns < signal_ns + GRACE_FLOOR_NS - view.slack_ns):
         return False
     return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
@@ -764,7 +764,7 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
         began_ns = min((at_ns for at_ns, _ in begins), default=0)
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
         signalled = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
-        signalled = signalled or _stop_under_way_ns(view, box, kill_ns, back_ns) is not None
+        signalled = signalled or _stop_ordered_ns(view, box, kill_ns, back_ns) is not None
         # SIGKILL must be recorded before the release. A pod that joins when the last SIGKILL is due, or whose
         # daemon restarts then, has no time either.
         soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
@@ -777,15 +777,15 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
             yield f"{container_label(box)} was killed at {span(kill_ns)}, without a stop signal"
 
 
-def _stop_under_way_ns(view: BootView, box: SimulatedContainer, kill_ns: int, back_ns: int = 0) -> int | None:
+def _stop_ordered_ns(view: BootView, box: SimulatedContainer, kill_ns: int, back_ns: int = 0) -> int | None:
     """The order for the stop signal that a slow runtime may still have. A restarted daemon repeats it."""
     ordered = (
         view.at_ns(record)
         for record, event in view.events(decisions.SendSignal)
         if (event.uid, event.container) == (box.uid, box.name)
     )
-    under_way = (at_ns for at_ns in ordered if at_ns <= kill_ns <= max(at_ns, back_ns) + view.slack_ns)
-    return next(under_way, None) if view.boot.slow_ns else None
+    pending = (at_ns for at_ns in ordered if at_ns <= kill_ns <= max(at_ns, back_ns) + view.slack_ns)
+    return next(pending, None) if view.boot.slow_ns else None
 
 
 def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, decisions.PodStopBegan]]:

@@ -81,6 +81,15 @@ FAULTS: dict[str, Fault] = {
     "runtime killed": Fault(
         OWN, ("runtime",), lambda own: _faults(runtime_refuses=own.pick(("stops", "everything")))
     ),
+    "runtime slow": Fault(
+        OWN,
+        ("runtime",),
+        lambda own: Drawn(
+            {"runtime_takes_ns": own.between(10_000, 25_000) * MS},
+            rules=(BehaviourRule(stop=LONG_STOPS),),
+            hook=own.pick((None, Hook(kind="sleep", sleep_seconds=5))),
+        ),
+    ),
     "kubelet hung": Fault(
         BY_KUBELET,
         ("kubelet",),

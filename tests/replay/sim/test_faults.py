@@ -28,7 +28,7 @@ CALM = ContainerPlan(stop_ns=300 * MS)
 
 
 def pod(name: str, manner: ContainerPlan = CALM, hook: HookKind | None = None, priority: int = 0) -> PodPlan:
-    spec = Container(name="app", hook=Hook(kind=hook) if hook else None)
+    spec = Container(name="app", hook=Hook(kind=hook, sleep_seconds=5) if hook else None)
     made = Pod(
         uid=f"uid-{name}",
         namespace="shop",
@@ -62,6 +62,7 @@ class Run:
 NEAR, FAR = pod("near", ContainerPlan(stop_ns=4000 * MS)), pod("far-8", ContainerPlan(stop_ns=4000 * MS))
 EARLY = (pod("early")._replace(appears_ns=-5 * NS_PER_SECOND),)
 DEAF = (pod("deaf", ContainerPlan(stop_ns=None)),)
+HOOKED = (pod("hooked", hook="sleep"),)
 UNKILLABLE = (pod("stuck", ContainerPlan(stop_ns=None, reap_ns=None)),)
 
 GRACEFUL = "graceful graceful graceful"
@@ -78,6 +79,9 @@ GRACEFUL = "graceful graceful graceful"
         (PODS, {"runtime_refuses": "stops"}, "complete", "killed killed killed"),
         (PODS, {"runtime_refuses": "everything"}, "complete", "failed failed failed"),
         (PODS, {"runtime_takes_ns": 2 * NS_PER_SECOND}, "complete", GRACEFUL),
+        # The grace is over before the runtime sends the stop signal.
+        (HOOKED, {"runtime_takes_ns": 6 * NS_PER_SECOND}, "complete", "killed"),
+        (HOOKED, {"runtime_takes_ns": 12 * NS_PER_SECOND}, "complete", "killed"),
         (
             PODS,
             {"crash_after_ns": 3 * NS_PER_SECOND, "restart_takes_ns": 3 * NS_PER_SECOND},
