@@ -74,13 +74,17 @@ FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
 
 #: Firmware's defaults, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
 #: placeholders of board vendors. Of one repeated digit or byte: `is_junk`.
-JUNK_UUIDS = (
-    *("00010203-0405-0607-0809-0a0b0c0d0e0f", "00020003-0004-0005-0006-000700080009"),
-    *("03000200-0400-0500-0006-000700080009", "03020100-0504-0706-0809-0a0b0c0d0e0f"),
-    *("07090201-0103-0301-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
-    *("12345678-1234-5678-90ab-cddeefaabbcc", "4c4c4544-0000-2010-8020-80c04f202020"),
-    *("890e2d14-cacd-45d1-ae66-bc80e8bfeb0f", "8e275844-178f-44a8-aceb-a7d7e5178c63"),
-    *("dc698397-fa54-4cf2-82c8-b1b5307a6a7f",),
+JUNK_UUIDS = frozenset(
+    map(
+        o.unswapped,
+        (
+            *("00010203-0405-0607-0809-0a0b0c0d0e0f", "03000200-0400-0500-0006-000700080009"),
+            *("07090201-0103-0301-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
+            *("12345678-1234-5678-90ab-cddeefaabbcc", "4c4c4544-0000-2010-8020-80c04f202020"),
+            *("890e2d14-cacd-45d1-ae66-bc80e8bfeb0f", "8e275844-178f-44a8-aceb-a7d7e5178c63"),
+            *("dc698397-fa54-4cf2-82c8-b1b5307a6a7f",),
+        ),
+    )
 )
 #: The last four of five groups: only the first one was programmed.
 JUNK_END = "-ffff-ffff-ffff-ffffffffffff"
@@ -124,7 +128,7 @@ def is_junk(uuid: str) -> bool:
     digits = uuid.replace("-", "")
     # 16 times the same byte, also 0 (not set) and f (not present).
     repeats = len(digits) == 32 and digits == digits[:2] * 16
-    return uuid in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
+    return o.unswapped(uuid) in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
 
 
 def taint_is_final(provider_id: str) -> bool:

@@ -7,6 +7,7 @@ people).
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Literal
 
 from ebbtide.events import kinds
@@ -54,6 +55,13 @@ Source = Literal[
 Verdict = Literal["off", "on", "unknown"]
 #: The identifier in ``EvidenceRead.identity``. ``nodeName``: the configuration names the system of this node.
 IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "nodeName", "none"]
+_UUID = re.compile(r"(..)(..)(..)(..)-(..)(..)-(..)(..)(-.{4}-.{12})")
+
+
+def unswapped(uuid: str) -> str:
+    """One spelling for both byte orders of the first three fields: a kubelet may write either."""
+    return min(uuid, _UUID.sub(r"\4\3\2\1-\6\5-\8\7\9", uuid)) if _UUID.fullmatch(uuid) else uuid
+
 
 OutageOutcome = Literal[
     "recovered",  # out of service, everything elsewhere, back, taint gone

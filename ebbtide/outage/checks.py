@@ -11,6 +11,7 @@ from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.outage_proof import is_junk, taint_is_final
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
 from ebbtide.events.messages import plural
+from ebbtide.events.outage_events import unswapped
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.first_uuids import LABEL as FIRST_UUIDS_LABEL
 from ebbtide.outage.permits import may_lose
@@ -233,6 +234,7 @@ def machine_ids(seen: ClusterCheck) -> Findings:
         cure = "look at the machine's firmware (dmidecode -s system-uuid)"
         yield warning("no-system-uuid", text, cure)
     owners: dict[tuple[str, str], list[str]] = {}
+    spelled: dict[str, str] = {}
     for node in seen.nodes:
         owners.setdefault(("providerID", node.view.provider_id), []).append(node.name)
     for node in by_uuid:
@@ -241,7 +243,7 @@ def machine_ids(seen: ClusterCheck) -> Findings:
             text = f"the systemUUID {uuid} of {node.name} is a default of firmwares: it proves nothing"
             yield critical("junk-uuid", text, f"have its vendor's tool write one, or {BIND}")
             continue
-        owners.setdefault(("systemUUID", uuid), []).append(node.name)
+        owners.setdefault(("systemUUID", spelled.setdefault(unswapped(uuid), uuid)), []).append(node.name)
         if node.sources and node.first_uuid not in ("", uuid):
             text = (
                 f"the systemUUID of {node.name} was {node.first_uuid} first, and is {uuid}: its kubelet may"

@@ -15,7 +15,7 @@ import trio
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, maps_path
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, machine_key
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, machine_keys
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.actors.outage_proof import is_junk
 from ebbtide.events import bounds
@@ -40,7 +40,7 @@ _uuids = msgspec.json.Decoder(dict[str, str])
 
 
 def read_uuids(data: dict[str, str]) -> dict[str, str]:
-    """By `machine_key`. A spoilt object counts as empty."""
+    """By `machine_keys`. A spoilt object counts as empty."""
     try:
         return _uuids.decode(data.get(DATA, "{}"))
     except (ValueError, RecursionError):
@@ -83,8 +83,14 @@ class FirstUuids:
     def _learn(self) -> dict[str, str]:
         """Of present Nodes and, as far as there is room, of the last ones that are gone."""
         first = self._view.first_uuids
-        there = {machine_key(node): node.system_uuid for node in self._view.there()}
-        first |= {key: uuid for key, uuid in there.items() if uuid and not is_junk(uuid) and key not in first}
+        there = set[str]()
+        for node in self._view.there():
+            keys = machine_keys(node)
+            there.update(keys)
+            uuid = "" if is_junk(node.system_uuid) else node.system_uuid
+            # The UID counts first: it is older than a providerID that was set later.
+            if keys[0] not in first and (known := first.get(keys[-1], uuid)):
+                first[keys[0]] = known
         gone = [key for key in first if key not in there]
         for key in gone[: max(0, len(first) - MACHINES_MAX)]:
             del first[key]

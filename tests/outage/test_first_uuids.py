@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_key
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_keys
+from ebbtide.actors.outage_proof import is_junk
 from ebbtide.outage import first_uuids
 from ebbtide.outage.first_uuids import LOOK_SECONDS, FirstUuids
 from ebbtide.replay.sim.scenario import Draws
@@ -68,6 +69,20 @@ async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClo
     assert server.creates == 2
 
 
+async def test_a_provider_id_that_is_set_with_another_uuid(autojump_clock: MockClock) -> None:
+    """The kubelet of a Node without one may set it. A Node that it makes anew with it is the same machine."""
+    server, honest = ConfigMaps(Draws(1)), node("a", "u1")
+    one = Leading(server, honest)
+    await one.lead(autojump_clock)
+    lying = honest._replace(provider_id="metal://x", system_uuid="u2")
+    one.put(lying)
+    assert one.first(lying) == "u1"
+    two = Leading(server, lying)
+    await two.lead(autojump_clock)
+    assert two.first(lying) == two.first(lying._replace(uid="new")) == "u1"
+    assert two.first(lying._replace(system_uuid="u1")) == ""
+
+
 async def test_two_leaders_and_a_server_that_refuses(autojump_clock: MockClock) -> None:
     """What was recorded first stays; a leader that cannot write knows what it saw itself."""
     server = ConfigMaps(Draws(1))
@@ -97,7 +112,7 @@ async def test_machines_that_are_gone_make_room(
     await Leading(server, *nodes).lead(autojump_clock)
     last = Leading(server, nodes[0], node("d", "u-d"), node("e", "u-e"))
     await last.lead(autojump_clock)
-    kept = {machine_key(each) for each in (nodes[0], node("d", ""), node("e", ""))}
+    kept = {machine_keys(each)[0] for each in (nodes[0], node("d", ""), node("e", ""))}
     assert set(last.view.first_uuids) == kept
 
 
@@ -132,3 +147,19 @@ def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
     assert news.is_set()
     view.nodes.remove(view.nodes.kept["b"]._replace(version="5"))
     assert view.identity_of(a) == ("", "", "")
+
+
+def test_the_other_byte_order_is_the_same_uuid() -> None:
+    """Where it is configured, a management controller would answer for it."""
+    view = ClusterView()
+    a, b = (
+        node("a", "00112233-4455-6677-8899-aabbccddeeff"),
+        node("b", "33221100-5544-7766-8899-aabbccddeeff"),
+    )
+    for each in (a, b):
+        view.nodes.put(each)
+    assert (view.identity_of(a).same_uuid_node, view.identity_of(b).same_uuid_node) == ("b", "a")
+    assert is_junk(JUNK)
+    assert is_junk("00020003-0004-0005-0006-000700080009")
+    assert is_junk("78563412-3412-7856-90ab-cddeefaabbcc")
+    assert not is_junk(a.system_uuid)

@@ -39,7 +39,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
-from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
+from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner, unswapped
 
 OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
 #: By the cloud controller, on a node that is not Ready and whose instance is shut down.
@@ -140,7 +140,7 @@ class NodeView(NamedTuple):
 
 def _names_of(node: NodeView | None) -> set[str]:
     """Its machine's."""
-    return set() if node is None else {node.system_uuid, _provider_name(node.provider_id)} - {""}
+    return set() if node is None else {unswapped(node.system_uuid), _provider_name(node.provider_id)} - {""}
 
 
 def _provider_name(provider_id: str) -> str:
@@ -274,11 +274,18 @@ def project_lease(lease: ApiLease) -> LeaseView:
     return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", max(1, seconds))
 
 
-def machine_key(node: NodeView) -> str:
+def machine_keys(node: NodeView) -> list[str]:
     """A machine as its Node's creator knows it: a providerID never changes once it is set, and outlives the
-    Node. Without one each new Node may be new hardware.
+    Node. Without one each new Node may be new hardware. The kubelet may set it later, so the UID stays a key.
     """
-    return sha256((node.provider_id or node.uid).encode()).hexdigest()[:KEY_CHARACTERS]
+    names = filter(None, (node.provider_id, node.uid))
+    return [sha256(each.encode()).hexdigest()[:KEY_CHARACTERS] for each in names]
+
+
+def other_first_uuid(first_uuids: Mapping[str, str], node: NodeView) -> str:
+    """On record for its machine, under either key; empty: none but its own."""
+    found = (first_uuids.get(key, "") for key in machine_keys(node))
+    return next((uuid for uuid in found if uuid not in ("", node.system_uuid)), "")
 
 
 def lease_path(node: str) -> str:
@@ -357,7 +364,7 @@ class ClusterView:
         )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
-        #: The first systemUUID of each machine on record, by `machine_key` (`ebbtide.outage.first_uuids`).
+        #: The first systemUUID of each machine on record, by `machine_keys` (`ebbtide.outage.first_uuids`).
         self.first_uuids: dict[str, str] = {}
         #: How many Nodes name each machine.
         self._named: Counter[str] = Counter()
@@ -449,10 +456,9 @@ class ClusterView:
             same = (each.name for each in self.there() if each.uid != node.uid and name in _names_of(each))
             return min(same, default="")
 
-        first = self.first_uuids.get(machine_key(node), "")
         return MachineClaims(
-            "" if first == node.system_uuid else first,
-            other(node.system_uuid),
+            other_first_uuid(self.first_uuids, node),
+            other(unswapped(node.system_uuid)),
             other(_provider_name(node.provider_id)),
         )
 

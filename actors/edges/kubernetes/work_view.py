@@ -872,7 +872,7 @@ class WorkEdge(Edge):
             if (told := self._new.pop(uid, None)) is not None and told != (gone := _gone(told)):
                 return gone
         elif self._is_new(pod) and self._new.get(uid) != (news := elsewhere(pod)):
-            of_owner = sum(each.owner_uid == pod.owner_uid for each in self._new.values())
+            of_owner = sum(owner_of(each) == owner_of(pod) for each in self._new.values())
             if (uid in self._new or of_owner < FOLLOWED_MAX) and (news.ready or self._reports < REPORTS_MAX):
                 self._new[uid] = news
                 return news

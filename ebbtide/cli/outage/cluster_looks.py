@@ -250,7 +250,7 @@ async def _nodes(
 ) -> list[NodeCheck]:
     """Each with the answers of its pool's sources."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
-    from ebbtide.actors.edges.kubernetes.node_view import machine_key
+    from ebbtide.actors.edges.kubernetes.node_view import other_first_uuid
     from ebbtide.actors.edges.proof_sources.proof_source import Machine
     from ebbtide.outage.checks import NodeCheck
 
@@ -265,7 +265,7 @@ async def _nodes(
             pool=pool,
             drivers=() if drivers is None else drivers.get(view.name),
             alive=alive_by(view),
-            first_uuid=first.get(machine_key(view), ""),
+            first_uuid=other_first_uuid(first, view),
             sources=tuple([await _asked(each, machine) for each in asked]),
         )
 

@@ -228,7 +228,7 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     do = []
     see = f"see what the controller waits for: ebbtide outage status {node.name}"
     if node.cloud_off and not node.alive:
-        text += f"; the cloud's taint {CLOUD_SHUTDOWN} is a proof already that the machine is off"
+        text += f"; the cloud's taint {CLOUD_SHUTDOWN} is a proof if a leading controller saw it being set"
     elif node.cloud_taint:
         text += (
             f"; the cloud's taint {CLOUD_SHUTDOWN} is set already, but this cloud may set it before the"
@@ -242,6 +242,7 @@ def node_down(scene: Scene) -> Iterator[Cause]:
             f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
             " becomes Unknown within a minute"
         )
+    sure = "make sure that the machine is off: its console, its management controller, its cloud"
     word = scene.word
     if scene.blocked:
         text += f"; {scene.leader or 'the controller'} leads, and {scene.blocked}"
@@ -255,19 +256,20 @@ def node_down(scene: Scene) -> Iterator[Cause]:
         do.append(f"ask {node.alive}, or check it yourself; if it is not alive, withdraw that: {withdraw}")
     elif word is not None and (word.proof or word.cause not in ("", "not-proved")):
         do.append(word.do or see)
-    elif node.cloud_off or node.declared:
+    elif node.declared:
         do += [see] if scene.leader != "" else []
     elif not scene.blocked and not lives:
-        do.append("make sure that the machine is off: its console, its management controller, its cloud")
+        do += [see] if node.cloud_off and scene.leader != "" else []
+        do.append(sure)
         do.append(f"then declare it: ebbtide outage declare {node.name} --off")
     if (scene.leader == "" or scene.blocked) and not lives:
         start = "no outage controller leads here: start it (deploy/kubernetes/outage), "
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
-        is_proved = node.cloud_off and not node.alive
+        if sure not in do:
+            do.append(sure)
         do.append(
-            f"{'' if scene.blocked else start}or set the taint by hand"
-            f"{'' if is_proved else ' once the machine is off'}: kubectl taint node {node.name} {taint};"
-            " remove it when it is back"
+            f"{'' if scene.blocked else start}or set the taint by hand once the machine is off:"
+            f" kubectl taint node {node.name} {taint}; remove it when it is back"
         )
     do.append("or bring the node back: then its kubelet ends them")
     yield Cause("node-down", text, tuple(do))

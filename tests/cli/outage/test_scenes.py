@@ -184,8 +184,8 @@ NO_MACHINE: Object = {"message": "InstanceNotFound"}
             "off",
             [node("off", "Unknown", SHUTDOWN, provider="openstack:///1"), pod("off")],
             ["node-down", "not-deleted"],
-            ["shutdown is a proof already", "or set the taint by hand: kubectl taint node off"],
-            ["declare off", "make sure"],
+            ["shutdown is a proof if a leading controller saw it", "make sure", "once the machine is off"],
+            ["a proof already"],
             id="the cloud's taint",
         ),
         pytest.param(

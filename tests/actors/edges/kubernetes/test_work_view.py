@@ -555,6 +555,20 @@ async def test_new_pods_without_end(autojump_clock: MockClock) -> None:
         assert await hand.said() == [outage_events.LostPodGone(uid="uid-web-a")]
 
 
+async def test_a_namespace_names_another_ones_owner(autojump_clock: MockClock) -> None:
+    """Its new pods do not count for the owner's: they hide no successor."""
+    server, theirs = Server(), {"namespace": "theirs"}
+    server.pod(web("web-a", "worker"))
+    server.pod(web("bait", "worker", meta=theirs))
+    async with working(server) as hand:
+        await hand.list()
+        for number in range(FOLLOWED_MAX):
+            server.pod(web(f"x-{number}", meta=theirs))
+        assert len(await hand.said()) == FOLLOWED_MAX
+        server.pod(web("web-b", "other", status=ready()))
+        assert await hand.said() == [elsewhere("web-b", "other", is_ready=True)]
+
+
 async def test_an_owner_with_too_many_pods(autojump_clock: MockClock) -> None:
     """Its lost pods are over when they are gone; small owners' pods are followed to their successors."""
     server = Server()
