@@ -100,7 +100,7 @@ pools:
 - name: metal
   nodeSelector: {{node-restriction.kubernetes.io/kind: metal}}
   redfish:
-    address: https://{{node}}-bmc.example
+    address: https://{{node}}.bmc.example
     usernameFile: /etc/ebbtide/bmc/username
     passwordFile: /etc/ebbtide/bmc/password
 ```

@@ -141,22 +141,24 @@ _HOST = checked(_host, "a host")
 _PERCENT = Kind("a share from 1% to 100%", _percent, lambda percent: f"{percent}%")
 _LABEL_NAME = Kind("a label's name", _label_name)
 
-#: A Node's creator chooses its name, and a resolver may know any name.
-_SUFFIX = re.compile(r"[^:/.]*\.[A-Za-z0-9]")
+#: A Node's creator chooses its name, and a resolver may know any name. A domain has two labels: any name may
+#: be registered below the last one. The last one is no number, or a Node's name could complete an IP address.
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9][-A-Za-z0-9_]*)+\.[A-Za-z][-A-Za-z0-9]*\.?(:[0-9]*)?")
 #: Of redfish and ipmi.
 _IDENTIFY = (
     "uuid: the machine is the one whose UUID is the Node's systemUUID, if no other Node has it and it never "
-    "changed. name: it is the one that this section names for the Node; no UUID is compared, so check the "
-    "wiring yourself."
+    "changed. name: it is the one that this section names for the Node, by {node} or addresses; no UUID "
+    "is compared, so check the wiring yourself."
 )
 
 _ADDRESSES = Meta(max_length=NODES_MAX)
 
 
-def _check_addresses(address: str, addresses: Mapping[str, str], *, trusted: bool = False) -> None:
+def _check_addresses(section: Redfish | Ipmi, *, trusted: bool = False, system: str = "") -> None:
     """``trusted``: the controller must show a certificate that the configuration names."""
+    address, addresses = section.address, section.addresses
     behind = address.rpartition(NODE_PLACE)[2]
-    if NODE_PLACE in address and not (trusted or _SUFFIX.match(behind)):
+    if NODE_PLACE in address and not (trusted or _SUFFIX.fullmatch(behind)):
         raise RuleError(
             f"write a domain of yours behind {NODE_PLACE}, as in {NODE_PLACE}.bmc.example (or, for redfish,"
             " certificate or fingerprint): a Node's name alone could direct the credentials elsewhere",
@@ -164,9 +166,21 @@ def _check_addresses(address: str, addresses: Mapping[str, str], *, trusted: boo
         )
     if not address and not addresses:
         raise ValueError(f"write address, with {NODE_PLACE} for the Node's name, or addresses")
+    by_name = section.identify == "name"
+    if by_name and address and NODE_PLACE not in address + system:
+        raise RuleError(
+            f"write {NODE_PLACE} here (or, for redfish, in system), or only addresses: with identify: name"
+            " all nodes would be one machine",
+            "address",
+        )
     for node, each in addresses.items():
         if NODE_PLACE in each:
             raise RuleError(f"write the address of this node, without {NODE_PLACE}", "addresses", node)
+
+
+def _place(host: str, port: int, system: str = "") -> tuple[str, int, str]:
+    """One spelling of a machine's place."""
+    return str(_address(host) or host.lower().rstrip(".")), port, system
 
 
 class Redfish(Section, frozen=True):
@@ -178,8 +192,8 @@ class Redfish(Section, frozen=True):
         str,
         _URL,
         f"The URL of each node's controller: https://, with {NODE_PLACE} for the Node's name (http:// only "
-        f"on the loopback). Behind {NODE_PLACE} write a domain of yours, or set certificate or fingerprint. "
-        "The controller never takes it from the Node: a kubelet can write there.",
+        f"on the loopback). Behind {NODE_PLACE} write '.' and a domain of yours, or set certificate or "
+        "fingerprint. The controller never takes it from the Node: a kubelet can write there.",
     ] = ""
     addresses: Annotated[
         dict[Annotated[str, NODE_NAME], Annotated[str, _URL]],
@@ -211,11 +225,16 @@ class Redfish(Section, frozen=True):
         if self.identify == "name" and not self.system:
             raise RuleError("name the system of each node: a controller may have several", "system")
         trusted = self.certificate is not None or bool(self.fingerprint)
-        _check_addresses(self.address, self.addresses, trusted=trusted)
+        _check_addresses(self, trusted=trusted, system=self.system)
 
     def address_of(self, node: str) -> str:
         """Empty: it has none."""
         return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
+
+    def place_of(self, node: str) -> tuple[str, int, str]:
+        parts = urlsplit(self.address_of(node))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return _place(parts.hostname or "", port, self.system.replace(NODE_PLACE, node))
 
     def source(self, node: str) -> ProofSource | None:
         if not (url := self.address_of(node)):
@@ -256,11 +275,14 @@ class Ipmi(Section, frozen=True):
     identify: Annotated[Identify, _IDENTIFY] = "uuid"
 
     def __post_init__(self) -> None:
-        _check_addresses(self.address, self.addresses)
+        _check_addresses(self)
 
     def address_of(self, node: str) -> str:
         """Empty: it has none."""
         return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
+
+    def place_of(self, node: str) -> tuple[str, int, str]:
+        return _place(self.address_of(node), self.port)
 
     def source(self, node: str) -> ProofSource | None:
         if not (host := self.address_of(node)):
@@ -465,6 +487,21 @@ class OutageConfiguration(Section, frozen=True):
             if any(not other.node_selector for other in before):
                 message = "it takes no node: an earlier pool has no nodeSelector and takes all, move it back"
                 raise RuleError(message, "pools", at)
+        self._check_bound()
+
+    def _check_bound(self) -> None:
+        """No UUID would tell two such nodes apart."""
+        owners: dict[tuple[str, int, str], str] = {}
+        for at, pool in enumerate(self.pools):
+            for kind, section in (("redfish", pool.redfish), ("ipmi", pool.ipmi)):
+                if section is None or section.identify != "name":
+                    continue
+                for node in section.addresses:
+                    if (owner := owners.setdefault(section.place_of(node), node)) != node:
+                        raise RuleError(
+                            f"{quote(owner)} has this machine: with identify: name each node needs its own",
+                            *("pools", at, kind, "addresses", node),
+                        )
 
     @property
     def settings(self) -> OutageSettings:

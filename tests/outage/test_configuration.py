@@ -74,14 +74,14 @@ def test_the_example_has_every_field_and_arrives() -> None:
     assert found.tracing.given.endpoint == "http://otel-collector.observability:4318"
     metal, old, ec2, others = found.pools
     assert metal.redfish is not None
-    assert metal.redfish.address_of("metal-1") == "https://metal-1-bmc.example"
+    assert metal.redfish.address_of("metal-1") == "https://metal-1.bmc.example"
     assert metal.redfish.address_of("metal-7") == "https://10.20.0.107"
     assert (metal.redfish.username_file, metal.redfish.certificate) == (
         "/etc/ebbtide/bmc/username",
         "/etc/ebbtide/bmc/ca.crt",
     )
     assert old.ipmi is not None
-    assert old.ipmi.address_of("old-1") == "old-1-bmc.example"
+    assert old.ipmi.address_of("old-1") == "old-1.bmc.example"
     assert old.power_off == PowerOff(after_ns=120 * NS_PER_SECOND)
     assert ec2.cloud == Cloud(ec2=Ec2(region="eu-west-1"))
     assert (metal.believe, others.believe) == (
@@ -165,10 +165,36 @@ def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
         for kind, address in (
             ("redfish", "https://{node}"), ("redfish", "https://{node}:443"), ("redfish", "https://bmc.{node}"),
             ("redfish", "https://{node}.x.{node}."), ("ipmi", "{node}"), ("ipmi", "bmc-{node}"),
+            # A Node named `evil` would get evil.com; of a Node 10.1 the last would be an IP address.
+            ("redfish", "https://{node}-bmc.com"), ("redfish", "https://{node}.com:8443"),
+            ("redfish", "https://{node}x.bmc.example"), ("ipmi", "{node}.com."), ("ipmi", "{node}.1.2"),
         )
     ),
     (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://{{node}}.x', identify: name, {FILES}}}}}]",
      "a.yaml:3: pools[0].redfish.system: name the system of each node: a controller may have several"),
+    *(
+        (HEAD + f"pools: [{{name: a, {kind}: {{address: {address}, identify: name, {FILES}}}}}]",
+         f"a.yaml:3: pools[0].{kind}.address: write {{node}} here (or, for redfish, in system), or only "
+         "addresses: with identify: name all nodes would be one machine")
+        for kind, address in (("redfish", "https://bmc.x, system: '1'"), ("ipmi", "bmc.x, addresses: {n: a}"))
+    ),
+    *(
+        (HEAD + f"pools: [{{name: a, {kind}: {{{machines}, identify: name, {FILES}}}}}]",
+         f"a.yaml:3: pools[0].{kind}.addresses.m: 'n' has this machine: with identify: name each node needs "
+         "its own")
+        for kind, machines in (
+            ("redfish", "system: '1', addresses: {n: 'https://bmc.x', m: 'https://BMC.x:443/'}"),
+            ("ipmi", "addresses: {n: 'fd00::7', m: 'fd00:0::7'}"),
+        )
+    ),
+    (
+     HEAD + "pools: [" + ", ".join(
+         f"{{name: {name}, nodeSelector: {{k: v}}, "
+         f"ipmi: {{addresses: {{{node}: x}}, identify: name, {FILES}}}}}"
+         for name, node in ("an", "bm")
+     ) + "]",
+     "a.yaml:3: pools[1].ipmi.addresses.m: 'n' has this machine: with identify: name each node needs its "
+     "own"),
     (HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
      "a.yaml:3: pools[0].redfish.addresses.n: write the address of this node, without {node}"),
     (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",
@@ -187,6 +213,19 @@ def test_what_is_wrong_is_named_with_its_place_and_its_cure(text: str, message: 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*; name a readable file with --config"):
         load_outage(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("machines", [
+    "redfish: {address: 'https://bmc.x', system: '{node}', identify: name",
+    "redfish: {address: 'https://{node}.bmc.x:8443', system: '1', identify: name",
+    "redfish: {addresses: {n: 'https://bmc.x', m: 'https://bmc.x'}, system: '{node}', identify: name",
+    "redfish: {addresses: {n: 'https://bmc.x', m: 'https://bmc.x'}",
+    "ipmi: {address: '{node}.bmc.x.', addresses: {n: 10.0.0.1}, identify: name",
+])  # fmt: skip
+def test_one_controller_may_have_the_systems_of_many_nodes(machines: str) -> None:
+    """By the Node's name or, where none is bound, by the UUID."""
+    (pool,) = parsed(f"pools: [{{name: a, {machines}, {FILES}}}}}]").pools
+    assert pool.machine_sources()("n")
 
 
 def test_plain_http_is_for_the_loopback() -> None:
@@ -241,7 +280,7 @@ async def test_the_sources_are_those_of_the_nodes_pool(
 
 CONTROLLERS = HEAD + (
     "pools:\n- name: a\n"
-    "  redfish: {address: 'https://{node}-bmc.example',\n"
+    "  redfish: {address: 'https://{node}.bmc.example',\n"
     "    system: 's-{node}', fingerprint: '" + ":".join(["aB"] * 32) + "', uuidOrder: swapped,\n"
     "    usernameFile: /u, passwordFile: /p}\n"
     "  ipmi: {addresses: {n-1: 'fd00::1'}, port: 624, usernameFile: /u, passwordFile: /p, cipherSuite: 3,\n"
@@ -252,8 +291,8 @@ CONTROLLERS = HEAD + (
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        ("n-1", [("redfish", "n-1-bmc.example"), ("ipmi", "[fd00::1]:624")]),
-        ("n-3", [("redfish", "n-3-bmc.example")]),
+        ("n-1", [("redfish", "n-1.bmc.example"), ("ipmi", "[fd00::1]:624")]),
+        ("n-3", [("redfish", "n-3.bmc.example")]),
     ],
 )
 def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:

@@ -9,6 +9,7 @@ notices a statement that was removed meanwhile.
 from __future__ import annotations
 
 import math
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 
@@ -130,6 +131,17 @@ class StatementsEdge(Edge):
 
 #: Dual-stack nodes have two.
 ADDRESSES_MAX = 4
+#: In DER: the type commonName, then a UTF8String or a PrintableString with its length.
+_COMMON_NAME = re.compile(rb"\x06\x03\x55\x04\x03[\x0c\x13](.)", re.DOTALL)
+
+
+def certified_nodes(certificate: bytes) -> set[str]:
+    """A kubelet's own certificate has the name ``NODE@TIME``, one from the API ``system:node:NODE``."""
+    names = [
+        certificate[at.end() :][: at[1][0]].decode(errors="replace")
+        for at in _COMMON_NAME.finditer(certificate)
+    ]
+    return {each.removeprefix("system:node:").partition("@")[0] for each in names}
 
 
 class KubeletSource:
@@ -137,7 +149,8 @@ class KubeletSource:
     a machine that is off.
 
     A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false
-    answer only delays the cure by minutes.
+    answer only delays the cure by minutes. Any kubelet may list this Node's address as its own, so an answer
+    there counts unless the certificate names such another Node.
     """
 
     source: Source = "kubelet"
@@ -157,15 +170,13 @@ class KubeletSource:
         seconds = bounds.now.source_kubelet_seconds / min(len(node.addresses), ADDRESSES_MAX)
         error = ""
         for address in node.addresses[:ADDRESSES_MAX]:
-            # A later machine may have got the address: then its kubelet would answer.
-            if any(address in each.addresses for each in self._view.there() if each.uid != node.uid):
-                error = "another Node has its address"
-                continue
             try:
                 with trio.fail_after(seconds):
                     plain = await trio.open_tcp_stream(address, node.port)
                     try:
-                        await trio.SSLStream(plain, self._context).do_handshake()
+                        stream = trio.SSLStream(plain, self._context)
+                        await stream.do_handshake()
+                        named = certified_nodes(stream.getpeercert(binary_form=True) or b"")
                     finally:
                         await trio.aclose_forcefully(plain)
             except trio.TooSlowError:
@@ -173,5 +184,9 @@ class KubeletSource:
             except (OSError, trio.BrokenResourceError) as failure:
                 error = error_text(failure.__cause__ or failure)
             else:
-                return Said("on", "nodeUID", machine.node_uid)
+                # A later machine may have got the address.
+                others = {each.name for each in self._view.there() if address in each.addresses} - {node.name}
+                if named.isdisjoint(others):
+                    return Said("on", "nodeUID", machine.node_uid)
+                error = "another Node has its address"
         return Said("unknown", error=error)

@@ -54,7 +54,9 @@ HELD = Pool(
 )
 
 
-BOUND = Pool(name="rack", ipmi=Ipmi(username_file="/u", password_file="/p", address="x", identify="name"))
+BOUND = Pool(
+    name="rack", ipmi=Ipmi(username_file="/u", password_file="/p", address="{node}.bmc.x", identify="name")
+)
 
 
 @pytest.mark.parametrize(("seen", "found"), [

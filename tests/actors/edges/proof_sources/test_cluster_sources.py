@@ -325,11 +325,10 @@ async def kubelet_says(*nodes: NodeView) -> Said | None:
 
 
 @asynccontextmanager
-async def listening(*, tls: bool = True, silent: bool = False) -> AsyncIterator[int]:
+async def listening(*, tls: bool = True, silent: bool = False, named: str = "n@1") -> AsyncIterator[int]:
     """A server that greets by TLS, sends plain text, or is silent; its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Self-signed for a name, like a kubelet's certificate.
-    trustme.CA().issue_cert("n").configure_cert(context)
+    trustme.CA().issue_cert("n", common_name=named).configure_cert(context)
 
     async def serve(stream: trio.SocketStream) -> None:
         if silent:
@@ -380,9 +379,14 @@ async def test_who_has_no_address_or_is_another_is_not_asked() -> None:
         assert await kubelet_says() is None
 
 
-async def test_an_address_that_another_node_has_now() -> None:
-    """The other node answers."""
-    async with listening() as port:
+@pytest.mark.parametrize(("named", "is_it"), [
+    ("m@1700000000", True), ("system:node:m", True),
+    # It says that it has this address; a certificate of a person's may name no node.
+    ("n@1700000000", False), ("system:node:n", False), ("kubelet", False),
+])  # fmt: skip
+async def test_an_address_that_another_node_has_too(named: str, is_it: bool) -> None:
+    """The other node answers, or a kubelet took the address of a live one to silence it."""
+    async with listening(named=named) as port:
         other = node(port, "127.0.0.1", name="m", uid="v")
-        said = Said("unknown", error="another Node has its address")
+        said = Said("unknown", error="another Node has its address") if is_it else ON
         assert await kubelet_says(node(port, "127.0.0.1"), other) == said
