@@ -73,18 +73,14 @@ DECLARED_NS = 3600 * NS_PER_SECOND
 FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
 
 #: Firmware's defaults, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
-#: placeholders of board vendors. Of one repeated digit or byte: `is_junk`.
-JUNK_UUIDS = frozenset(
-    map(
-        o.unswapped,
-        (
-            *("00010203-0405-0607-0809-0a0b0c0d0e0f", "03000200-0400-0500-0006-000700080009"),
-            *("07090201-0103-0301-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
-            *("12345678-1234-5678-90ab-cddeefaabbcc", "4c4c4544-0000-2010-8020-80c04f202020"),
-            *("890e2d14-cacd-45d1-ae66-bc80e8bfeb0f", "8e275844-178f-44a8-aceb-a7d7e5178c63"),
-            *("dc698397-fa54-4cf2-82c8-b1b5307a6a7f",),
-        ),
-    )
+#: placeholders of board vendors. Of one repeated digit or byte: `is_junk`. As
+#: `unswapped` spells them.
+JUNK_UUIDS = (
+    *("00010203-0405-0607-0809-0a0b0c0d0e0f", "00020003-0004-0005-0006-000700080009"),
+    *("01020907-0301-0103-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
+    *("12345678-1234-5678-90ab-cddeefaabbcc", "44454c4c-0000-1020-8020-80c04f202020"),
+    *("142d0e89-cdca-d145-ae66-bc80e8bfeb0f", "4458278e-8f17-a844-aceb-a7d7e5178c63"),
+    *("978369dc-54fa-f24c-82c8-b1b5307a6a7f",),
 )
 #: The last four of five groups: only the first one was programmed.
 JUNK_END = "-ffff-ffff-ffff-ffffffffffff"

@@ -478,6 +478,7 @@ class OutageConfiguration(Section, frozen=True):
     ] = ()
 
     def __post_init__(self) -> None:
+        owners: dict[tuple[str, int, str], str] = {}
         for at, pool in enumerate(self.pools):
             before = self.pools[:at]
             if any(other.name == pool.name for other in before):
@@ -487,12 +488,7 @@ class OutageConfiguration(Section, frozen=True):
             if any(not other.node_selector for other in before):
                 message = "it takes no node: an earlier pool has no nodeSelector and takes all, move it back"
                 raise RuleError(message, "pools", at)
-        self._check_bound()
-
-    def _check_bound(self) -> None:
-        """No UUID would tell two such nodes apart."""
-        owners: dict[tuple[str, int, str], str] = {}
-        for at, pool in enumerate(self.pools):
+            # No UUID would tell two such nodes apart.
             for kind, section in (("redfish", pool.redfish), ("ipmi", pool.ipmi)):
                 if section is None or section.identify != "name":
                     continue

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_keys
-from ebbtide.actors.outage_proof import is_junk
+from ebbtide.actors.outage_proof import JUNK_UUIDS, is_junk
 from ebbtide.outage import first_uuids
 from ebbtide.outage.first_uuids import LOOK_SECONDS, FirstUuids
 from ebbtide.replay.sim.scenario import Draws
@@ -162,4 +162,5 @@ def test_the_other_byte_order_is_the_same_uuid() -> None:
     assert is_junk(JUNK)
     assert is_junk("00020003-0004-0005-0006-000700080009")
     assert is_junk("78563412-3412-7856-90ab-cddeefaabbcc")
+    assert all(map(is_junk, JUNK_UUIDS))
     assert not is_junk(a.system_uuid)
