@@ -425,9 +425,8 @@ class HookRun:
 
     def _weaken(self, known: RecordedHook) -> None:
         ran = span(known.at_least_ns(self._common.end_ns))
-        self._common.evidence.weaken(
-            self._order.uid, "bound", f"the hook of {self._order.container} needed more than {ran}"
-        )
+        why = f"the hook of {self._order.container} needed more than {ran}"
+        self._common.evidence.weaken(self._order.uid, "bound", why)
 
 
 def keyed(fact: Fact, key: str) -> Fact:
@@ -467,9 +466,7 @@ class RecordedWorld:
         for key in seen.answers:
             families.setdefault(_family(key), []).append(key)
         self._twins = {family: iter(keys) for family, keys in families.items()}
-        self._outside: list[Entry] = [
-            agenda.admit(changed.at_ns, changed.event, changed) for changed in seen.outside
-        ]
+        self._outside = [agenda.admit(each.at_ns, each.event, each) for each in seen.outside]
         for uid, name in seen.containers:
             self._container(uid, name)
 
