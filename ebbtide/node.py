@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ebbtide.config import Loaded
     from ebbtide.doctor.gather import FoundPods
     from ebbtide.doctor.rules import JournalState, LogindState, NodeSnapshot
+    from ebbtide.events.segment import Header
     from ebbtide.events.values import Pod, ShutdownKind, TerminationMode
 
 
@@ -34,8 +35,8 @@ RUNNING_DAEMON = "the running daemon"
 
 
 class Status(NamedTuple):
-    """``document``: the daemon's answer; None with the ``error``. ``foreign``: it answers, and the named
-    journal is another machine's.
+    """``document``: the daemon's answer; None with the ``error``. ``foreign``: the named journal is another
+    machine's.
     """
 
     document: dict[str, Any] | None
@@ -56,10 +57,16 @@ class LocalNode:
 
     @cached_property
     def status(self) -> Status:
+        from ebbtide.host import journal_identity
+
         try:
             document = ask("status", self._named.control_socket)
         except ControlError as error:
-            return Status(None, str(error))
+            header = self._named_header
+            if header is None or header.identity.machine_id == journal_identity("").machine_id:
+                return Status(None, str(error))
+            why = f"not shown: the journal {self._named.journal} is another machine's"
+            return Status(None, why, foreign=True)
         if self._is_foreign(document["journal"]):
             why = f"not shown: the daemon here writes another journal than {self._named.journal}"
             return Status(None, why, foreign=True)
@@ -67,18 +74,25 @@ class LocalNode:
 
     def _is_foreign(self, own: dict[str, Any]) -> bool:
         """The named journal is another machine's, not the one of the daemon that answers here."""
+        if Path(own["location"] or "/").is_relative_to(self._named.journal):
+            return False
+        header = self._named_header
+        return header is not None and header.journal_id.hex() != own["id"]
+
+    @property
+    def _named_header(self) -> Header | None:
+        """The begin of the journal that the command line names."""
         from ebbtide.cli.common.guard import Refused
         from ebbtide.cli.common.reading import sources_of
         from ebbtide.events.reader import History
 
-        named = self._named.journal
-        if named == JOURNAL_PATH or Path(own["location"] or "/").is_relative_to(named):
-            return False
+        if self._named.journal == JOURNAL_PATH:
+            return None
         try:
-            found = History(sources_of([named])).journal_id
+            segments = History(sources_of([self._named.journal])).segments
         except (OSError, Refused):
-            return False
-        return bool(found) and found.hex() != own["id"]
+            return None
+        return next((each.header for each in segments if each.header is not None), None)
 
     @cached_property
     def _running(self) -> dict[str, Any]:

@@ -514,7 +514,7 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
     else:
         verdict = "own-grace" if times.censored == times.stops else "unsteady"
     wanted = max((kind.wanted_seconds for kind in kinds if kind.wanted_seconds is not None), default=None)
-    asked = wanted if asked is None else asked
+    asked = wanted if asked is None or verdict == "too-short" else asked
     need_ns, problem = times.max_ns or 0, ""
     # With enough time the others show that it ends: its period helps, if its own grace allows it.
     helped = verdict == "mostly" and (asked is None or need_ns < asked * NS_PER_SECOND)

@@ -60,7 +60,8 @@ Examples:
 def metrics(journals: tuple[Path, ...], runtime: Path, output: str) -> int:
     """Print the metrics as Prometheus's text, or as JSON.
 
-    A journal alone has no state of the node: no armed, no lock and no pods at risk.
+    A journal alone has no state of the node: no armed, no lock and no pods at risk. A journal of outages
+    counts nothing here: the controller serves their metrics.
     """
     code = DONE
     if journals:

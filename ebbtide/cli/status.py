@@ -68,7 +68,8 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     from ebbtide.cli.common.selection import read_episodes
     from ebbtide.events.record.format import json_values
 
-    answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
+    unknown = {"armed": None, "phase": None} if foreign else {"armed": False, "phase": "down"}
+    answer = answered or {"kind": "Status", "version": 1, **unknown}
     last, code = None, DONE
     damage: str | None = None
     try:

@@ -151,6 +151,9 @@ def outage_sentence(outage: OutageRecord) -> str:
         return f"{node} is suspected, and not out of service."
     if outage.untainted_ns is not None:
         return f"Our taint on {node} is gone; the outage is still followed."
+    if outage.out_ns == 0:
+        # The journal began with our taint: its begin was lost.
+        return f"{node} was out of service before its record began, and is not back."
     return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
 
 
@@ -160,4 +163,4 @@ def outage_seal(outage: OutageRecord) -> str:
     if outage.outcome not in HEADLINES:
         return "bad" if cause is not None and cause.severity == "bad" else "running"
     kind = HEADLINES[outage.outcome][1]
-    return "mixed" if kind == "good" and cause is not None else kind
+    return "mixed" if kind in ("good", "cancelled") and cause is not None else kind

@@ -20,6 +20,7 @@ from ebbtide.events.base import Event
 from ebbtide.events.decisions import DetachCertified, HandedOver, LeftUndone, MeansChosen, PodPlanned
 from ebbtide.events.facts import HurryRequested
 from ebbtide.events.record.shutdown_record import PodRecord
+from ebbtide.events.segment import Identity
 from ebbtide.events.values import Pod
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
@@ -109,9 +110,14 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
-def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
+def test_status_without_a_daemon(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1 with the fix; the journal still shows the last shutdown."""
     whole_shutdown(tmp_path / "journal")
+    other = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")
+    assert other.code == 0
+    assert "is another machine's" in other.out
+    identity = Identity(node="", machine_id="machine-1", boot_id="b", code_version="0")
+    monkeypatch.setattr("ebbtide.host.journal_identity", lambda node: identity)
     probe = run("status", "--ready", "--runtime", tmp_path)
     assert (probe.code, probe.out, probe.err.count("\n")) == (1, "", 1)
     ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")

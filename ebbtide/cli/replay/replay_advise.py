@@ -1,6 +1,6 @@
 """``ebbtide replay advise``: the smallest periods that save every pod.
 
-For each wave and workload: the needed time; also pods that no period can save, and the configuration to
+For each wave and workload: the needed time; also pods that the periods do not save, and the configuration to
 paste.
 """
 
@@ -138,7 +138,7 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", *_TIMES, "ASKS
 
 
 def show_advice(advice: Advice) -> None:
-    """Waves, workloads, and those that no period can save; then the configuration to paste."""
+    """Waves, workloads, and those that these periods do not save; then the configuration to paste."""
     stops = plural(sum(wave.times.stops for wave in advice.waves), "stop")
     waves = (
         (
@@ -176,7 +176,7 @@ def show_advice(advice: Advice) -> None:
         *curves,
         Text(""),
         NarrowTable(_WORKLOADS, workloads, right=_NUMBERS, spare=("PRIORITY", "P50", "STOPS")),
-        *([Text(""), Text("no period can save on this evidence:"), *problems] if problems else []),
+        *([Text(""), Text("not saved by these periods:"), *problems] if problems else []),
         Text(""),
         Text("to paste:", style="dim"),
     )

@@ -124,7 +124,7 @@ def timeline(
         elif wave is not None and waves and wave > max(waves):
             why = f": the waves with pods are {min(waves)} to {max(waves)}"
         remark(f"ebbtide: no line fits{filters}{why}")
-    if pod and every and output != "json":
+    if (follow or (pod and every)) and output != "json":
         _show_root(journals, transitions.episode, pod)
     return conclude(history.verdict)
 
