@@ -501,8 +501,6 @@ def _container(
 ) -> ContainerSpec:
     """``at``: its place in the object. ``obstacles`` takes why it cannot run here."""
     variables, argv, missing = dict[str, str](), list[str](), list[str]()
-    if expander is None and not (found.image or found.command):
-        raise RuleError("name one; only a local process needs none, but a command", *at, "image")
     if expander is not None:
         for index, each in enumerate(found.env):
             if each.value_from is None:
