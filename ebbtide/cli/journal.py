@@ -84,23 +84,19 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
 
 def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence[BootRecord]) -> None:
     from ebbtide.cli.common.selection import history_kind, outcomes_text
-    from ebbtide.events.record.shutdown_record import SIGNS
 
-    # An outage's outcome has its severity. A shutdown's outcome is the machine's: it may be complete with
-    # every pod killed.
-    judged = () if history.of_outages else ("",)
-
+    # The outcome is the machine's: it may be complete with every pod killed.
     def cells(each: Episode) -> Iterator[str]:
         yield from (each.id, each.kind, utc_text(each.started_wall_ns))
         yield "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns)
-        yield from (SIGNS[each.severity] if each.severity else "" for _ in judged)
+        yield each.sign
         yield f"{each.outcome}, begin not on record" if each.headless else each.outcome
         yield outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none")
         yield each.cause or "-"
         yield each.trace_id
 
     if episodes:
-        headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "CAUSE", "TRACE")
+        headings = ("EPISODE", "KIND", "STARTED", "TOOK", "", "OUTCOME", "PODS", "CAUSE", "TRACE")
         rows = map(tuple, map(cells, episodes))
         show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
     else:

@@ -103,7 +103,6 @@ def _protected(document: dict[str, Any]) -> bool:
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import time_text
-    from ebbtide.events.record.shutdown_record import SIGNS
 
     if not document["running"]:
         yield "daemon", document["error"]
@@ -156,7 +155,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last shutdown", f"not known: the journal is {damage}" if damage else "none in the journal"
         return
     # The outcome is the machine's: it may be complete with every pod killed.
-    sign = f"{SIGNS[last['severity']]} " if last["severity"] else ""
+    sign = f"{last['sign']} " if last["sign"] else ""
     kind = "outage" if last["kind"] == "outage" else "shutdown"
     shown = f"{last['id']}, {last['kind']}, {time_text(last['started'])}: {sign}{last['outcome']}"
     yield f"last {kind}", shown

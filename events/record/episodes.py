@@ -18,9 +18,9 @@ from ebbtide.events.decisions import EpisodeOutcome, LastBootEnded, PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import headline, root_cause
 from ebbtide.events.record.fold import Beforehand, BootRecord, EpisodeFold, ShutdownFold, grouped_by_episode
-from ebbtide.events.record.outage_causes import outage_cause, outage_headline
+from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
 from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, OutageFold, OutageRecord
-from ebbtide.events.record.shutdown_record import Severity, ShutdownRecord, damage_of
+from ebbtide.events.record.shutdown_record import SIGNS, Severity, ShutdownRecord, damage_of
 from ebbtide.events.values import ShutdownKind
 
 #: Kind and end of a shutdown in logind's words, or of an outage.
@@ -38,9 +38,9 @@ class Episode(FrozenStruct, omit_defaults=False):
     Times are wall-clock nanoseconds: first record plus monotonic difference. ``ended_wall_ns``: the order to
     release the lock, or the close of a cancelled shutdown or an outage. None: it was cut short or goes on.
     ``pods`` has a count for every outcome of the inventory; for an outage, for the pods that it followed:
-    ``recovered`` or ``waiting``. An outage has no ``severity``. ``pods_running``: how many of the ``unknown``
-    of a running shutdown have not ended. ``headless``: the journal has lost the begin, so the counts and
-    times are of the rest.
+    ``recovered`` or ``waiting``. An outage has a ``sign`` without ``severity``. ``pods_running``: how
+    many of the ``unknown`` of a running shutdown have not ended. ``headless``: the journal has lost the
+    begin, so the counts and times are of the rest.
     """
 
     id: str
@@ -50,6 +50,7 @@ class Episode(FrozenStruct, omit_defaults=False):
     ended_wall_ns: int | None
     outcome: EpisodeEnd
     severity: Severity | None = None
+    sign: str = ""
     #: The first line of ``blame`` and of the page, and its root's code; empty: it went well.
     headline: str = ""
     cause: str = ""
@@ -115,7 +116,8 @@ def episodes(
             over, found = sum(pod.ended_ns is not None for pod in record.pods), outage_cause(record)
             episode = _episode(record, fold, {"recovered": over, "waiting": len(record.pods) - over})
             code = "" if found is None else found.code
-            yield replace(episode, headline=outage_headline(record), cause=code)
+            sign = SIGNS[outage_seal(record)]
+            yield replace(episode, headline=outage_headline(record), cause=code, sign=sign)
             if boots is not None and record.last_boot is not None:
                 boots.append(_boot_of_node(record))
         return
@@ -128,6 +130,7 @@ def episodes(
         yield replace(
             _episode(record, fold, {fate: summary.count(fate) for fate in get_args(PodOutcome)}),
             severity=record.severity,
+            sign=SIGNS[record.severity],
             headline=headline(record),
             cause="" if root is None else root.code,
             pods_running=len(fold.without_fate()) if record.outcome == "running" else 0,
