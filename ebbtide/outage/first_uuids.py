@@ -1,21 +1,26 @@
 """The first systemUUID of each machine, kept in the API server: a kubelet may write another one at any time.
 
-One immutable ConfigMap holds all of them. A change creates the next number, and the lower ones are deleted.
-Of two leaders one gets 409, and reads again. The ProofActor decides what a changed UUID means.
+One immutable ConfigMap holds all of them. A change creates the next number, and the others are deleted. Of
+two leaders one gets 409, and reads again. Others may create objects here too: the list has names alone, and
+the oldest ones with our names are read. The ProofActor decides what a changed UUID means.
 """
 
 from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
 
 import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, maps_path
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, machine_keys
+from ebbtide.actors.edges.kubernetes.config_maps import METADATA_LIST, PART_METADATA, PREFIX, maps_path
+from ebbtide.actors.edges.kubernetes.known_pods import NAME_MAX
+from ebbtide.actors.edges.kubernetes.node_view import KEY_CHARACTERS, ClusterView, machine_keys
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.actors.outage_proof import is_junk
 from ebbtide.events import bounds
@@ -28,44 +33,84 @@ LOOK_SECONDS = 5.0
 #: Another leader was sooner.
 ANSWERS = ("POST", api.HTTP_CONFLICT), ("DELETE", api.HTTP_NOT_FOUND)
 _NAME = re.compile(rf"{PREFIX}-machines-[0-9]{{10}}")
+#: After it the lowest free number is the next: others may have created the last one.
+NUMBER_MAX = 10**10 - 1
+#: There are two while a leader replaces one.
+READ_MAX = 20
+
+
+class _Named(msgspec.Struct):
+    metadata: api.ObjectMeta
 
 
 class _ConfigMap(msgspec.Struct):
-    metadata: api.ObjectMeta
     data: dict[str, str] = {}
 
 
-_decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
+_names = msgspec.json.Decoder(api.ListPart[_Named])
+_decoder = msgspec.json.Decoder(_ConfigMap)
 _uuids = msgspec.json.Decoder(dict[str, str])
 
 
-def read_uuids(data: dict[str, str]) -> dict[str, str]:
+def _read_uuids(body: bytes) -> dict[str, str]:
     """By `machine_keys`. A spoilt object counts as empty."""
     try:
-        return _uuids.decode(data.get(DATA, "{}"))
+        return _uuids.decode(_decoder.decode(body).data.get(DATA, "{}"))
     except (ValueError, RecursionError):
         return {}
 
 
+async def read_first(caller: api.ApiCaller, namespace: str) -> tuple[list[str], dict[str, str]]:
+    """The stored objects' names, and the first UUIDs: what was recorded first counts. Raises OSError."""
+    path, found = maps_path(namespace), list[tuple[str, str]]()
+
+    def take(part: Sequence[_Named]) -> None:
+        metas = [each.metadata for each in part]
+        found.extend((each.creation_timestamp, each.name) for each in metas if _NAME.fullmatch(each.name))
+
+    listed = partial(api.listed_path, path, labelSelector=LABEL)
+    ask = partial(_ask, caller, "GET", accept=METADATA_LIST)
+    try:
+        await api.take_parts(ask, listed, _names, take, PART_METADATA)
+    except api.Unanswered as error:
+        raise OSError(errno.EIO, f"the record of machines cannot be read: {error}") from None
+    names, first = [name for _, name in sorted(found)], dict[str, str]()
+    for name in names[:READ_MAX]:
+        # Another leader may have replaced it: then the next try finds the successor.
+        answer = await _ask(caller, "GET", f"{path}/{name}")
+        for key, uuid in _read_uuids(answer.body).items():
+            if len(first) < MACHINES_MAX and len(key) <= KEY_CHARACTERS and len(uuid) <= NAME_MAX:
+                first.setdefault(key, uuid)
+    return names, first
+
+
+async def _ask(
+    caller: api.ApiCaller, method: str, path: str, body: object = None, accept: str = api.JSON
+) -> api.Answer:
+    """Raises OSError."""
+    try:
+        seconds_max = bounds.now.api_try_seconds
+        answer = await caller.call(method, path, body=body, seconds_max=seconds_max, accept=accept)
+    except api.Unanswered as error:
+        if isinstance(error, api.AnswerTooLong) and api.is_part(path):
+            raise
+        raise OSError(errno.EIO, f"the record of machines: {error}") from None
+    if not answer.ok and (method, answer.code) not in ANSWERS:
+        raise OSError(errno.EIO, f"the record of machines: {api.answer_text(answer)}")
+    return answer
+
+
 class FirstUuids:
     def __init__(self, caller: api.ApiCaller, namespace: str, view: ClusterView, tell: Tell) -> None:
-        self._caller, self._path, self._view, self._tell = caller, maps_path(namespace), view, tell
-        #: The stored objects, in the order of their numbers.
+        self._caller, self._namespace, self._view, self._tell = caller, namespace, view, tell
+        #: Of the stored objects.
         self._names: list[str] = []
         self._stored: dict[str, str] = {}
         self._told = ""
 
     async def load(self) -> None:
-        """What was recorded first counts: in the lowest number. Raises OSError."""
-        answer = await self._ask("GET", api.listed_path(self._path, labelSelector=LABEL))
-        try:
-            found = _decoder.decode(answer.body).items or []
-        except (ValueError, RecursionError) as error:
-            raise OSError(errno.EIO, f"the record of machines cannot be read: {error}") from None
-        by_name = {each.metadata.name: read_uuids(each.data) for each in found}
-        self._names, self._stored = sorted(filter(_NAME.fullmatch, by_name)), {}
-        for name in self._names:
-            self._stored = by_name[name] | self._stored
+        """Raises OSError."""
+        self._names, self._stored = await read_first(self._caller, self._namespace)
         self._view.first_uuids |= self._stored
 
     async def run(self, link: ApiClient) -> None:
@@ -100,24 +145,18 @@ class FirstUuids:
         """Raises OSError."""
         if first == self._stored:
             return
-        number = int(self._names[-1].rpartition("-")[2]) + 1 if self._names else 1
+        taken = {int(each.rpartition("-")[2]) for each in self._names}
+        number = max(taken, default=0) + 1
+        if number > NUMBER_MAX:
+            number = next(each for each in count(1) if each not in taken)
         name = f"{PREFIX}-machines-{number:010d}"
         made: api.JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True}
         made["metadata"] = {"name": name, "labels": {LABEL: "true"}}
         made["data"] = {DATA: msgspec.json.encode(first).decode()}
-        if (await self._ask("POST", self._path, made)).code == api.HTTP_CONFLICT:
+        path = maps_path(self._namespace)
+        if (await _ask(self._caller, "POST", path, made)).code == api.HTTP_CONFLICT:
             await self.load()
             return
         earlier, self._names, self._stored = self._names, [name], first
         for each in earlier:
-            await self._ask("DELETE", f"{self._path}/{each}", {})
-
-    async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        """Raises OSError."""
-        try:
-            answer = await self._caller.call(method, path, body=body, seconds_max=bounds.now.api_try_seconds)
-        except api.Unanswered as error:
-            raise OSError(errno.EIO, f"the record of machines: {error}") from None
-        if not answer.ok and (method, answer.code) not in ANSWERS:
-            raise OSError(errno.EIO, f"the record of machines: {api.answer_text(answer)}")
-        return answer
+            await _ask(self._caller, "DELETE", f"{path}/{each}", {})

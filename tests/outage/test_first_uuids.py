@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -127,6 +128,27 @@ async def test_a_spoilt_object(autojump_clock: MockClock, data: dict[str, Any]) 
     await one.lead(autojump_clock)
     assert "ebbtide-outage-machines-0000000008" in server.objects
     assert one.told == []
+
+
+async def test_objects_of_others(autojump_clock: MockClock) -> None:
+    """30 of 1 MB under foreign names are not read. A forged last number is no end: it is younger."""
+    server = ConfigMaps(Draws(1))
+    honest = node("a", "u1")
+    await Leading(server, honest).lead(autojump_clock)
+    forged = f"ebbtide-outage-machines-{first_uuids.NUMBER_MAX}"
+    lie = msgspec.json.encode({machine_key(honest): "lie", "x" * 99: ""}).decode()
+    for name in (*(f"x{at}" for at in range(30)), forged):
+        meta = {"name": name, "labels": {first_uuids.LABEL: "true"}, "creationTimestamp": "2027"}
+        big = {} if name == forged else {"a": "A" * 1_000_000}
+        server.objects[name] = {"metadata": meta, "data": {first_uuids.DATA: lie}, "binaryData": big}
+    await Leading(server, honest, node("b", "u2")).lead(autojump_clock)
+    assert sorted(server.objects)[0] == "ebbtide-outage-machines-0000000002"
+    assert forged not in server.objects
+    lying = honest._replace(system_uuid="lie")
+    last = Leading(server, lying)
+    await last.lead(autojump_clock)
+    assert last.first(lying) == "u1"
+    assert len(last.view.first_uuids) == 2
 
 
 def test_nodes_that_name_one_machine_hear_of_each_other() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import (
     Cluster,
     Look,
@@ -161,14 +162,12 @@ async def gather(
 
 async def _first_uuids(cluster: Cluster, namespace: str) -> dict[str, str]:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.config_maps import maps_path
-    from ebbtide.outage.first_uuids import LABEL, read_uuids
+    from ebbtide.outage.first_uuids import read_first
 
-    def uuids_of(found: JsonObject) -> dict[str, str]:
-        return read_uuids(found.get("data") or {})
-
-    maps = await cluster.some(maps_path(namespace), dict[str, Any], uuids_of, labelSelector=LABEL)
-    return {key: uuid for each in maps for key, uuid in each.items()}
+    try:
+        return (await read_first(cluster.caller, namespace))[1]
+    except OSError as error:
+        raise Refused(str(error.strerror)) from None
 
 
 async def _create(cluster: Cluster, look: Look, namespace: str) -> str:

@@ -16,7 +16,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, AnswerTooLong, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import ANSWER_BYTES_MAX
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.config_maps import METADATA_LIST, ConfigMapStorage
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
@@ -75,25 +75,25 @@ class ConfigMaps:
                     assert self._work is not None
                     self._work.start_soon(self._later, method, path, body)
                     raise Unanswered("it is still under way")
-        return self._carry_out(method, path, body)
+        return self._carry_out(method, path, body, lean=fields.get("accept") == METADATA_LIST)
 
     async def _later(self, method: str, path: str, body: Any) -> None:
         await trio.sleep(self._draws.below(4000) / 1000)
         self._carry_out(method, path, body)
 
-    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+    def _carry_out(self, method: str, path: str, body: Any, *, lean: bool = False) -> Answer:
         parts = urlsplit(path)
         name = parts.path.rpartition("/")[2]
         if method == "POST":
             return self._create(copy.deepcopy(body), dry=parts.query == "dryRun=All")
         if method == "GET" and name == "configmaps":
-            return self._list({key: values[0] for key, values in parse_qs(parts.query).items()})
+            return self._list({key: values[0] for key, values in parse_qs(parts.query).items()}, lean=lean)
         if name not in self.objects:
             return status(404, "not found")
         found = self.objects.pop(name) if method == "DELETE" else self.objects[name]
         return Answer(200, msgspec.json.encode(found))
 
-    def _list(self, query: dict[str, str]) -> Answer:
+    def _list(self, query: dict[str, str], *, lean: bool) -> Answer:
         """Sorted by name; a part starts after the previous part's last name."""
         label, one, value = query["labelSelector"].replace(" in (", "=").rstrip(")").partition("=")
         values = value.split(",")
@@ -101,14 +101,15 @@ class ConfigMaps:
         names = [name for name, of in labels if (of.get(label) in values if one else label in of)]
         rest = [name for name in names if name > query.get("continue", "")]
         part = rest[: int(query.get("limit", len(rest)))]
+        items = [self.objects[name] for name in part]
+        if lean:
+            items = [{"metadata": each["metadata"]} for each in items]
         # As the real client stops reading.
-        size = sum(len(text) for name in part for text in self.objects[name].get("binaryData", {}).values())
+        size = sum(len(text) for each in items for text in each.get("binaryData", {}).values())
         if size > ANSWER_BYTES_MAX:
             raise AnswerTooLong("a large list")
         more = {"continue": part[-1]} if len(part) < len(rest) else {}
-        return Answer(
-            200, msgspec.json.encode({"metadata": more, "items": [self.objects[name] for name in part]})
-        )
+        return Answer(200, msgspec.json.encode({"metadata": more, "items": items}))
 
     def _create(self, body: Any, *, dry: bool) -> Answer:
         name = body["metadata"]["name"]
