@@ -165,10 +165,10 @@ def controller(seen: ClusterCheck) -> Findings:
         text = f"{seen.account} may not: {'; '.join(seen.denied)}"
         yield critical("rights", text, "kubectl apply -f deploy/kubernetes/outage/role.yaml")
     if seen.policy is False:
-        text = "the controller's account is not limited to its taints and journals: no policy, or no binding"
+        text = "no policy or no binding limits the controller to its taints, and others may forge journals"
         files = [f"-f deploy/kubernetes/outage/only-our-{each}.yaml" for each in ("taints", "journals")]
         cure = f"kubectl apply {' '.join(files)} (Kubernetes 1.30 or newer)"
-        yield warning("policy", text, cure)
+        yield critical("policy", text, cure)
     if not seen.configured:
         text = "no configuration was named: the sources of proof are the defaults"
         yield note("no-configuration", text, "name the controller's with --config FILE")

@@ -136,7 +136,7 @@ async def test_objects_of_others(autojump_clock: MockClock) -> None:
     honest = node("a", "u1")
     await Leading(server, honest).lead(autojump_clock)
     forged = f"ebbtide-outage-machines-{first_uuids.NUMBER_MAX}"
-    lie = msgspec.json.encode({machine_key(honest): "lie", "x" * 99: ""}).decode()
+    lie = msgspec.json.encode({machine_keys(honest)[0]: "lie", "x" * 99: ""}).decode()
     for name in (*(f"x{at}" for at in range(30)), forged):
         meta = {"name": name, "labels": {first_uuids.LABEL: "true"}, "creationTimestamp": "2027"}
         big = {} if name == forged else {"a": "A" * 1_000_000}

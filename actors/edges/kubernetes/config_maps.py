@@ -4,9 +4,9 @@ Each write creates one object, a *piece*: the next bytes of a segment. Pieces ar
 journal. Two leaders that continue from the same place create the same number. The API server takes one, and
 the other leader is *fenced*: its journal ends. The object's content shows whether a taken number is our own.
 
-Each piece names the hash of the piece before. Other objects under a piece's name continue no chain, so they
-fence no leader, and no reader reads them. This holds against clients that may only create: whoever can read a
-journal can continue it. The policy `only-our-journals` keeps others from creating pieces.
+Each piece names the hash of the piece before, and the oldest chain counts. Later objects under a piece's name
+continue no chain, so they fence no leader, and no reader reads them. The policy `only-our-journals` is still
+required: whoever can read a journal can continue it, and an object from before the journal hides it.
 
 Retention frees numbers: a leader that was stopped until its next number was written and removed would create
 it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
@@ -148,10 +148,8 @@ class Piece(NamedTuple):
             return False
 
 
-def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
-    """The chain behind which others were removed, else the first. ``pieces`` by number: the first one that
-    continues a chain counts.
-    """
+def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """``pieces`` by number: the first one that continues a chain counts."""
     chains: list[list[Piece]] = []
     tips: dict[str, list[Piece]] = {}
     seen: set[str] = set()
@@ -163,7 +161,14 @@ def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
             chains.append(chain := [])
         chain.append(piece)
         tips[piece.hash] = chain
-    return max(chains, key=lambda chain: chain[-1].first, default=[])
+    return chains
+
+
+def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
+    """The oldest chain: others, whatever they say, were made later. Of one second the one behind which others
+    were removed, else the first.
+    """
+    return min(chains_of(pieces), key=lambda chain: (chain[0].modified_ns, -chain[-1].first), default=[])
 
 
 class Pieces:
@@ -649,8 +654,11 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
 
     ask = partial(caller.call, "GET", seconds_max=bounds.now.api_try_seconds, accept=METADATA_LIST)
     await _list_pieces(ask, namespace, NODE_LABEL, take, PART_METADATA)
-    newest = {uid: chain_of(pieces)[-1] for uid, pieces in sorted(found.items())}
-    return [StoredJournal(uid, each.node, each.at_rest) for uid, each in newest.items()]
+    return [
+        # Metadata alone does not prove a hash: each chain has to be at rest.
+        StoredJournal(uid, chain_of(pieces)[-1].node, all(each[-1].at_rest for each in chains_of(pieces)))
+        for uid, pieces in sorted(found.items())
+    ]
 
 
 async def read_journals(

@@ -36,6 +36,7 @@ class ConfigMaps:
         self.trouble, self.away = trouble, False
         self._draws, self._work, self._made = draws, work, 0
         self.creates = 0
+        self._lean = False
         #: In place of each create: a dead webhook, a quota; None: it hangs.
         self.refuses: list[Answer | None] = []
         #: A webhook takes so long, and ends with the request that waits for it.
@@ -75,25 +76,26 @@ class ConfigMaps:
                     assert self._work is not None
                     self._work.start_soon(self._later, method, path, body)
                     raise Unanswered("it is still under way")
-        return self._carry_out(method, path, body, lean=fields.get("accept") == METADATA_LIST)
+        self._lean = fields.get("accept") == METADATA_LIST
+        return self._carry_out(method, path, body)
 
     async def _later(self, method: str, path: str, body: Any) -> None:
         await trio.sleep(self._draws.below(4000) / 1000)
         self._carry_out(method, path, body)
 
-    def _carry_out(self, method: str, path: str, body: Any, *, lean: bool = False) -> Answer:
+    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
         parts = urlsplit(path)
         name = parts.path.rpartition("/")[2]
         if method == "POST":
             return self._create(copy.deepcopy(body), dry=parts.query == "dryRun=All")
         if method == "GET" and name == "configmaps":
-            return self._list({key: values[0] for key, values in parse_qs(parts.query).items()}, lean=lean)
+            return self._list({key: values[0] for key, values in parse_qs(parts.query).items()})
         if name not in self.objects:
             return status(404, "not found")
         found = self.objects.pop(name) if method == "DELETE" else self.objects[name]
         return Answer(200, msgspec.json.encode(found))
 
-    def _list(self, query: dict[str, str], *, lean: bool) -> Answer:
+    def _list(self, query: dict[str, str]) -> Answer:
         """Sorted by name; a part starts after the previous part's last name."""
         label, one, value = query["labelSelector"].replace(" in (", "=").rstrip(")").partition("=")
         values = value.split(",")
@@ -102,7 +104,7 @@ class ConfigMaps:
         rest = [name for name in names if name > query.get("continue", "")]
         part = rest[: int(query.get("limit", len(rest)))]
         items = [self.objects[name] for name in part]
-        if lean:
+        if self._lean:
             items = [{"metadata": each["metadata"]} for each in items]
         # As the real client stops reading.
         size = sum(len(text) for each in items for text in each.get("binaryData", {}).values())

@@ -22,6 +22,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     ConfigMapSource,
     ConfigMapStorage,
     Fenced,
+    Piece,
     TooLarge,
     list_journals,
     read_journal,
@@ -171,14 +172,16 @@ async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojum
 # --- objects of others under a journal's names -----------------------------------------------------
 
 
-def forged(called: str, data: bytes = b"x", uid: str = UID, **annotations: str) -> Any:
+def forged(
+    called: str, data: bytes = b"x", uid: str = UID, created: str = CREATED, **annotations: str
+) -> Any:
     said = {"offset": "0", "first": "1", "writer": "evil", "segment": segment_file_name(9, JOURNAL_ID)}
     said |= annotations
     return {
         "metadata": {
             "name": called,
             "uid": f"evil-{called}",
-            "creationTimestamp": CREATED,
+            "creationTimestamp": created,
             "labels": {"ebbtide.dev/node-uid": uid, "ebbtide.dev/at-rest": "true"},
             "annotations": {f"ebbtide.dev/{word}": text for word, text in said.items()},
         },
@@ -231,6 +234,21 @@ async def test_forged_numbers_fence_no_leader(how: str, autojump_clock: MockCloc
         assert writer.last_seq > seq
     raws, verdict = await read(storage(server))
     assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+
+
+@pytest.mark.parametrize("first", [1, 9 * 10**9])
+async def test_blind_pieces_hide_no_journal(first: int, autojump_clock: MockClock) -> None:
+    """Whole pieces by a client that may only create: they begin no older chain, and say at rest in vain."""
+    server = ConfigMaps(Draws(1))
+    async with leading(ConfigMapStorage(server, "ebbtide", UID, "one", node="n")) as (writer, _):
+        await write_steps(writer, 3, synced=True)
+    number, segment = 9 * 10**9, segment_file_name(1, JOURNAL_ID)
+    made = Piece(number, first, "", segment, 0, b"x", "evil", 0, node_uid=UID, node="victim").hashed()
+    words = {"first": str(first), "segment": segment, "node": "victim", "after": "", "hash": made.hash}
+    server.objects[name(number)] = forged(name(number), created="2026-01-01T00:00:01Z", **words)
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+    assert await list_journals(server, "ebbtide") == [(UID, "n", False)]
 
 
 async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClock) -> None:
