@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ebbtide.actors.policy.grace_periods import (
+    FLOOR_NS,
     RESERVE_NS_MIN,
     group_pods,
     last_kill_ns,
@@ -36,6 +37,8 @@ class Plan(Value):
     budget_seconds: int = 0
     #: The exact budget: min(grant, requested), in nanoseconds.
     budget_ns: int = 0
+    #: The last SIGKILL, since the signal: no pod gets more.
+    last_kill_ns: int = 0
     reserve_seconds: int = 0
     override_needed: bool = False
     waves: tuple[PlannedWave, ...] = ()
@@ -68,9 +71,16 @@ def make_plan(
     needed_ns = requested_seconds(periods) * NS_PER_SECOND + reserve_ns
     times = shutdown_times(periods, now_ns, needed_ns if grant_ns is None else max(0, grant_ns), reserve_ns)
     kill_by_ns = last_kill_ns(times.deadline_ns, times.kill_by_ns, means)
+    last_ns = kill_by_ns - now_ns
     waves = planned_waves(periods, grant_ns, pods, now_ns, kill_by_ns, means)
     placed = tuple(
-        PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
+        PodInPlan(
+            pod,
+            index,
+            wave.period_seconds,
+            period.seconds,
+            min(planned.grace_seconds * NS_PER_SECOND, last_ns),
+        )
         for index, (period, wave, members) in enumerate(
             zip(periods, waves, group_pods(periods, pods), strict=True)
         )
@@ -78,7 +88,7 @@ def make_plan(
     )
     wanted_seconds = requested_seconds(periods)
     usable_ns = usable_budget_ns(periods, grant_ns)
-    context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action, means)
+    context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action, means, last_ns)
     warned = explain_plan(context)
     return Plan(
         enabled=bool(periods),
@@ -86,6 +96,7 @@ def make_plan(
         grant_seconds=None if grant_ns is None else max(0, grant_ns) // NS_PER_SECOND,
         budget_seconds=usable_ns // NS_PER_SECOND,
         budget_ns=usable_ns,
+        last_kill_ns=last_ns,
         reserve_seconds=reserve_ns // NS_PER_SECOND,
         override_needed=bool(periods) and grant_ns is not None and grant_ns < needed_ns,
         waves=waves,
@@ -108,11 +119,11 @@ class PodInPlan(NamedTuple):
     wave: int
     period_seconds: int
     configured_seconds: int
-    grace_seconds: int
+    grace_ns: int
 
 
 class PlanContext(NamedTuple):
-    """``periods``: as configured."""
+    """``periods``: as configured. ``last_kill_ns``: since the signal."""
 
     periods: Sequence[Period]
     waves: Sequence[PlannedWave]
@@ -122,6 +133,7 @@ class PlanContext(NamedTuple):
     budget: Budget
     sleep_action: bool
     means: TerminationMode
+    last_kill_ns: int
 
 
 def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
@@ -222,10 +234,10 @@ def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
 def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     asked_seconds = placed.pod.grace_seconds
     if placed.pod.deletion is not None:
-        left = f"{span_s(placed.grace_seconds)} of its grace are left, and no preStop hook runs again"
+        left = f"{span(placed.grace_ns)} of its grace are left, and no preStop hook runs again"
         yield "grace-left", f"{short_name(placed.pod)} is being deleted already: {left}"
-    elif asked_seconds is not None and asked_seconds > placed.grace_seconds:
-        gets = f"asks for {span_s(asked_seconds)} and gets {span_s(placed.grace_seconds)}"
+    elif asked_seconds is not None and asked_seconds * NS_PER_SECOND > placed.grace_ns:
+        gets = f"asks for {span_s(asked_seconds)} and gets {span(placed.grace_ns)}"
         yield "grace-cut", f"{short_name(placed.pod)} {gets}: {_wave_has(placed, plan)}"
 
 
@@ -236,9 +248,10 @@ def _grace_unset(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _grace_below_floor(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
-    if placed.grace_seconds < FLOOR_SECONDS:
-        floor = f"but at least {span_s(FLOOR_SECONDS)} lie between stop signal and SIGKILL"
-        yield "grace-below-floor", f"{short_name(placed.pod)} gets {span_s(placed.grace_seconds)}, {floor}"
+    if placed.grace_ns < FLOOR_NS:
+        gets, kill_ns = span(placed.grace_ns), min(FLOOR_NS, plan.last_kill_ns)
+        floor = f"and SIGKILL comes {span(kill_ns)} after the stop signal at the latest"
+        yield "grace-below-floor", f"{short_name(placed.pod)} gets {gets}, {floor}"
 
 
 def _below_every_period(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
@@ -254,15 +267,15 @@ def _below_every_period(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWa
 def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
     for container in placed.pod.containers:
         if container.hook is not None and container.running and placed.pod.deletion is None:
-            hook, grace_seconds = container.hook, placed.grace_seconds
+            hook, grace_ns = container.hook, placed.grace_ns
             whose = f"the preStop hook of {short_name(placed.pod)}, container {container.name},"
             sleeps = f"{whose} sleeps {span_s(hook.sleep_seconds)}"
             slept = hook.kind == "sleep" and plan.sleep_action
             if hook.kind == "tcpSocket":
                 yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
-            elif slept and hook.sleep_seconds > grace_seconds:
-                yield "sleep-cut", f"{sleeps} and is cut at {span_s(grace_seconds)}, the pod's grace"
-            elif slept and hook.sleep_seconds == grace_seconds:
+            elif slept and hook.sleep_seconds * NS_PER_SECOND > grace_ns:
+                yield "sleep-cut", f"{sleeps} and is cut at {span(grace_ns)}, the pod's grace"
+            elif slept and hook.sleep_seconds * NS_PER_SECOND == grace_ns:
                 remain = f"only {span_s(FLOOR_SECONDS)} remain to stop"
                 yield "sleep-fills-grace", f"{sleeps}, the pod's whole grace: {remain}"
 
@@ -270,8 +283,8 @@ def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
 def _wave_has(placed: PodInPlan, plan: PlanContext) -> str:
     cut = " under the grant" if placed.period_seconds < placed.configured_seconds else ""
     more = ", and what earlier waves leave" if plan.budget == "elastic" and placed.wave else ""
-    kept_seconds = placed.period_seconds - placed.grace_seconds
-    end = f", {span_s(kept_seconds)} of them for the end of the shutdown" if kept_seconds > 0 else ""
+    kept_ns = placed.period_seconds * NS_PER_SECOND - placed.grace_ns
+    end = f", {span(kept_ns)} of them for the end of the shutdown" if kept_ns > 0 else ""
     return f"wave {placed.wave} has {span_s(placed.period_seconds)}{cut}{end}{more}"
 
 

@@ -18,8 +18,9 @@ from ebbtide.actors.policy.planning import first_names, short_name
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import Cell, first_of_each, remark, show, show_document, table
 from ebbtide.cli.common.shared_options import grant_option, node_options, output_option, pods_option
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import document, visible
-from ebbtide.events.units import span_s
+from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Pod
 from ebbtide.node import LocalNode, NodeTermination, ShutdownNow, plan_shutdown
 from ebbtide.options import RunOptions
@@ -123,8 +124,9 @@ def show_plan(now: ShutdownNow) -> None:
         for planned in wave.pods:
             pod = by_uid[planned.uid]
             asks = "the wave" if pod.grace_seconds is None else span_s(pod.grace_seconds)
-            cut = pod.grace_seconds is not None and planned.grace_seconds < pod.grace_seconds
-            gets = Text(span_s(planned.grace_seconds), style="yellow" if cut else "")
+            gets_ns = min(planned.grace_seconds * NS_PER_SECOND, made.last_kill_ns)
+            cut = pod.grace_seconds is not None and gets_ns < pod.grace_seconds * NS_PER_SECOND
+            gets = Text(span(gets_ns), style="yellow" if cut else "")
             rows.append((*head, short_name(pod), asks, gets))
             head = ("", "", "")  # once a wave
     if rows:

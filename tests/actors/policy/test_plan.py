@@ -126,6 +126,13 @@ def test_without_its_reserve_the_end_comes_out_of_the_last_pods_time(
     assert all(any(each in cut for cut in cuts) for each in (shown if (grant or 30) >= 10 else ()))
 
 
+def test_no_pod_gets_more_than_the_last_sigkill_leaves() -> None:
+    """The record has the same limit: below a second the margins at the end shrink with the grant."""
+    assert messages(plan(pod("a"), grant=1), "grace-below-floor") == [
+        "a gets 250 ms, and SIGKILL comes 250 ms after the stop signal at the latest"
+    ]
+
+
 def test_switched_off_there_are_no_waves() -> None:
     """One line tells how to enable it."""
     found = plan(pod("a"), periods=())
