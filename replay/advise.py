@@ -535,14 +535,13 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
 
 
 def _cut_text(times: Survival) -> str:
-    """``was killed 3 of 9 times, cut short or not seen to its end 2 of 9 times``."""
-    counts = (("killed", times.killed), ("cut short or not seen to its end", times.censored - times.killed))
-    parts = [
-        f"{what} " + ("every time" if count == times.stops else f"{count} of {plural(times.stops, 'time')}")
-        for what, count in counts
-        if count
-    ]
-    return f"was {', '.join(parts)}"
+    """``was killed 3 and not seen to its end 2 of 9 times``."""
+    counts = {"killed": times.killed, "not seen to its end": times.censored - times.killed}
+    for what, count in counts.items():
+        if count == times.stops:
+            return f"was {what} every time"
+    parts = [f"{what} {count}" for what, count in counts.items() if count]
+    return f"was {' and '.join(parts)} of {plural(times.stops, 'time')}"
 
 
 _PROBLEMS: dict[WorkloadVerdict, str] = {
@@ -564,7 +563,7 @@ _PROBLEMS: dict[WorkloadVerdict, str] = {
         " wave more and see"
     ),
     "unsteady": (
-        "ended within {ended}, or {how}, at the latest when its own grace ({asked}) was over: find"
+        "{how}, at the latest when its own grace ({asked}) was over, and else ended within {ended}: find"
         " out what it waits for, or raise its terminationGracePeriodSeconds"
     ),
 }

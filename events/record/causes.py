@@ -145,9 +145,9 @@ def _unknown(code: CauseCode, words: str) -> CauseRow:
 #: The first row that holds is the cause: first a refused request, then the pod's behaviour, then too little
 #: time.
 CAUSES: tuple[CauseRow, ...] = (
-    CauseRow("stop-refused", BAD_FATES, "the runtime refused the stop signal", _stop_refusal),
+    CauseRow("stop-refused", BAD_FATES, "the stop signal was not sent", _stop_refusal),
     CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
-    CauseRow("kill-refused", _FAILED, "the runtime refused SIGKILL", _kill_refusal),
+    CauseRow("kill-refused", _FAILED, "SIGKILL failed", _kill_refusal),
     CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: ""),
     CauseRow(
         "hurried",
@@ -239,7 +239,7 @@ class CauseGroup(shutdown_record.RecordPart):
 
     @property
     def text(self) -> str:
-        """``106 pods: the runtime refused the stop signal (…)``."""
+        """``106 pods: the stop signal was not sent (…)``."""
         if self.pods:
             return f"{self.who}: {self.sentence}"
         return self.sentence if self.count == 1 else f"{self.sentence}; {self.count - 1} more like it"
@@ -280,8 +280,9 @@ class _RootKind(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-_STORY = "ebbtide replay timeline --pod {pod} --all"
-_BOOTS = "ebbtide journal ls: it lists how each boot ended"
+TIMELINE = "ebbtide replay timeline"
+_STORY = TIMELINE + " {episode} --pod {pod} --all"
+_BOOTS = "{boots}"
 
 #: Every root, the highest first. A code that is not here is a pod's own fate, or a remark.
 ROOTS: dict[str, _RootKind] = {
@@ -504,13 +505,17 @@ class _Night:
         wave, _ = max(waves.items(), key=itemgetter(1), default=(-1, 0))
         seconds = max((pod.wanted_grace_seconds or 0 for pod in pods if pod.wave == wave), default=0)
         priority = shutdown.waves[wave].priority if 0 <= wave < len(shutdown.waves) else 0
-        story = _STORY if pods else "ebbtide replay timeline"
+        story = _STORY if pods else TIMELINE + " {episode}"
+        since = utc_text(shutdown.started_wall_ns)
+        boots = "ebbtide journal ls: it lists how each boot ended"
         return (story if kind is None else kind.do).format(
+            episode=shutdown.id,
             pod=pods[0].label if pods else "POD",
+            boots=boots if shutdown.boot_end_why else f"journalctl --since '{since}'",
             needed=str(-(-needed_ns // NS_PER_SECOND)),
             file=shutdown.grant_overridden_by or "/etc/systemd/logind.conf",
             period=f"{seconds} for priority {priority}",
-            since=utc_text(shutdown.started_wall_ns),
+            since=since,
         )
 
 

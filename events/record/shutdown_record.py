@@ -568,7 +568,7 @@ def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> Sto
     killed = was_killed(container)
     text = container.stop_signal
     if container.stop_refused:
-        text += f" refused ({container.stop_refusal})" if container.stop_refusal else " refused"
+        text += f" not sent ({container.stop_refusal})" if container.stop_refusal else " not sent"
     if container.asked_ns is not None:
         text = BY_KUBELET_TEXTS.get(pod.means, "deleted")
         if container.signalled_ns is not None:
@@ -618,7 +618,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "hook-not-run": "the preStop hook ({kind}) of {pod}, container {container}, did not run: {reason}",
     "hook-unknown": "how the preStop hook ({kind}) of {pod}, container {container}, ended is not known: "
     "{reason}",
-    "wave-overran": "wave {wave} (priority {priority}) overran its {period}: {count} still running",
+    "wave-overran": "wave {wave} (priority {priority}) ended after its {period} with {count} still running",
     "pods-unfinished": "{count} outlived the budget: {pods}",
     "volumes-mounted": "wave {wave} ended with volumes of {count} still mounted: {pods}",
     # --- a Kubernetes node

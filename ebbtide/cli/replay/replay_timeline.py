@@ -132,7 +132,7 @@ def timeline(
 def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
     """The verdict on a shutdown, or the root of one pod's fate; none for an outage."""
     from ebbtide.cli.common.output import headline_text, show
-    from ebbtide.events.record.causes import cause_tree, root_cause
+    from ebbtide.events.record.causes import TIMELINE, cause_tree, root_cause
 
     found = shutdown_records(open_journal(journals), boot_id=boot_id())
     record = next((each for each in found if each.first_seq == number), None)
@@ -146,7 +146,8 @@ def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
     uids = [each.uid for each in record.pods if is_pod(pod, each.uid, each.label)]
     for root in cause_tree(record):
         if any(uid in root.pods for uid in uids):
-            show(f"root cause [{root.code}]: {visible(root.text)}\n  do: {visible(root.do)}")
+            do = root.do.partition(TIMELINE)[0].rstrip("; ")  # this command was just run
+            show(f"root cause [{root.code}]: {visible(root.text)}" + f"\n  do: {visible(do)}" * bool(do))
 
 
 #: A part of the key (`events.base.order_key`) of a release's outcome.

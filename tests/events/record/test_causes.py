@@ -98,7 +98,7 @@ def test_a_reason_begins_with_its_cause() -> None:
     """The actors' final reason and hook are not repeated."""
     one = "SIGKILL for main: had 9 s"
     said = replace(CAUSED["stop-refused"], reason=f"{one}; SIGTERM did not reach main: no answer")
-    assert reason_text(said) == f"the runtime refused the stop signal (no answer); {one}"
+    assert reason_text(said) == f"the stop signal was not sent (no answer); {one}"
     hung = replace(CAUSED["hook-overran"], reason=f"{one}; preStop timed-out: hung")
     assert reason_text(hung) == f"the preStop hook had not ended when the grace was over; {one}"
     # It names the container of two.
@@ -124,9 +124,9 @@ def test_like_causes_are_one_root() -> None:
     ids = [refused(f"web-{at}", f'no container "{at:012x}"') for at in range(3)]
     busy = [refused(f"db-{at}", "the runtime does not answer") for at in range(5)]
     first, second = cause_tree(Night((*ids, *busy, pod("late", grace_ns=S))).record)
-    assert first.text == "the runtime refused the stop signal: it explains 8 pods"
+    assert first.text == "the stop signal was not sent: it explains 8 pods"
     assert first.pods == tuple(each.uid for each in (*ids, *busy))
-    assert [group.text for group in first.within] == ["8 pods: the runtime refused the stop signal"]
+    assert [group.text for group in first.within] == ["8 pods: the stop signal was not sent"]
     assert second.text.endswith("the grace that its pods ask for: it explains shop/late")
     assert {first.severity, second.severity} == {"bad"}
 
@@ -243,6 +243,15 @@ def test_each_pod_has_its_root(about: str, fields: dict[str, Any], around: dict[
     assert headline(record).startswith(first.text)
 
 
+def test_a_command_names_its_shutdown_and_exists() -> None:
+    """``journal ls`` lists boots only if a later boot reported on one."""
+    night = Night((pod(outcome="failed", reason="main: still there after SIGKILL"),)).record
+    assert cause_tree(night)[0].do.endswith(f"replay timeline {night.id} --pod shop/web-0 --all")
+    for why, do in (("", "journalctl --since '"), ("time-over", "ebbtide journal ls: ")):
+        cut = replace(night, pods=(), outcome="truncated", notices=(notice("cut-short"),), boot_end_why=why)
+        assert cause_tree(cut)[0].do.startswith(do)
+
+
 def test_a_root_above_the_pods_comes_first_from_a_fifth_of_them() -> None:
     """Else a grant that cost one pod would hide twenty that ignore SIGTERM."""
     cut = {"wave": 0, "grace_seconds": 4, "grace_ns": 4 * S}
@@ -270,7 +279,7 @@ def test_the_headline_begins_with_what_went_wrong() -> None:
     """It ends with the machine and pods, once; a calm shutdown has only that."""
     lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
     assert headline(lost) == (
-        "the runtime refused the stop signal (no answer): it explains 3 pods."
+        "the stop signal was not sent (no answer): it explains 3 pods."
         " The reboot of node-1 let the machine go after 11.611 s: 3 of 4 pods were killed, 1 ended by itself."
     )
     nobody_knows = [

@@ -99,7 +99,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "hook-unknown": (hook("unknown", ""), "ended is not known: unknown"),
     "wave-overran": (
         (PLAN, PLANNED, WAVE, d.WaveEnded(wave=0, outcome="overran", stragglers=("u-web",))),
-        "wave 0 (priority 7) overran its 10 s: 1 pod still running",
+        "wave 0 (priority 7) ended after its 10 s with 1 pod still running",
     ),
     "pods-unfinished": (
         (PLANNED, d.PodsEnded(unfinished=("u-web",))),
