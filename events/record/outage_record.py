@@ -4,7 +4,7 @@ Times are nanoseconds since the outage began: on the writing leader's monotonic 
 between leaders on two machines. None: it did not happen, or is not on record.
 
 ``course`` has what the outage as a whole waited for, one stage after another without a gap. ``waits`` of a
-pod and of an attachment are the same for them.
+pod and of an attachment are the same for them; above `PARTS_MAX` the oldest ones become one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
 from ebbtide.events.messages import plural
-from ebbtide.events.record.fold import EpisodeFold, begin_of_record, meaning
+from ebbtide.events.record.fold import PARTS_MAX, EpisodeFold, begin_of_record, meaning
 from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 
+EARLIER = "several reasons, one after another"
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"
 OutageEnd = o.OutageOutcome | Literal["open"]
@@ -353,6 +354,11 @@ class OutageFold(EpisodeFold):
     def phase(self) -> PhaseKind | None:
         return self.course[-1].what if self.course else None
 
+    def wait(self, subject: Subject, reason: str) -> None:
+        subject.waits.append(Wait(at_ns=self.point.at_ns, reason=reason))
+        if len(subject.waits) > PARTS_MAX:
+            subject.waits[:2] = [Wait(at_ns=subject.waits[0].at_ns, reason=EARLIER)]
+
     def alarm(self, code: str, text: str) -> None:
         seq, at_ns, _ = self.point
         self.record.alarms.append(Alarm(at_ns=at_ns, seq=seq, code=code, text=text))
@@ -561,7 +567,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.PodWaits)
     def pod_waits(self, event: o.PodWaits) -> None:
         if (pod := self.pods.get(event.uid)) is not None:
-            pod.waits.append(Wait(at_ns=self.point.at_ns, reason=event.reason))
+            self.wait(pod, event.reason)
 
     @meaning(o.PodRecovered)
     def pod_recovered(self, event: o.PodRecovered) -> None:
@@ -578,7 +584,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.DetachWaits)
     def attachment_waits(self, event: o.DetachWaits) -> None:
         if (found := self.attachments.get(event.name)) is not None:
-            found.waits.append(Wait(at_ns=self.point.at_ns, reason=event.reason))
+            self.wait(found, event.reason)
 
     @meaning(o.Detached)
     def detached(self, event: o.Detached) -> None:

@@ -14,8 +14,9 @@ from ebbtide.actors.outage import BRAKE_SAYS, DRY_TAINT, NOT_PROVED, PAUSED
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import BootRecord, episodes, outage_records
+from ebbtide.events.record.fold import PARTS_MAX, RecordPoint
 from ebbtide.events.record.outage_causes import CURES, wait_code
-from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.record.outage_record import EARLIER, LostPodRecord, OutageFold, OutageRecord
 from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.time_spent import recovery_chain, waits_of
@@ -55,6 +56,17 @@ def test_a_whole_outage(story: OutageRecord) -> None:
     assert (story.untainted_ns, story.ended_ns) == (294_214 * MS, 294_214 * MS)
     assert [each.replica for each in story.leaders] == ["a"]
     assert not story.alarms
+
+
+def test_a_pod_has_a_few_waits() -> None:
+    """A stranger's journal may name thousands: the oldest ones become one, without a gap."""
+    fold, pod = OutageFold.__new__(OutageFold), LostPodRecord(uid="u", namespace="n", name="p", began_ns=0)
+    for at in range(PARTS_MAX * 2):
+        fold.point = RecordPoint(at, at, True)
+        fold.wait(pod, f"r{at}")
+    assert len(pod.waits) == PARTS_MAX
+    assert (pod.waits[0].at_ns, pod.waits[0].reason) == (0, EARLIER)
+    assert (pod.waits[1].reason, pod.waits[-1].reason) == (f"r{PARTS_MAX + 1}", f"r{PARTS_MAX * 2 - 1}")
 
 
 @pytest.mark.parametrize("verdict", ["on", "off"])

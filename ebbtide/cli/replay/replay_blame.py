@@ -66,7 +66,7 @@ def blame_command(
     """
     shutdown, code = choose_record(journals, episode)
     if isinstance(shutdown, OutageRecord):
-        _blame_outage(shutdown, wave, count, output)
+        _blame_outage(shutdown, wave, count, output, every=every)
         return code
     # Not an empty list, which would mean that the wave's pods took no time.
     if wave is not None and wave >= len(shutdown.waves):
@@ -119,21 +119,27 @@ HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
 OUTAGE_HEADINGS = ("TIME", "WHAT", "NAME", "OUTCOME", "WAITED FOR")
 
 
-def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, output: str) -> None:
+def _blame_outage(
+    outage: OutageRecord, wave: int | None, count: int | None, output: str, *, every: bool
+) -> None:
     if wave is not None:
         raise Refused(f"no wave {wave} in {outage.id}: an outage has none")
     found = waited(outage)[:count]
     if output == "json":
         show_json(document("Blame", BLAME_VERSION, episode=episode_heading(outage), entries=found))
         return
-    for line in outage_lines(outage):
+    lines = outage_lines(outage)
+    for line in lines:
         show(line)
     show("")
-    if found:
+    shown = found if every or count is not None else found[: SCREEN_LINES - len(lines) - FRAME_LINES]
+    if shown:
         rows = (
             (f"{'' if each.seen else '>'}{span(each.took_ns)}", each.what, each.name, each.outcome, each.text)
-            for each in found
+            for each in shown
         )
         show(table(OUTAGE_HEADINGS, rows, right=("TIME",)))
-    else:
+    if len(shown) < len(found):
+        show(f"and {len(found) - len(shown)} more that took less: --all")
+    if not found:
         show("no pod or volume hung")
