@@ -63,7 +63,7 @@ from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
-from ebbtide.outage.permits import Permits, ask_etcd
+from ebbtide.outage.permits import Permits, ask_etcd, used_labels
 from ebbtide.tracing import usable_destination, usable_resource
 
 T = TypeVar("T")
@@ -324,7 +324,7 @@ def _leader(
 ) -> Leader:
     """``manager``: the management cluster's API server, if it is another one."""
     configuration, clock = options.configuration, SystemClock()
-    view, work = ClusterView(log.tell), WorkView(log.tell)
+    view, work = ClusterView(log.tell, used_labels(configuration)), WorkView(log.tell)
     resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
     machines = FirstUuids(paced, configuration.namespace, view, log.tell)

@@ -53,6 +53,11 @@ def is_control_plane(node: NodeView) -> bool:
     return any(each in node.labels for each in CONTROL_PLANE)
 
 
+def used_labels(configuration: OutageConfiguration) -> set[str]:
+    """Of a Node: those that pools, zones and roles read."""
+    return {ZONE, *CONTROL_PLANE, *(name for pool in configuration.pools for name in pool.node_selector)}
+
+
 class _BudgetMeta(msgspec.Struct):
     name: str = ""
     namespace: str = ""

@@ -12,7 +12,7 @@ import re
 import sys
 from calendar import timegm
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -356,7 +356,10 @@ class NewestStore(Mirror[VersionedT]):
 
 
 class ClusterView:
-    def __init__(self, tell: Tell = lambda level, line: None) -> None:
+    """``labels``: only these are kept of a Node, whose kubelet may set 100 000 others; None: all."""
+
+    def __init__(self, tell: Tell = lambda level, line: None, labels: Collection[str] | None = None) -> None:
+        self._labels = labels
         self._observed: dict[str, ObservedNode] = {}
         self._watches = (
             Sees("nodes", tell, lambda: None),
@@ -377,11 +380,17 @@ class ClusterView:
             observed = self._observed[node] = ObservedNode()
         return observed
 
+    def project(self, node: api.ApiNode) -> NodeView:
+        view = project_node(node)
+        if self._labels is None:
+            return view
+        return view._replace(labels={each: view.labels[each] for each in self._labels if each in view.labels})
+
     def there(self) -> list[NodeView]:
         return [each.node for each in self._observed.values() if each.node is not None]
 
     async def run(self, link: ApiClient) -> None:
-        nodes = Watched(partial(api.listed_path, api.NODES_PATH), api.ApiNode, project_node, PART_NODES)
+        nodes = Watched(partial(api.listed_path, api.NODES_PATH), api.ApiNode, self.project, PART_NODES)
         leases = Watched(
             partial(api.listed_path, api.LEASES_PATH), ApiLease, project_lease, PART_LEASES, GATHER_SECONDS
         )
@@ -712,7 +721,7 @@ class NodeEdge(Edge):
             node = msgspec.json.decode(answer.body, type=api.ApiNode)
         except (ValueError, RecursionError) as error:
             return None, f"the node cannot be read: {error}"
-        self._view.nodes.put(project_node(node))
+        self._view.nodes.put(self._view.project(node))
         self._gone = self._gone or node.metadata.uid != self._uid
         return node, ""
 

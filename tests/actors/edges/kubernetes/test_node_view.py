@@ -33,6 +33,8 @@ from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
 from ebbtide.events.decisions import PublishLastBoot
 from ebbtide.events.values import BootEnding, BootEndReason
+from ebbtide.outage.configuration import OutageConfiguration, Pool
+from ebbtide.outage.permits import ZONE, used_labels
 from tests.actors.edges.kubernetes.work_fake import Server
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -331,3 +333,12 @@ async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
     for word in ("are not seen", "are seen again"):
         assert sum(word in line for line in told) == 2
+
+
+def test_only_used_labels_are_kept() -> None:
+    """A kubelet may set 100 000 of its own Node."""
+    pool = Pool(name="p", node_selector={"rack": "r1"})
+    view = ClusterView(labels=used_labels(OutageConfiguration(pools=(pool,))))
+    labels = dict.fromkeys(map(str, range(1000)), "x") | {"rack": "r1", ZONE: "z"}
+    found = view.project(msgspec.convert({"metadata": {"name": "n", "labels": labels}}, ApiNode))
+    assert found.labels == {"rack": "r1", ZONE: "z"}
