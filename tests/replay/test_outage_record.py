@@ -207,7 +207,7 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     assert (episode["kind"], episode["outcome"]) == ("outage", "recovered")
     assert episode["pods"] == {"recovered": 3, "waiting": 0}
     assert (
-        "outage  2023-11-14 22:30:15.000 UTC  294.214 s  recovered  3 recovered"
+        "outage  2023-11-14 22:30:15.000 UTC  294.214 s  ✓  recovered  3 recovered"
         in run("journal", "ls", "--journal", place).out
     )
     assert "last outage" in run("status", "--journal", place).out
