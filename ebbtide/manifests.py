@@ -231,7 +231,6 @@ class Lifecycle(ObjectPart, frozen=True):
 
 class ContainerObject(ObjectPart, frozen=True):
     name: Annotated[str, _LABEL]
-    image: str = ""
     command: Words = ()
     args: Words = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=ENTRIES_MAX)] = ()
