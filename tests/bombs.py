@@ -181,13 +181,14 @@ SPACE_BYTES_MAX, CPU_SECONDS_MAX = 2 << 30, 120
 
 def measured(*arguments: str | Path) -> Measured:
     """A command in a process of its own, with its peak of resident memory."""
+    # Not RUSAGE_SELF: that counts the parent's memory before the exec, too.
     code = (
         "import resource, sys\n"
         "from ebbtide.cli.common.guard import guarded\n"
         "code = guarded(sys.argv[1:])\n"
         "sys.stdout.flush()\n"
-        "peaks = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))\n"
-        "print(max(each.ru_maxrss for each in peaks), file=sys.stderr)\n"
+        "own = int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])\n"
+        "print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run(

@@ -93,7 +93,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
             pods = document["shutdown"]["pods"]
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
             show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
-    return worst((code, DONE if foreign or _protected(document) else NOT_SO))
+    return worst((code, DONE if _protected(document) else NOT_SO))
 
 
 def _protected(document: dict[str, Any]) -> bool:

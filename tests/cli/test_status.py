@@ -114,7 +114,7 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path, monkeypatch: pytest.M
     """Exit code 1 with the fix; the journal still shows the last shutdown."""
     whole_shutdown(tmp_path / "journal")
     other = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")
-    assert other.code == 0
+    assert other.code == 1
     assert "is another machine's" in other.out
     identity = Identity(node="", machine_id="machine-1", boot_id="b", code_version="0")
     monkeypatch.setattr("ebbtide.host.journal_identity", lambda node: identity)
