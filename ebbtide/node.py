@@ -42,6 +42,7 @@ class Status(NamedTuple):
     document: dict[str, Any] | None
     error: str = ""
     foreign: bool = False
+    answers: bool = True
 
     @property
     def mode(self) -> str:
@@ -66,7 +67,7 @@ class LocalNode:
             if header is None or header.identity.machine_id == journal_identity("").machine_id:
                 return Status(None, str(error))
             why = f"not shown: the journal {self._named.journal} is another machine's"
-            return Status(None, why, foreign=True)
+            return Status(None, why, foreign=True, answers=False)
         if self._is_foreign(document["journal"]):
             why = f"not shown: the daemon here writes another journal than {self._named.journal}"
             return Status(None, why, foreign=True)

@@ -53,7 +53,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     options = RunOptions(runtime=runtime)
     # Another machine's journal says nothing about the daemon here, nor the other way round.
     options = options._replace(journal=journals[0]) if journals and not ready else options
-    answered, why, foreign = LocalNode(options).status
+    answered, why, foreign, answers = LocalNode(options).status
     if ready:
         # The meaning of READY: armed with a list of pods, in a shutdown, or switched off on purpose. If the
         # last were not ready, a rollout that switches it off could not end.
@@ -93,7 +93,8 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
             pods = document["shutdown"]["pods"]
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
             show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
-    return worst((code, DONE if _protected(document) else NOT_SO))
+    # A daemon that writes another journal may well be armed.
+    return worst((code, DONE if (foreign and answers) or _protected(document) else NOT_SO))
 
 
 def _protected(document: dict[str, Any]) -> bool:

@@ -71,7 +71,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
         node.check_files()
     except ConfigError as error:
         config_error = str(error)
-    (status, status_error, foreign), (bus, bus_error), store = node.status, node.logind, node.journal
+    (status, status_error, foreign, _), (bus, bus_error), store = node.status, node.logind, node.journal
     section = loaded.config.node if loaded is not None else NodeSection()
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     raise_grant = loaded is not None and loaded.settings.raise_grant
