@@ -87,7 +87,7 @@ def there(place: str) -> Tables:
 
 
 def expected(folder: Path) -> Tables:
-    return ordered(whole(folder), ("row", "location"))
+    return ordered(whole(folder), ("row", "location", "fingerprint"))
 
 
 def ingest(run: Run, journals: str, place: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_a_commit_never_replaces_another(
     monkeypatch.setattr(lakes, "DeltaTable", Meeting)
     list(Lake(place).add([halves[0]]))
     assert len(met) == 1
-    assert ordered(there(place), ("row", "location")) == expected(folder)
+    assert ordered(there(place), ("row", "location", "fingerprint")) == expected(folder)
 
 
 # --- who may -----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_no_right_to_delete_is_needed(
     again = ingest(run, journals, place)
     assert (again["read"], set(again["new"].values())) == (0, {0})
     become(ROOT)
-    assert ordered(there(place), ("row", "location")) == rows
+    assert ordered(there(place), ("row", "location", "fingerprint")) == rows
 
 
 def test_nothing_is_deleted_when_logs_are_old(
