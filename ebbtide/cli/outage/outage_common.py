@@ -37,7 +37,7 @@ PART_OBJECTS = 250
 #: used: a person's may be wrong by more than a Lease counts.
 LEADER_SECONDS_MAX = 6.0
 LEADER_LOOK_SECONDS = 0.25
-#: Of the leader's note: whoever may write the Lease can write one.
+#: Every client that may write the Lease can write the leader's note.
 NOTE_CHARACTERS_MAX = 300
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
@@ -326,6 +326,12 @@ def ready_text(conditions: list[JsonObject]) -> str:
 LEADER_LEASE = "ebbtide-outage"
 
 
+def leader_path(namespace: str) -> str:
+    from urllib.parse import quote
+
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+
+
 class Leading(NamedTuple):
     """``holder``: renews the controller's Lease; empty: none does; None: no right to read it. ``blocked``:
     the leader's own words on why it stores no record. ``requests``: what people ask of it.
@@ -336,22 +342,18 @@ class Leading(NamedTuple):
     requests: Requests | None = None
 
     def paused(self, node: str = "") -> str:
-        """The pauses, or the ones that hold for this node; empty without one."""
+        """Every pause, or the pauses of one node; empty without one."""
         return visible(self.requests.pauses_text(node)) if self.requests is not None else ""
 
 
 async def leader_of(cluster: Cluster, namespace: str) -> Leading:
-    from urllib.parse import quote
-
     import trio
 
     from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
     from ebbtide.actors.edges.kubernetes.lease_requests import read_requests
 
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
-
     async def lease() -> tuple[Leading, str]:
-        found: JsonObject = await cluster.one(path, dict[str, Any]) or {}
+        found: JsonObject = await cluster.one(leader_path(namespace), dict[str, Any]) or {}
         spec, said = found.get("spec") or {}, found.get("metadata", {}).get("annotations") or {}
         holder, blocked = spec.get("holderIdentity") or "", said.get(NOTE_ANNOTATION) or ""
         note = visible(str(blocked))[:NOTE_CHARACTERS_MAX]

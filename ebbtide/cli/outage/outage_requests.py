@@ -21,6 +21,7 @@ from ebbtide.cli.outage.outage_common import (
     ask_cluster,
     by_option,
     kubeconfig_option,
+    leader_path,
     namespace_option,
     node_argument,
     refused,
@@ -157,8 +158,6 @@ def _request(access: Path | None, by: str | None, why: str) -> Request:
 
 async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
     """Compare and swap: the leader writes the Lease every two seconds. Raises Refused."""
-    from urllib.parse import quote
-
     import msgspec
 
     from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH
@@ -168,7 +167,7 @@ async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
         read_requests,
     )
 
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+    path = leader_path(namespace)
     for _ in range(TRIES_MAX):
         lease = await cluster.one(path, dict[str, Any])
         if lease is None:
