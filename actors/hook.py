@@ -564,16 +564,16 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
             if any(down.kill_open for down in still):
-                return ("unknown", f"{names}: no end seen, and no answer to SIGKILL")
+                return "unknown", f"{names}: no end seen, and no answer to SIGKILL"
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
-            return ("failed", f"{names}: {why}")
+            return "failed", f"{names}: {why}"
         return "unknown", f"{names} still running when the lock was released"
     killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
-        return ("killed", _killed_text(killed, state, now) + _hook_notes(downs))
+        return "killed", _killed_text(killed, state, now) + _hook_notes(downs)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
     if by_kubelet:
-        return ("killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet"))
+        return "killed", _killed_text(by_kubelet, state, now, "SIGKILL by the kubelet")
     foreign = [
         down
         for down in downs
@@ -581,7 +581,7 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     ]
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
-        return ("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs))
+        return "killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs)
     unheard = [
         down
         for down in downs
@@ -590,14 +590,14 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     # The kubelet removed the container before its exit code was read.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
-        return ("unknown", f"{names} ended under the kubelet, exit code not known")
+        return "unknown", f"{names} ended under the kubelet, exit code not known"
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
-        return ("unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}")
+        return "unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}"
     lost = ", ".join(down.spec.name for down in downs if down.lost)
     if lost:
-        return ("unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}")
-    return ("graceful", _graceful_text(downs) + _hook_notes(downs))
+        return "unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}"
+    return "graceful", _graceful_text(downs) + _hook_notes(downs)
 
 
 def _was_killed(down: ContainerState) -> bool:

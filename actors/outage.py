@@ -228,7 +228,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: The boot on record when it began, and the one that was proved off.
     first_boot: str = ""
     off_boot: str = ""
-    #: Another client has removed our taint: only a later declaration than that of ``removed_at`` counts.
+    #: Another client has removed our taint. Only a declaration with another time than ``removed_at``
+    #: counts.
     removed: bool = False
     declared_at: str | None = None
     removed_at: str | None = None
@@ -952,7 +953,7 @@ def _cancel(state: OutageState) -> Result:
 
 
 def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
-    """No taint and no power-off from now on. What is set stays, and is removed as ever."""
+    """No taint and no power-off from now on. A taint that is set is removed as without a pause."""
     paused = bool(event.by) and not state.paused
     state = replace(state, paused=event.by)
     if paused:

@@ -72,9 +72,8 @@ DECLARED_NS = 3600 * NS_PER_SECOND
 #: its memory: hibernated, suspended, saved.
 FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
 
-#: Firmware's defaults, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
-#: placeholders of board vendors. Of one repeated digit or byte: `is_junk`. As
-#: `unswapped` spells them.
+#: Defaults of firmwares, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
+#: placeholders of board vendors, as `unswapped` spells them. `is_junk` also finds one repeated digit or byte.
 JUNK_UUIDS = (
     *("00010203-0405-0607-0809-0a0b0c0d0e0f", "00020003-0004-0005-0006-000700080009"),
     *("01020907-0301-0103-0807-060504030201", "11111111-2222-3333-4444-555555555555"),

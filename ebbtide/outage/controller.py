@@ -72,7 +72,7 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.5
 #: At each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
 BEGUN_MAX = 5
-#: Journals of Nodes that are gone, at a time. Whoever may create ConfigMaps can name thousands.
+#: So many journals of Nodes that are gone are open at a time. A client can forge thousands.
 GONE_MAX = 20
 #: Until the next look whether all followers have left.
 LEFT_SECONDS = 0.05

@@ -6,7 +6,7 @@ the other leader is *fenced*: its journal ends. The object's content shows wheth
 
 Each piece names the hash of the piece before, and the oldest chain counts. Later objects under a piece's name
 continue no chain, so they fence no leader, and no reader reads them. The policy `only-our-journals` is still
-required: whoever can read a journal can continue it, and an object from before the journal hides it.
+required: a client that can read a journal can continue it, and an older object hides a journal.
 
 Retention frees numbers: a leader that was stopped until its next number was written and removed would create
 it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
@@ -84,7 +84,7 @@ PATIENCE_SECONDS_MAX = 35.0
 GOES_ON = "another leader goes on with this journal"
 REMOVED = "another leader has gone on with this journal, and has removed its oldest part"
 NO_ANSWER = "no answer in time"
-#: Answers that say what is there. After any other one the request is repeated.
+#: The final answers. After any other one the request is repeated.
 FINAL = {
     "POST": (api.HTTP_CONFLICT,),
     "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
@@ -609,7 +609,7 @@ class ConfigMapStorage:
             self._problem = self._problem if self._waits_since else ""
 
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        """Until the server says what is there, however long: rights and quotas are given back."""
+        """Repeat until a final answer, however long it takes: a person may restore a right or a quota."""
         again, is_read = api.AGAIN_SECONDS, method == "GET"
         with self._waiting():
             while True:

@@ -138,7 +138,7 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", *_TIMES, "ASKS
 
 
 def show_advice(advice: Advice) -> None:
-    """Waves, workloads, and those that these periods do not save; then the configuration to paste."""
+    """The waves, the workloads, the pods that these periods do not save, and the configuration to paste."""
     stops = plural(sum(wave.times.stops for wave in advice.waves), "stop")
     waves = (
         (

@@ -162,11 +162,12 @@ class StoryPrinter:
         return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
 
 
-#: A line's fields as JSON, and those that are null where they are empty or 0.
+#: A line's fields in JSON.
 JSON_FIELDS = (
     *("seq", "wall_ns", "since_ns", "episode", "cause", "actor", "kind"),
     *("type", "pod", "container", "wave", "level", "text"),
 )
+#: Null where they are empty or 0.
 JSON_NULLS = ("episode", "cause", "pod", "container")
 
 
