@@ -12,7 +12,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from ebbtide.events.decisions import ReleaseLock
+from ebbtide.events.decisions import EpisodeClosed, ReleaseLock
 from ebbtide.otel.metric_table import METERS_FILE_NAME
 from tests.beds.bmc import free_port
 from tests.daemon.rig import Rig
@@ -41,7 +41,9 @@ async def asked(rig: Rig) -> dict[str, Any]:
 
 
 async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
-    """Armed before; the next daemon continues the sums, even without the side file."""
+    """A shutdown's pods are counted once, when it closes, by the daemon that runs then, even without the side
+    file.
+    """
     port = free_port(socket.SOCK_STREAM)
     rig.configure({0: 2}, metricsListen=f"127.0.0.1:{port}")
     rig.pod("web", "after=0.1")
@@ -55,14 +57,23 @@ async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
     await rig.bed.power_off()
     await rig.recorded(ReleaseLock)
     after = await scrape(port)
+    assert (after["ebbtide_pods_total graceful"], after["ebbtide_pods_total killed"]) == (0, 0)
     assert after["graceful_shutdown_end_time_seconds"] > after["graceful_shutdown_start_time_seconds"] > 0
     for left in (None, METERS_FILE_NAME):
         await rig.kill()
         if left is not None:
             os.unlink(rig.journal / left)
         await rig.start(until="")
-        found = await asked(rig)
-    (starts,) = found["ebbtide_daemon_starts_total"]
+    await rig.bed.restart_logind(clean=True)
+    await rig.recorded(EpisodeClosed, outcome="cancelled")
+
+    async def counted() -> dict[str, float]:
+        """A record is there before its sums."""
+        samples = (await asked(rig))["ebbtide_pods_total"]
+        return {each["labels"]["outcome"]: each["value"] for each in samples if each["value"]}
+
+    assert await until(counted, "pods are counted") == {"graceful": 1, "killed": 1}
+    (starts,) = (await asked(rig))["ebbtide_daemon_starts_total"]
     assert starts["value"] == 3
 
 
