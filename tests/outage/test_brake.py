@@ -408,7 +408,7 @@ async def test_huge_budgets_of_others_are_not_kept() -> None:
 
     tracemalloc.start()
     try:
-        assert await ask_etcd(Server(), [])  # type: ignore[arg-type]
+        assert await ask_etcd(Server(), [])  # type: ignore[arg-type]  # what it calls
         assert tracemalloc.get_traced_memory()[1] < 4 * len(body)
     finally:
         tracemalloc.stop()

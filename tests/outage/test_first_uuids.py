@@ -92,13 +92,13 @@ async def test_two_leaders_and_a_server_that_refuses(autojump_clock: MockClock) 
     await two.record.load()
     await one.lead(autojump_clock, 1)
     with trio.move_on_after(3 * LOOK_SECONDS):
-        await two.record.run(None)  # type: ignore[arg-type]
+        await two.record.run(None)  # type: ignore[arg-type]  # its caller is the server
     assert two.first(node("a", "u2")) == "u1"
     assert server.creates == 2
     server.away = True
     two.put(node("c", "u4"))
     with trio.move_on_after(60):
-        await two.record.run(None)  # type: ignore[arg-type]
+        await two.record.run(None)  # type: ignore[arg-type]  # its caller is the server
     assert two.first(node("c", "u9")) == "u4"
     assert two.told == ["the record of machines: silence: trying again"]
 
@@ -120,10 +120,9 @@ async def test_machines_that_are_gone_make_room(
 @pytest.mark.parametrize("data", [{}, {"first-uuids.json": "["}, {"first-uuids.json": '{"a": 1}'}])
 async def test_a_spoilt_object(autojump_clock: MockClock, data: dict[str, Any]) -> None:
     server = ConfigMaps(Draws(1))
-    meta = {"name": "ebbtide-outage-machines-0000000007", "labels": {first_uuids.LABEL: "true"}}
-    server.objects |= {
-        each: {"metadata": meta | {"name": each}, "data": data} for each in (meta["name"], "x")
-    }  # type: ignore[dict-item]
+    meta = {"labels": {first_uuids.LABEL: "true"}}
+    names = ("ebbtide-outage-machines-0000000007", "x")
+    server.objects |= {each: {"metadata": {**meta, "name": each}, "data": data} for each in names}
     one = Leading(server, node("a", "u1"))
     await one.lead(autojump_clock)
     assert "ebbtide-outage-machines-0000000008" in server.objects

@@ -34,7 +34,8 @@ class CrossedWorld(World):
         super().__init__(seed)
         self.crossed = self.draws.fork("crossed")
         below = self.crossed.below
-        self.provider: Provider = ("", "", "aws", "azure", "openstack")[below(5)]  # type: ignore[assignment]
+        providers: tuple[Provider, ...] = ("", "", "aws", "azure", "openstack")
+        self.provider = providers[below(len(providers))]
         self.bound = not self.provider and below(5) == 0
         self.uuid, self.same_uuid, self.same_provider = "u1", "", ""
         self.other_is_off = below(2) == 0

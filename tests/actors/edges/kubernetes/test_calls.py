@@ -385,6 +385,7 @@ async def test_an_outages_event_is_posted_once(autojump_clock: MockClock) -> Non
     assert bodies[0]["involvedObject"]["uid"] == "u"
     assert bodies[0]["reportingComponent"] == "ebbtide-outage"
     refused = Scripted(answers(status(500, "failed calling webhook")))
-    ended = await OutageEventsEdge(refused, "node-1", "one", str).effects[PostOutageEvent](order, None)  # type: ignore[arg-type,misc]
+    effect = OutageEventsEdge(refused, "node-1", "one", str).effects[PostOutageEvent]
+    ended = await effect(order, None)
     assert (ended.result, ended.reason) == ("failed", "the API server answered 500 failed calling webhook")
     assert len(refused.asked) < 20

@@ -81,13 +81,19 @@ async def refused(bed: Bed) -> None:
 
 
 @contextlib.asynccontextmanager
-async def dead_webhook(bed: Bed) -> AsyncIterator[None]:
-    await bed.api.post(HOOKS, hook("https://127.0.0.1:1/"))
-    await refused(bed)
+async def webhook(bed: Bed, made: dict[str, Any]) -> AsyncIterator[None]:
+    await bed.api.post(HOOKS, made)
     try:
         yield
     finally:
         await bed.api.delete(f"{HOOKS}/{NAME}")
+
+
+@contextlib.asynccontextmanager
+async def dead_webhook(bed: Bed) -> AsyncIterator[None]:
+    async with webhook(bed, hook("https://127.0.0.1:1/")):
+        await refused(bed)
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -97,12 +103,9 @@ async def hung_webhook(bed: Bed) -> AsyncIterator[None]:
         listening = trio.socket.socket()
     await listening.bind(("127.0.0.1", 0))
     listening.listen()
-    await bed.api.post(HOOKS, hook(f"https://127.0.0.1:{listening.getsockname()[1]}/"))
-    try:
-        yield
-    finally:
-        await bed.api.delete(f"{HOOKS}/{NAME}")
-        listening.close()
+    with listening:
+        async with webhook(bed, hook(f"https://127.0.0.1:{listening.getsockname()[1]}/")):
+            yield
 
 
 @contextlib.asynccontextmanager
@@ -206,7 +209,7 @@ async def test_a_blocked_journal_is_seen(
 
 @contextlib.contextmanager
 def slow_webhook(bed: Bed, folder: Path) -> Iterator[dict[str, Any]]:
-    """It allows everything after 9 s."""
+    """It allows everything after 9 s: the real time of a slow service is the subject."""
     name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     key = ["-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem", "-out", folder / "hook.pem"]
     subprocess.run(["openssl", "req", "-x509", "-days", "1", *key, *name], check=True, capture_output=True)
@@ -246,8 +249,8 @@ async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: 
     await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
     try:
         with slow_webhook(api_bed, tmp_path) as slow:
-            await api_bed.api.post(HOOKS, slow)
-            async with replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n"):
+            one = replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n")
+            async with webhook(api_bed, slow), one:
                 await until(lambda: "\nebbtide_outage_leading 1\n" in metrics(), "it leads")
                 began = time.monotonic()
                 await kubelet.unheard()
@@ -258,7 +261,5 @@ async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: 
 
                 print(f"out of service after {await after(began, out):.1f} s")
     finally:
-        with contextlib.suppress(Refused):
-            await api_bed.api.delete(f"{HOOKS}/{NAME}")
         await kubelet.remove()
         await others.remove()
