@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds, shutdown_enabled
-from ebbtide.events import kinds
+from ebbtide.events import facts, kinds
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
@@ -23,15 +23,6 @@ from ebbtide.events.decisions import (
     RemoveDropIn,
     ShutdownBegan,
     WriteDropIn,
-)
-from ebbtide.events.facts import (
-    DaemonStarted,
-    DropInsRead,
-    LogindRead,
-    OrderEnded,
-    PreparingRead,
-    SettingsLoaded,
-    Tick,
 )
 from ebbtide.events.values import Settings
 
@@ -56,7 +47,7 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     enabled: bool = False
     needed_ns: int = 0
     grant_ns: int = -1
-    drop_ins: DropInsRead | None = None
+    drop_ins: facts.DropInsRead | None = None
     assessed: GrantAssessed | None = None
     order_open: kinds.Key = ""
     #: The files were read while an order was open, and not compared yet.
@@ -83,21 +74,21 @@ _ADOPTS = (ConfigAdopted, *_RECONCILES)
 def _transitions() -> Transitions:
     return Transitions(
         (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
-        Row(EVERY, DaemonStarted, _started, "= at-rest"),
+        Row(EVERY, facts.DaemonStarted, _started, "= at-rest"),
         # --- the configuration
-        Row("up", SettingsLoaded, _settings_loaded, "= ordered", _ADOPTS),
-        Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
+        Row("up", facts.SettingsLoaded, _settings_loaded, "= ordered", _ADOPTS),
+        Row("in-shutdown", facts.SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
         Row(EVERY, ShutdownBegan, takes(in_episode=True, preparing=True), "in-shutdown"),
         Row("up", EpisodeClosed, _closed, "= ordered", _ADOPTS),
         Row("in-shutdown", EpisodeClosed, _closed, "= up ordered", _ADOPTS),
         # --- the drop-in
-        Row(EVERY, LogindRead, _logind_read, "= ordered", _RECONCILES),
-        Row(EVERY, PreparingRead, _preparing_read, "= ordered", _RECONCILES),
-        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered", _RECONCILES),
-        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due", _RECONCILES),
-        ignored("at-rest retry-due", OrderEnded),
-        Row("retry-due", Tick, _tick, "at-rest ordered", _RECONCILES),
-        ignored("at-rest ordered", Tick),
+        Row(EVERY, facts.LogindRead, _logind_read, "= ordered", _RECONCILES),
+        Row(EVERY, facts.PreparingRead, _preparing_read, "= ordered", _RECONCILES),
+        Row(EVERY, facts.DropInsRead, _drop_ins_read, "= at-rest ordered", _RECONCILES),
+        Row("ordered", facts.OrderEnded, _drop_in_ended, "= at-rest retry-due", _RECONCILES),
+        ignored("at-rest retry-due", facts.OrderEnded),
+        Row("retry-due", facts.Tick, _tick, "at-rest ordered", _RECONCILES),
+        ignored("at-rest ordered", facts.Tick),
     )
 # fmt: on
 
@@ -105,11 +96,11 @@ def _transitions() -> Transitions:
 # --- the configuration ---------------------------------------------------------------------------
 
 
-def _settings_loaded(state: ConfigState, event: SettingsLoaded, now: int) -> Result:
+def _settings_loaded(state: ConfigState, event: facts.SettingsLoaded, now: int) -> Result:
     return _adopt(state, event.settings)
 
 
-def _settings_deferred(state: ConfigState, event: SettingsLoaded, now: int) -> Result:
+def _settings_deferred(state: ConfigState, event: facts.SettingsLoaded, now: int) -> Result:
     return replace(state, pending=event.settings), [ConfigDeferred()]
 
 
@@ -171,7 +162,7 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
     return state, [*decisions, order]
 
 
-def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
+def _wanted_seconds(state: ConfigState, files: facts.DropInsRead) -> int:
     """Our need or the largest value of another file, so that no other need is cut. 0: no drop-in.
 
     A grant without a file lasts only until logind reads its files again.
@@ -187,20 +178,20 @@ def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
 # --- logind and its files -------------------------------------------------------------------------
 
 
-def _logind_read(state: ConfigState, event: LogindRead, now: int) -> Result:
+def _logind_read(state: ConfigState, event: facts.LogindRead, now: int) -> Result:
     return _reconcile(replace(state, grant_ns=event.grant_ns, preparing=event.preparing), [])
 
 
-def _preparing_read(state: ConfigState, event: PreparingRead, now: int) -> Result:
+def _preparing_read(state: ConfigState, event: facts.PreparingRead, now: int) -> Result:
     return _reconcile(replace(state, preparing=event.preparing), [])
 
 
-def _drop_ins_read(state: ConfigState, event: DropInsRead, now: int) -> Result:
+def _drop_ins_read(state: ConfigState, event: facts.DropInsRead, now: int) -> Result:
     read_meanwhile = bool(state.order_open)
     return _reconcile(replace(state, drop_ins=event, retry_at_ns=NEVER_NS, read_meanwhile=read_meanwhile), [])
 
 
-def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
+def _drop_in_ended(state: ConfigState, event: facts.OrderEnded, now: int) -> Result:
     if event.key != state.order_open:
         return state, ()
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
@@ -210,7 +201,7 @@ def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
     return _reconcile(state, []) if again else (state, ())
 
 
-def _tick(state: ConfigState, event: Tick, now: int) -> Result:
+def _tick(state: ConfigState, event: facts.Tick, now: int) -> Result:
     return _reconcile(replace(state, retry_at_ns=NEVER_NS), [])
 
 
@@ -229,7 +220,7 @@ def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
     return _reconcile(state, []) if settings is None else _adopt(state, settings)
 
 
-def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
+def _started(state: ConfigState, event: facts.DaemonStarted, now: int) -> Result:
     """Logind's data is stale, and deadlines may be of another boot."""
     preparing = state.preparing if event.preparing is None else event.preparing
     return replace(
@@ -237,7 +228,7 @@ def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
     ), ()
 
 
-def _afresh(state: ConfigState, now: int, in_episode: bool, start: DaemonStarted | None) -> ConfigState:
+def _afresh(state: ConfigState, now: int, in_episode: bool, start: facts.DaemonStarted | None) -> ConfigState:
     return replace(state, in_episode=in_episode, order_open="", read_meanwhile=False, retry_at_ns=NEVER_NS)
 
 

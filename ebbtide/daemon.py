@@ -46,15 +46,8 @@ from ebbtide.machine_lock import Holder, lock_machine, serve_waiting
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
+from ebbtide.otel import metric_table
 from ebbtide.otel.cursor import settled_seq
-from ebbtide.otel.metric_table import (
-    KUBELET_PREFIX,
-    METERS_FILE_NAME,
-    CauseCount,
-    Meters,
-    fold_before,
-    last_causes,
-)
 from ebbtide.recover import EARLIER_BYTES_MAX, Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.shipping_edge import ShippingEdge
 from ebbtide.side_process import environment_of_children
@@ -541,7 +534,7 @@ async def _assemble(
             return writer.journal_id.hex(), recovered.trace_id if before_boot else ""
 
         parts.cluster.link_to(link)
-    prefix = KUBELET_PREFIX if loaded.config.metrics_kubelet_names else ""
+    prefix = metric_table.KUBELET_PREFIX if loaded.config.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
     resource = usable_resource(os.environ, tell)
@@ -574,16 +567,16 @@ async def _assemble(
 
     async def keep(data: bytes) -> None:
         with trio.move_on_after(bounds.now.side_file_seconds), suppress(OSError):
-            await storages[0].put(METERS_FILE_NAME, data)
+            await storages[0].put(metric_table.METERS_FILE_NAME, data)
 
-    async def rebuild(before_seq: int) -> Meters:
-        return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
+    async def rebuild(before_seq: int) -> metric_table.Meters:
+        return await storages[0].call(metric_table.fold_before, sources, writer.journal_id, before_seq)
 
-    def last_shutdown() -> list[CauseCount]:
+    def last_shutdown() -> list[metric_table.CauseCount]:
         name = writer.journal_id.hex()
-        return last_causes(History(sources, journal=name, bytes_max=EARLIER_BYTES_MAX))
+        return metric_table.last_causes(History(sources, journal=name, bytes_max=EARLIER_BYTES_MAX))
 
-    async def causes() -> list[CauseCount]:
+    async def causes() -> list[metric_table.CauseCount]:
         return await storages[0].call(last_shutdown)
 
     state = shipping.last_state if shipping is not None else None

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 import msgspec
 import trio
 
+from ebbtide import side_process
 from ebbtide.events.catalog import DirectorySource, is_own
 from ebbtide.events.codec import BadPayload
 from ebbtide.events.files import own_directory
@@ -29,18 +30,6 @@ from ebbtide.otel.destination import BadDestination
 from ebbtide.otel.metric_table import ShippingState
 from ebbtide.otel.sending import GaveUp, Sink
 from ebbtide.shipping.shipping_destination import LOCK_NAME, BadStore, load_shipped_first, save_shipped
-from ebbtide.side_process import (
-    EXIT_DONE,
-    EXIT_KEPT,
-    EXIT_WRONG,
-    LINE_BYTES_MAX,
-    OtlpJob,
-    Report,
-    Request,
-    StoreJob,
-    encode_line,
-    lower_priority,
-)
 
 #: Several times what a journal's chunks and the libraries, or the largest segment, have been seen to need.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
@@ -119,7 +108,7 @@ class Input:
     async def next(self) -> bytes | None:
         while b"\n" not in self._buffer:
             chunk = await self._stream.receive_some(4096)
-            if not chunk or len(self._buffer) > LINE_BYTES_MAX:
+            if not chunk or len(self._buffer) > side_process.LINE_BYTES_MAX:
                 return None
             self._buffer += chunk
         found, _, self._buffer = self._buffer.partition(b"\n")
@@ -137,7 +126,7 @@ class Daemon:
 
     def send(self, **report: Any) -> None:
         with suppress(OSError):
-            os.write(self._descriptor, encode_line(Report(**report)))
+            os.write(self._descriptor, side_process.encode_line(side_process.Report(**report)))
 
     def log(self, level: int, text: str) -> None:
         self.send(level=level, text=text)
@@ -153,21 +142,21 @@ async def run() -> int:
     requests, daemon = Input(), Daemon()
     first = await requests.next()
     if first is None:
-        return EXIT_WRONG
-    job = msgspec.json.decode(first, type=OtlpJob | StoreJob)
+        return side_process.EXIT_WRONG
+    job = msgspec.json.decode(first, type=side_process.OtlpJob | side_process.StoreJob)
     writable = (path for path in job.locations if os.access(path, os.W_OK) and is_own(path))
     directory = next(writable, job.locations[0])
     try:
-        if isinstance(job, StoreJob):
+        if isinstance(job, side_process.StoreJob):
             return await _ship(job, directory, requests, daemon)
         return await _export(job, directory, requests, daemon)
     except* OSError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        name = "shipping" if isinstance(job, StoreJob) else "traces"
+        name = "shipping" if isinstance(job, side_process.StoreJob) else "traces"
         daemon.log(4, f"{name}: the journal cannot be read: {error}")
-    return EXIT_KEPT
+    return side_process.EXIT_KEPT
 
 
 async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
@@ -186,10 +175,10 @@ async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
     return False
 
 
-async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
+async def _ship(job: side_process.StoreJob, directory: str, requests: Input, daemon: Daemon) -> int:
     from ebbtide.shipping.store_sink import ObjectStore, StoreSink, look, state_of
 
-    lower_priority(SHIPPING_BYTES_MAX)
+    side_process.lower_priority(SHIPPING_BYTES_MAX)
     sources = [DirectorySource(path, own=True) for path in job.locations]
     try:
         store = ObjectStore(job.store)
@@ -197,16 +186,16 @@ async def _ship(job: StoreJob, directory: str, requests: Input, daemon: Daemon) 
         daemon.log(3, f"shipping: {error}")
         found = look(sources, load_shipped_first(job.locations, job.store))
         daemon.shipping(state_of(*found, str(error)))
-        return EXIT_WRONG
+        return side_process.EXIT_WRONG
     if not await _locked(directory, LOCK_NAME, daemon):
-        return EXIT_KEPT
+        return side_process.EXIT_KEPT
     shipped = load_shipped_first(job.locations, job.store)
     keep = partial(save_shipped, directory)
     sink = StoreSink(sources, job.store, store, daemon, keep, shipped)
-    return EXIT_KEPT if await _until_done(sink, requests, daemon) else EXIT_DONE
+    return side_process.EXIT_KEPT if await _until_done(sink, requests, daemon) else side_process.EXIT_DONE
 
 
-async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
+async def _export(job: side_process.OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
     # Late: at the lowest priority.
     from ebbtide.otel.otlp import sender_for
     from ebbtide.otel.otlp_sink import OtlpSink, Tail
@@ -217,19 +206,19 @@ async def _export(job: OtlpJob, directory: str, requests: Input, daemon: Daemon)
         sender = sender_for(job.destination)
     except BadDestination as error:
         daemon.log(3, f"traces: {error}")
-        return EXIT_WRONG
+        return side_process.EXIT_WRONG
     if not await _locked(directory, cursors.LOCK_NAME, daemon):
-        return EXIT_KEPT
+        return side_process.EXIT_KEPT
     tail = Tail(sources, volatile=_volatile(job.locations))
     keep, load = partial(cursors.save, directory), partial(cursors.load_first, job.locations)
     sink = OtlpSink(tail, sender, daemon, keep, load)
-    return EXIT_KEPT if await _until_done(sink, requests, daemon) else EXIT_DONE
+    return side_process.EXIT_KEPT if await _until_done(sink, requests, daemon) else side_process.EXIT_DONE
 
 
 async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
     """Whether something is left."""
 
-    async def flush(request: Request) -> None:
+    async def flush(request: side_process.Request) -> None:
         # When all has arrived, or at once if the back end is not well. The daemon bounds the time.
         unsent = ""
         while sink.settled_seq < request.durable and not unsent:
@@ -239,7 +228,7 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
 
     async def listen() -> None:
         while (line := await requests.next()) is not None:
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=side_process.Request)
             sink.learn(request.durable)
             if request.flush:
                 nursery.start_soon(flush, request)
@@ -274,7 +263,7 @@ def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
 
 
 def main() -> None:
-    lower_priority(MEMORY_BYTES_MAX)
+    side_process.lower_priority(MEMORY_BYTES_MAX)
     code = trio.run(run)
     # Not by the interpreter's own end: an abandoned request may still be in a thread.
     sys.stdout.flush()

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from ebbtide.actors.edges import pod_spec
 from ebbtide.actors.edges.documents import (
     NODES_MAX,
     OBJECT_NODES_MAX,
@@ -35,22 +36,6 @@ from ebbtide.actors.edges.documents import (
     read_file,
 )
 from ebbtide.actors.edges.linux.proc import signal_number
-from ebbtide.actors.edges.pod_spec import (
-    GRACE_SECONDS_DEFAULT,
-    SYSTEM_PRIORITIES,
-    ContainerSpec,
-    ExecAction,
-    HookAction,
-    HttpGetAction,
-    Int64,
-    ProcessSpec,
-    SleepAction,
-    TcpSocketAction,
-    deletion_of,
-    deletion_seconds,
-    hook_of,
-    wall_ns,
-)
 from ebbtide.actors.policy.grace_periods import effective_periods
 from ebbtide.actors.policy.planning import Plan, PlanWarning, first_names, make_plan, short_name
 from ebbtide.config.fields import (
@@ -102,7 +87,7 @@ def _time(text: str) -> str:
     if not _RFC3339.fullmatch(text):
         raise ValueError
     try:
-        wall_ns(text)
+        pod_spec.wall_ns(text)
     except ValueError:
         raise ValueError from None
     return text
@@ -195,7 +180,7 @@ class HttpGetHook(TcpSocketHook, frozen=True):
 
 
 class SleepHook(ObjectPart, frozen=True):
-    seconds: Int64
+    seconds: pod_spec.Int64
 
 
 class PreStop(ObjectPart, frozen=True):
@@ -212,16 +197,18 @@ class PreStop(ObjectPart, frozen=True):
             raise ValueError(f"{found}: give one of {', '.join(self.__struct_encode_fields__)}")
 
     @property
-    def action(self) -> HookAction:
+    def action(self) -> pod_spec.HookAction:
         if self.exec:
-            return ExecAction(argv=self.exec.command)
+            return pod_spec.ExecAction(argv=self.exec.command)
         if self.sleep:
-            return SleepAction(seconds=self.sleep.seconds)
+            return pod_spec.SleepAction(seconds=self.sleep.seconds)
         if not self.http_get:
-            return TcpSocketAction()
+            return pod_spec.TcpSocketAction()
         get = self.http_get
         headers = tuple((each.name, each.value) for each in get.http_headers)
-        return HttpGetAction(port=get.port, host=get.host, scheme=get.scheme, path=get.path, headers=headers)
+        return pod_spec.HttpGetAction(
+            port=get.port, host=get.host, scheme=get.scheme, path=get.path, headers=headers
+        )
 
 
 class Lifecycle(ObjectPart, frozen=True):
@@ -268,7 +255,7 @@ class Spec(ObjectPart, frozen=True):
     os: OperatingSystem | None = None
     priority: Int32 | None = None
     priority_class_name: str = ""
-    termination_grace_period_seconds: Int64 = GRACE_SECONDS_DEFAULT
+    termination_grace_period_seconds: pod_spec.Int64 = pod_spec.GRACE_SECONDS_DEFAULT
 
     def __post_init__(self) -> None:
         if not self.containers:
@@ -324,7 +311,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     pod: Pod
-    spec: ProcessSpec
+    spec: pod_spec.ProcessSpec
     source: str
     finished: bool = False
     begun: bool = False
@@ -393,7 +380,7 @@ def read_pod(node: Node, source: str, options: ReadOptions) -> Manifest:
 def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     metadata, spec, obstacles = found.metadata, found.spec, list[str]()
     grace_seconds = spec.termination_grace_period_seconds
-    containers: dict[str, list[ContainerSpec]] = {"initContainers": [], "containers": []}
+    containers: dict[str, list[pod_spec.ContainerSpec]] = {"initContainers": [], "containers": []}
     for field, objects in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, each in enumerate(objects):
             at = ("spec", field, index)
@@ -401,18 +388,18 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
             if sleep and (wrong := sleep_mistake(sleep.seconds, grace_seconds, options.allow_zero_sleep)):
                 raise RuleError(wrong, *at, "lifecycle", "preStop", "sleep", "seconds")
             containers[field].append(_container(each, at, options.expander, obstacles))
-    process = ProcessSpec(
+    process = pod_spec.ProcessSpec(
         uid=metadata.uid or _derived_uid(metadata.namespace, metadata.name),
         init=tuple(containers["initContainers"]),
         containers=tuple(containers["containers"]),
     )
     priority, deletion = spec.priority, None
     if priority is None:
-        priority = SYSTEM_PRIORITIES.get(spec.priority_class_name)
+        priority = pod_spec.SYSTEM_PRIORITIES.get(spec.priority_class_name)
     if metadata.deletion_timestamp is not None:
-        seconds = deletion_seconds(metadata.deletion_grace_period_seconds, grace_seconds)
-        left_ns = wall_ns(metadata.deletion_timestamp) - time.time_ns()
-        deletion = deletion_of(left_ns, seconds, now_ns=0)
+        seconds = pod_spec.deletion_seconds(metadata.deletion_grace_period_seconds, grace_seconds)
+        left_ns = pod_spec.wall_ns(metadata.deletion_timestamp) - time.time_ns()
+        deletion = pod_spec.deletion_of(left_ns, seconds, now_ns=0)
     pod = Pod(
         uid=process.uid,
         namespace=metadata.namespace,
@@ -423,7 +410,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
         containers=tuple(
             Container(
                 name=each.name,
-                hook=hook_of(each.pre_stop),
+                hook=pod_spec.hook_of(each.pre_stop),
                 stop_signal=each.stop_signal,
                 sidecar=each.sidecar,
             )
@@ -497,7 +484,7 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
 
 def _container(
     found: ContainerObject, at: tuple[str | int, ...], expander: Expander | None, obstacles: list[str]
-) -> ContainerSpec:
+) -> pod_spec.ContainerSpec:
     """``at``: its place in the object. ``obstacles`` takes why it cannot run here."""
     variables, argv, missing = dict[str, str](), list[str](), list[str]()
     if expander is not None:
@@ -516,7 +503,7 @@ def _container(
                 argv.append(expander.expand(word, variables, *at, field, index))
         obstacles += [f"container {found.name}: {reason}" for reason in missing]
     lifecycle = found.lifecycle or Lifecycle()
-    return ContainerSpec(
+    return pod_spec.ContainerSpec(
         name=found.name,
         argv=tuple(argv),
         env=variables,
@@ -649,7 +636,9 @@ def plan_of(
     )
 
 
-def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
+def load_local_pods(
+    path: str | Path, *, allow_zero_sleep: bool = True
+) -> list[tuple[Pod, pod_spec.ProcessSpec]]:
     """The pods of one file, ready to run as local processes. Waits for no pipe.
 
     Raises ManifestError, also for a pod that only a cluster can run.

@@ -17,29 +17,11 @@ from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.interfaces import Clock
 from ebbtide.actors.system import EDGE, System, take_checkpoint
 from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus
+from ebbtide.events import decisions, facts
 from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
-from ebbtide.events.decisions import (
-    Armed,
-    ConfigAdopted,
-    Disarmed,
-    EpisodeClosed,
-    GrantAssessed,
-    RunHook,
-    ShutdownBegan,
-)
 from ebbtide.events.disk import SEGMENT_BYTES_MAX
-from ebbtide.events.facts import (
-    ApiRead,
-    DaemonStarted,
-    KubeletRead,
-    LogindRead,
-    OrderEnded,
-    RuntimeRead,
-    ScheduleRead,
-    SettingsLoaded,
-)
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
@@ -50,7 +32,7 @@ from ebbtide.otel.metric_table import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 
 #: Facts of every start. A start without any further fact has failed.
-OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
+OF_A_START = (facts.DaemonStarted.__name__, facts.SettingsLoaded.__name__)
 
 
 class FailedStarts:
@@ -73,7 +55,7 @@ class FailedStarts:
         elif self._last:
             fact = decode_event(raw.tag, raw.payload)
             # A start itself ends the former one's orders as unknown: that is no success.
-            if isinstance(fact, OrderEnded) and fact.result == "unknown":
+            if isinstance(fact, facts.OrderEnded) and fact.result == "unknown":
                 # Not its ordinal: each start uses some.
                 self._last = fact.key.rpartition("/")[0]
             else:
@@ -88,14 +70,14 @@ class FailedStarts:
 
 
 #: Earlier hooks belong to another shutdown: a restarted pod keeps its UID in some runtimes.
-OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
+OF_ANOTHER_SHUTDOWN = (decisions.ShutdownBegan.__name__, decisions.EpisodeClosed.__name__)
 
 #: Outside of a shutdown each sets the same fields anew and counts nothing: only the last one is decoded.
 LATEST = frozenset(
     kind.__name__
     for kind in (
-        *(Armed, ConfigAdopted, Disarmed, GrantAssessed),
-        *(ApiRead, KubeletRead, LogindRead, RuntimeRead, ScheduleRead),
+        *(decisions.Armed, decisions.ConfigAdopted, decisions.Disarmed, decisions.GrantAssessed),
+        *(facts.ApiRead, facts.KubeletRead, facts.LogindRead, facts.RuntimeRead, facts.ScheduleRead),
     )
 )
 
@@ -199,7 +181,7 @@ class _Past:
         self.starts = FailedStarts()
         #: The chain hash of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
-        self.hooks: dict[str, RunHook] = {}
+        self.hooks: dict[str, decisions.RunHook] = {}
         self._latest: dict[str, RawRecord] = {}
 
     def see(self, raw: RawRecord) -> RawRecord:
@@ -211,9 +193,9 @@ class _Past:
         with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
             if raw.cause == 0 and raw.actor == EDGE:
                 self.starts.see(raw)
-            if raw.tag == RunHook.__name__:
+            if raw.tag == decisions.RunHook.__name__:
                 order = decode_event(raw.tag, raw.payload)
-                assert isinstance(order, RunHook)
+                assert isinstance(order, decisions.RunHook)
                 self.hooks[order.key] = order
             elif raw.tag in OF_ANOTHER_SHUTDOWN:
                 self.hooks.clear()
@@ -239,7 +221,7 @@ class _Past:
             fold(self.meters, records)
 
 
-def _knows_hook(system: System, order: RunHook) -> bool:
+def _knows_hook(system: System, order: decisions.RunHook) -> bool:
     """Whether the pod's actor has finished this hook."""
     # Not after a divergence: the state would order a finished hook again.
     slot = system.slots.get((HOOK.name, order.uid))

@@ -21,21 +21,9 @@ from typing import NamedTuple
 import msgspec
 import trio
 
+from ebbtide.events import disk
 from ebbtide.events.base import JOURNAL_ACTOR, Checkpoint, Record, Stamp
 from ebbtide.events.codec import FrameTooLarge
-from ebbtide.events.disk import (
-    NO_SPACE,
-    Failback,
-    JournalLocked,
-    LocationTakeover,
-    SegmentFile,
-    SegmentGone,
-    Storage,
-    Waits,
-    begin_file,
-    bounded,
-    close_file,
-)
 from ebbtide.events.facts import StorageFailed
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
@@ -50,7 +38,7 @@ class Writer:
 
     def __init__(
         self,
-        storages: Sequence[Storage],
+        storages: Sequence[disk.Storage],
         identity: Identity,
         start: WriterStart,
         *,
@@ -220,15 +208,15 @@ class Driver:
     """Drives one backlog over a list of locations, the best first."""
 
     def __init__(
-        self, storages: Sequence[Storage], backlog: Backlog, program: str, reports: WriterCallbacks
+        self, storages: Sequence[disk.Storage], backlog: Backlog, program: str, reports: WriterCallbacks
     ) -> None:
         self._storages, self._at = list(storages), 0
         self._backlog = backlog
-        self._takeover = LocationTakeover(program, backlog.chain.journal_id)
-        self._failback = Failback(self._takeover, self._storages)
+        self._takeover = disk.LocationTakeover(program, backlog.chain.journal_id)
+        self._failback = disk.Failback(self._takeover, self._storages)
         self._nursery: trio.Nursery
         self._reports = reports
-        self._file: SegmentFile | None = None
+        self._file: disk.SegmentFile | None = None
         self._broken: OSError | None = None
         self._reserved = self._begun = self.severed = False
         self._syncing = trio.Lock()
@@ -280,7 +268,7 @@ class Driver:
         # there.
         for storage in self._storages[: self._at + 1]:
             with suppress(OSError):
-                await bounded(storage.release)
+                await disk.bounded(storage.release)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -304,7 +292,7 @@ class Driver:
                     # has them.
                     file, data = self._open_file(), self._backlog.take_records()
                     end = self._backlog.taken()
-                    await bounded(file.write, data, seconds=self._waits.call_seconds)
+                    await disk.bounded(file.write, data, seconds=self._waits.call_seconds)
                     self._backlog.publish_written(end)
             except OSError as error:
                 await self._move(error)
@@ -329,7 +317,7 @@ class Driver:
                 self._nursery.start_soon(self._failback.prepare, item.end.segment)
         self._begun, self.severed = True, False
         name = segment_file_name(item.end.segment, self._backlog.chain.journal_id)
-        file = await begin_file(self._storages[self._at], name, item.data)
+        file = await disk.begin_file(self._storages[self._at], name, item.data)
         self._backlog.take()
         self._change_file(file)
         self._backlog.publish_written(item.end)
@@ -340,21 +328,21 @@ class Driver:
         await self._sync(file)
         # Only now: if the sync fails, the trailer is still queued and is laid out anew with the rest.
         self._backlog.take()
-        await bounded(file.write, item.data, seconds=self._waits.call_seconds)
+        await disk.bounded(file.write, item.data, seconds=self._waits.call_seconds)
         self._backlog.publish_written(item.end)
         await self._sync(file)
         self._file = None
-        await close_file(file)
+        await disk.close_file(file)
 
     @property
-    def _waits(self) -> Waits:
+    def _waits(self) -> disk.Waits:
         return self._storages[self._at].waits
 
-    def _change_file(self, file: SegmentFile) -> None:
+    def _change_file(self, file: disk.SegmentFile) -> None:
         self._file, self._syncing = file, trio.Lock()
         self._nursery.start_soon(self._watch, file)
 
-    def _open_file(self) -> SegmentFile:
+    def _open_file(self) -> disk.SegmentFile:
         if self._file is None:
             raise OSError(errno.EBADF, "no segment is open")
         return self._file
@@ -374,7 +362,7 @@ class Driver:
                 with suppress(OSError):
                     await self._sync(file)
 
-    async def _sync(self, file: SegmentFile) -> None:
+    async def _sync(self, file: disk.SegmentFile) -> None:
         # One at a time: the kernel reports lost data to one sync only.
         async with self._syncing:
             if self._broken is not None:
@@ -382,7 +370,7 @@ class Driver:
             # Take the end before: the sync may miss what is written while it runs.
             end = self._backlog.written
             try:
-                await bounded(file.sync, seconds=self._waits.sync_seconds)
+                await disk.bounded(file.sync, seconds=self._waits.sync_seconds)
             except OSError as error:
                 self._break(file, error)
                 raise
@@ -390,16 +378,16 @@ class Driver:
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 
-    async def _watch(self, file: SegmentFile) -> None:
+    async def _watch(self, file: disk.SegmentFile) -> None:
         """An idle journal's folder may be moved or deleted: then no record would be found again."""
         # A sync looks, too: also on a disk that hangs or without inotify.
         with suppress(OSError):
             try:
                 await file.watch()
-            except SegmentGone as error:
+            except disk.SegmentGone as error:
                 self._break(file, error)
 
-    def _break(self, file: SegmentFile, error: OSError) -> None:
+    def _break(self, file: disk.SegmentFile, error: OSError) -> None:
         """Only the write loop changes files: two loops would do it twice."""
         if file is self._file:
             self._broken = error
@@ -415,16 +403,16 @@ class Driver:
             # its descriptor is left, and closing it may hang too.
             file, self._file = self._file, None
             if file is not None:
-                self._nursery.start_soon(close_file, file)
+                self._nursery.start_soon(disk.close_file, file)
             self._broken = None
-            gone = isinstance(error, SegmentGone)
+            gone = isinstance(error, disk.SegmentGone)
             self.severed |= gone
             # A full disk gets the reserved space once.
-            in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
+            in_reserve, self._reserved = error.errno in disk.NO_SPACE and self._reserved, False
             try:
                 if in_reserve:
                     self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
-                    await bounded(self._storages[self._at].set_reserve, 0)
+                    await disk.bounded(self._storages[self._at].set_reserve, 0)
                 else:
                     self._reports.failed(self.location, str(error))
                     if self._at + 1 < len(self._storages):
@@ -440,10 +428,10 @@ class Driver:
                 data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
                 end = self._backlog.chain.end
                 name = segment_file_name(end.segment, self._backlog.chain.journal_id)
-                self._change_file(await begin_file(storage, name, data))
+                self._change_file(await disk.begin_file(storage, name, data))
             except OSError as another:
                 error = another
-            except JournalLocked as locked:
+            except disk.JournalLocked as locked:
                 error = OSError(errno.EBUSY, str(locked))
             else:
                 self._reports.moved(storage.location, first_seq)
@@ -462,7 +450,7 @@ class Driver:
         if not self._backlog.lost:
             storage = self._storages[self._at]
             with suppress(OSError):
-                await bounded(storage.set_reserve, RESERVE_BYTES)
+                await disk.bounded(storage.set_reserve, RESERVE_BYTES)
                 self._reserved = storage is self._storages[self._at]
 
 

@@ -8,15 +8,9 @@ from urllib.parse import urlsplit
 import grpc
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel import otlp
 from ebbtide.otel.destination import BadDestination, Destination
-from ebbtide.otel.otlp import (
-    ANSWER_BYTES_MAX,
-    USER_AGENT,
-    acknowledged,
-    answer_of_grpc,
-    mask_for,
-    tls_context,
-)
+from ebbtide.otel.otlp import ANSWER_BYTES_MAX
 from ebbtide.otel.sending import Answer
 
 PORTS = {"http": 80, "https": 443}
@@ -30,7 +24,7 @@ OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
-    ("grpc.primary_user_agent", USER_AGENT),
+    ("grpc.primary_user_agent", otlp.USER_AGENT),
 )
 
 
@@ -49,7 +43,7 @@ class GrpcExporter:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
         # Without a serializer: requests and answers are bytes.
         self._call = self._channel.unary_unary(METHOD)
-        self._metadata, self._mask = destination.headers, mask_for(destination.headers)
+        self._metadata, self._mask = destination.headers, otlp.mask_for(destination.headers)
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
     def export(self, request: bytes) -> Answer:
@@ -60,8 +54,8 @@ class GrpcExporter:
             details = next((value for name, value in trailing if name == DETAILS), b"")
             # The library's own text may repeat metadata too.
             text = self._mask((call.details() or "").encode("utf-8", "replace")).decode("utf-8", "replace")
-            return answer_of_grpc(code.value[0], code.name, text, details)
-        return acknowledged(self._mask(message))
+            return otlp.answer_of_grpc(code.value[0], code.name, text, details)
+        return otlp.acknowledged(self._mask(message))
 
     def close(self) -> None:
         self._channel.close()
@@ -70,7 +64,7 @@ class GrpcExporter:
 def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
     """Root certificates, key, and certificate chain."""
     # The library takes any bytes, and later calls the server unavailable: tls_context names the fault.
-    tls_context(destination)
+    otlp.tls_context(destination)
     paths = (destination.certificate, destination.client_key, destination.client_certificate)
     try:
         roots, key, chain = (Path(path).read_bytes() if path else None for path in paths)

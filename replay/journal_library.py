@@ -19,16 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from ebbtide.events import codec
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import Source
-from ebbtide.events.codec import (
-    BadPayload,
-    RawRecord,
-    UnknownType,
-    decode_record,
-    encode_event,
-    plain_payload,
-)
 from ebbtide.events.facts import Tick
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
@@ -101,7 +94,7 @@ def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> 
     raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)
 
 
-_BLANK_PAYLOAD = encode_event(Tick())
+_BLANK_PAYLOAD = codec.encode_event(Tick())
 
 
 class NoJournal(LookupError):
@@ -159,7 +152,7 @@ class JournalEpisode(Generic[AccountT]):
         """Its events, in order (see `Journal.records`)."""
         return map(readable, self.raw())
 
-    def raw(self) -> Iterator[RawRecord]:
+    def raw(self) -> Iterator[codec.RawRecord]:
         """Its records with their payloads still encoded."""
         for raw in self.journal.history().raw():
             # Months of other shutdowns may follow.
@@ -263,15 +256,15 @@ class Journal:
         return f"<Journal {self.id[:8]} in {places}>"
 
 
-def readable(raw: RawRecord) -> Record:
+def readable(raw: codec.RawRecord) -> Record:
     """A record with its event, or with an `Unreadable` in its place."""
     try:
-        return decode_record(raw)
-    except (UnknownType, BadPayload):
+        return codec.decode_record(raw)
+    except (codec.UnknownType, codec.BadPayload):
         # The rest of the record is whole, with its time and its author.
-        event = Unreadable(tag=raw.tag, data=plain_payload(raw.payload))
+        event = Unreadable(tag=raw.tag, data=codec.plain_payload(raw.payload))
         blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
-        return replace(decode_record(blank), event=event)
+        return replace(codec.decode_record(blank), event=event)
 
 
 def open_journal(

@@ -11,15 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from ebbtide.events import codec
 from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
-from ebbtide.events.codec import (
-    NAMING_EVENTS,
-    BadPayload,
-    RawRecord,
-    UnknownType,
-    decode_event,
-    plain_payload,
-)
 from ebbtide.events.messages import DEBUG, NOTICE, Names
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
@@ -39,10 +32,10 @@ class When(NamedTuple):
 class Signal(NamedTuple):
     """The first record of a shutdown, and its boot."""
 
-    raw: RawRecord
+    raw: codec.RawRecord
     boot_id: str
 
-    def since_ns(self, header: Header, raw: RawRecord) -> int:
+    def since_ns(self, header: Header, raw: codec.RawRecord) -> int:
         """From here to another record."""
         if header.identity.boot_id != self.boot_id:
             return raw.wall_ns - self.raw.wall_ns
@@ -56,7 +49,7 @@ class SignalClock:
         #: Of the last record's shutdown; None outside.
         self.signal: Signal | None = None
 
-    def when(self, header: Header, raw: RawRecord) -> When:
+    def when(self, header: Header, raw: codec.RawRecord) -> When:
         """Call it in the records' order."""
         if not raw.episode:
             self.signal = None
@@ -192,10 +185,10 @@ class Timeline:
                 raw = raw._replace(episode=self.episode)
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
             event = None
-            if inside or raw.tag in NAMING_EVENTS:
+            if inside or raw.tag in codec.NAMING_EVENTS:
                 # For unknown types and bad payloads show the data.
-                with suppress(UnknownType, BadPayload):
-                    event = decode_event(raw.tag, raw.payload)
+                with suppress(codec.UnknownType, codec.BadPayload):
+                    event = codec.decode_event(raw.tag, raw.payload)
             if event is not None:
                 event.introduce(self.names)
             if inside:
@@ -209,9 +202,9 @@ class Timeline:
         pod = self._wanted.pod
         return not pod or any(is_pod(pod, uid, label) for uid, label in self.names.labels.items())
 
-    def _line(self, raw: RawRecord, header: Header, event: Event | None) -> Line:
+    def _line(self, raw: codec.RawRecord, header: Header, event: Event | None) -> Line:
         since_ns, wall_ns = self._clock.when(header, raw)
-        data = plain_payload(raw.payload)
+        data = codec.plain_payload(raw.payload)
         uid, container = _subject(raw, event)
         wave = getattr(event, "wave", None)
         at = Stamp(raw.mono_ns, raw.wall_ns)
@@ -286,7 +279,7 @@ def named(text: str, names: Names) -> str:
     return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
 
 
-def _subject(raw: RawRecord, event: Event | None) -> tuple[str, str]:
+def _subject(raw: codec.RawRecord, event: Event | None) -> tuple[str, str]:
     """UID and container of a record: the event's, those in its order's key, its actor's."""
     uid = "" if event is None or raw.tag in _OF_NO_POD else event.pod_uid
     container = str(getattr(event, "container", ""))

@@ -22,21 +22,7 @@ from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.record.episodes import GOING_ON, episodes
 from ebbtide.events.record.format import document
 from ebbtide.options import control_socket
-from ebbtide.otel.metric_table import (
-    BOUNDS_SECONDS,
-    CATALOG,
-    METERED,
-    Histogram,
-    LastShutdown,
-    Meters,
-    ReadContext,
-    ShippingState,
-    count_pods,
-    exact_seconds,
-    exposition,
-    fold,
-    last_causes,
-)
+from ebbtide.otel import metric_table
 
 EPILOG = """\b
 Examples:
@@ -71,51 +57,51 @@ def metrics(journals: tuple[Path, ...], runtime: Path, output: str) -> int:
     if output == "json":
         show_json(metrics_document(meters, around))
     else:
-        sys.stdout.write(exposition(meters, around))
+        sys.stdout.write(metric_table.exposition(meters, around))
     return code
 
 
 METRICS_VERSION = 1
 
 
-def meters_of_daemon(socket: Path) -> tuple[Meters, ReadContext]:
+def meters_of_daemon(socket: Path) -> tuple[metric_table.Meters, metric_table.ReadContext]:
     """Raises ControlError where no daemon answers."""
     answer = ask("metrics", socket)
     around = answer["around"]
-    shipping = msgspec.convert(around.pop("shipping"), ShippingState | None)
+    shipping = msgspec.convert(around.pop("shipping"), metric_table.ShippingState | None)
     # JSON keys are texts.
-    meters = msgspec.convert(answer["meters"], Meters, strict=False)
-    return meters, ReadContext(**around, shipping=shipping)
+    meters = msgspec.convert(answer["meters"], metric_table.Meters, strict=False)
+    return meters, metric_table.ReadContext(**around, shipping=shipping)
 
 
-def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:
+def meters_of_journal(journals: Sequence[Path]) -> tuple[int, metric_table.Meters, metric_table.ReadContext]:
     """Records that this version cannot read are not counted. Shutdowns are counted as in ``journal ls``:
     without the daemon, the end of the last one may be unknown.
     """
-    history, meters = open_journal(journals), Meters()
+    history, meters = open_journal(journals), metric_table.Meters()
     for raw in history.raw():
-        if raw.tag in METERED:
+        if raw.tag in metric_table.METERED:
             with suppress(BadPayload, UnknownType):
-                fold(meters, (decode_record(raw),))
+                metric_table.fold(meters, (decode_record(raw),))
     meters.counts.pop("ebbtide_shutdowns_total", None)
     with suppress(BadPayload, UnknownType):
         for each in () if history.of_outages else episodes(open_journal(journals), boot_id=boot_id()):
             over = each.outcome not in GOING_ON
             if over:
                 meters.count("ebbtide_shutdowns_total", each.kind, each.outcome)
-            meters.last = LastShutdown(
+            meters.last = metric_table.LastShutdown(
                 kind=each.kind,
                 start_wall_ns=each.started_wall_ns,
                 end_wall_ns=each.ended_wall_ns or 0,
                 outcome=each.outcome if over else "",
             )
             if each.first_seq == meters.episode and over:
-                count_pods(meters)
-    meters.causes = last_causes(open_journal(journals))
-    return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
+                metric_table.count_pods(meters)
+    meters.causes = metric_table.last_causes(open_journal(journals))
+    return conclude(history.verdict), meters, metric_table.ReadContext(now_wall_ns=time.time_ns(), live=False)
 
 
-def metrics_document(meters: Meters, around: ReadContext) -> dict[str, Any]:
+def metrics_document(meters: metric_table.Meters, around: metric_table.ReadContext) -> dict[str, Any]:
     """``kind: Metrics``: numbers of seconds, or counts; a histogram's buckets are cumulative."""
     found = [
         {
@@ -127,17 +113,17 @@ def metrics_document(meters: Meters, around: ReadContext) -> dict[str, Any]:
                 for sample in metric.read(meters, around)
             ],
         }
-        for metric in CATALOG
+        for metric in metric_table.CATALOG
     ]
     return document("Metrics", METRICS_VERSION, metrics=found)
 
 
-def _sample_value(value: int | Histogram, in_seconds: bool) -> dict[str, Any]:
+def _sample_value(value: int | metric_table.Histogram, in_seconds: bool) -> dict[str, Any]:
     if isinstance(value, int):
-        return {"value": float(exact_seconds(value)) if in_seconds else value}
+        return {"value": float(metric_table.exact_seconds(value)) if in_seconds else value}
     # Cumulative, the same numbers as in Prometheus' text.
     total, buckets = 0, {}
-    for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
+    for bound, count in zip((*map(str, metric_table.BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
         total += count
         buckets[bound] = total
-    return {"buckets": buckets, "sum": float(exact_seconds(value.sum_ns)), "count": total}
+    return {"buckets": buckets, "sum": float(metric_table.exact_seconds(value.sum_ns)), "count": total}

@@ -10,16 +10,8 @@ from pathlib import Path
 
 import click
 
+from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, Refused, warn_of_wide_bounds
-from ebbtide.cli.common.shared_options import (
-    config_option,
-    cri_option,
-    journal_option,
-    kubeconfig_option,
-    node_name_option,
-    refuse_node_options,
-    runtime_option,
-)
 from ebbtide.options import MODES, PROCESS, RunOptions
 
 KEEP_LOCK = "--keep-lock"
@@ -51,12 +43,12 @@ Examples:
     metavar="PATH",
     help="Mode process: a manifest, or a folder of them, which is watched.",
 )
-@cri_option
-@kubeconfig_option
-@node_name_option
-@config_option
-@journal_option
-@runtime_option
+@shared_options.cri_option
+@shared_options.kubeconfig_option
+@shared_options.node_name_option
+@shared_options.config_option
+@shared_options.journal_option
+@shared_options.runtime_option
 @click.option(
     KEEP_LOCK,
     is_flag=True,
@@ -115,7 +107,7 @@ def run(
         except ModeUnavailable as error:
             raise Refused(str(error)) from None
     else:
-        refuse_node_options(cri, kubeconfig, node_name)
+        shared_options.refuse_node_options(cri, kubeconfig, node_name)
         if pods is None:
             raise Refused("mode process needs manifests: name a file or a folder with --pods")
         if not pods.exists():

@@ -13,26 +13,9 @@ from msgspec.structs import asdict
 
 from ebbtide.actors.edges.documents import DocumentError, decode_text, one_line, parse_yaml
 from ebbtide.cli.common.guard import Refused
-from ebbtide.config.fields import (
-    DURATION_NS_MAX,
-    INT32_MAX,
-    INT32_MIN,
-    DocumentErrors,
-    Kind,
-    RuleError,
-    duration,
-    read,
-)
+from ebbtide.config import fields
 from ebbtide.config.schema import Section
-from ebbtide.replay.sim.scenario import (
-    ApiIs,
-    Behaviour,
-    BehaviourRule,
-    DurationQuantiles,
-    Faults,
-    KubeletIs,
-    RuntimeRefuses,
-)
+from ebbtide.replay.sim import scenario
 
 #: A file has some dozens of lines.
 BYTES_MAX = 2**20
@@ -44,10 +27,10 @@ class BehaviourError(Refused):
     """The file cannot be used. One line: where, what, and how to put it right."""
 
 
-_TIME = duration(0, DURATION_NS_MAX)
+_TIME = fields.duration(0, fields.DURATION_NS_MAX)
 _Time = Annotated[int | None, _TIME]
-_Priority = Annotated[int | None, Meta(ge=INT32_MIN, le=INT32_MAX)]
-_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+_Priority = Annotated[int | None, Meta(ge=fields.INT32_MIN, le=fields.INT32_MAX)]
+_Count = Annotated[int, Meta(ge=1, le=fields.INT32_MAX)]
 
 
 class Takes(Section, frozen=True):
@@ -67,12 +50,12 @@ class Takes(Section, frozen=True):
             raise ValueError("write the durations in ascending order, at least one")
 
 
-def _drawn(takes: Takes | None) -> DurationQuantiles | None:
+def _drawn(takes: Takes | None) -> scenario.DurationQuantiles | None:
     if takes is None:
         return None
     if takes.from_ns is not None and takes.to_ns is not None:
-        return DurationQuantiles((takes.from_ns, takes.to_ns))
-    return DurationQuantiles(takes.quantiles or ())
+        return scenario.DurationQuantiles((takes.from_ns, takes.to_ns))
+    return scenario.DurationQuantiles(takes.quantiles or ())
 
 
 def _constant(text: str) -> Takes:
@@ -80,7 +63,7 @@ def _constant(text: str) -> Takes:
     return Takes(quantiles=(_TIME.parse(text),))
 
 
-_Takes = Annotated[Takes | None, Kind(_TIME.text, _constant)]
+_Takes = Annotated[Takes | None, fields.Kind(_TIME.text, _constant)]
 
 
 class Priorities(Section, frozen=True):
@@ -101,7 +84,7 @@ class Chance(Section, frozen=True):
 
     def __post_init__(self) -> None:
         if self.times > self.of:
-            raise RuleError(f"{self.times} of {self.of}: write at most {self.of}", "times")
+            raise fields.RuleError(f"{self.times} of {self.of}: write at most {self.of}", "times")
 
 
 class HookBehaviour(Section, frozen=True):
@@ -121,8 +104,8 @@ class Rule(Section, frozen=True):
     hook: HookBehaviour = HookBehaviour()
 
     @property
-    def rule(self) -> BehaviourRule:
-        return BehaviourRule(
+    def rule(self) -> scenario.BehaviourRule:
+        return scenario.BehaviourRule(
             pod=self.match.name,
             namespace=self.match.namespace,
             container=self.match.container,
@@ -148,8 +131,8 @@ class NodeFaults(Section, frozen=True):
     mode: Literal["auto", "api", "cri", "observe"] | None = None
     api_fails: bool = False
     api_hangs: bool = False
-    runtime_refuses: RuntimeRefuses | None = field(name="runtimeFails", default=None)
-    kubelet: KubeletIs | None = None
+    runtime_refuses: scenario.RuntimeRefuses | None = field(name="runtimeFails", default=None)
+    kubelet: scenario.KubeletIs | None = None
     kubelet_lock: bool | None = None
     grant_ns: _Time = field(name="grant", default=None)
     late_grant_ns: _Time = field(name="lateGrant", default=None)
@@ -173,12 +156,12 @@ class NodeFaults(Section, frozen=True):
     kubelet_wakes_after_ns: _Time = field(name="kubeletWakesAfter", default=None)
 
     @property
-    def faults(self) -> Faults:
+    def faults(self) -> scenario.Faults:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         fails, hangs = given.pop("api_fails"), given.pop("api_hangs")
         # A hanging API server fails too, only later. This harder case wins where the file has both.
-        api: ApiIs = "hangs" if hangs else "fails" if fails else "works"
-        return Faults(api=api, **given)
+        api: scenario.ApiIs = "hangs" if hangs else "fails" if fails else "works"
+        return scenario.Faults(api=api, **given)
 
 
 class BehaviourFile(Section, frozen=True):
@@ -188,7 +171,7 @@ class BehaviourFile(Section, frozen=True):
     node: NodeFaults = NodeFaults()
 
 
-def load_behaviour(path: str | Path) -> Behaviour:
+def load_behaviour(path: str | Path) -> scenario.Behaviour:
     """Read a file. Raises BehaviourError."""
     try:
         with open(path, "rb") as file:
@@ -201,15 +184,15 @@ def load_behaviour(path: str | Path) -> Behaviour:
     return parse_behaviour(str(path), raw)
 
 
-def parse_behaviour(name: str, raw: bytes) -> Behaviour:
+def parse_behaviour(name: str, raw: bytes) -> scenario.Behaviour:
     """The same for a name and a content. Raises BehaviourError."""
     try:
         documents = parse_yaml(decode_text(raw, BYTES_MAX))
         if len(documents) > 1:
             raise DocumentError("more than one document: keep one", documents[1].line)
-        found = read(documents[0], BehaviourFile) if documents else BehaviourFile()
-        return Behaviour(tuple(each.rule for each in found.pods), found.node.faults)
+        found = fields.read(documents[0], BehaviourFile) if documents else BehaviourFile()
+        return scenario.Behaviour(tuple(each.rule for each in found.pods), found.node.faults)
     except DocumentError as error:
-        found_at = error.found if isinstance(error, DocumentErrors) else (error,)
+        found_at = error.found if isinstance(error, fields.DocumentErrors) else (error,)
         lines = (f":{each.line}: {each.message}" if each.line else f": {each.message}" for each in found_at)
         raise BehaviourError("; ".join(one_line(name) + line for line in lines)) from error

@@ -18,15 +18,9 @@ from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_addres
 from ebbtide.actors.edges.logind_edge import SIGHUP
 from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME, LOGIND_UNIT, DropIns
 from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.output import show, table
-from ebbtide.cli.common.shared_options import (
-    config_option,
-    journal_option,
-    kubeconfig_option,
-    node_name_option,
-    runtime_option,
-)
 from ebbtide.doctor.node_looks import unit_state
 
 if TYPE_CHECKING:
@@ -60,11 +54,11 @@ class Step(NamedTuple):
 
 @click.command(epilog=EPILOG)
 @click.option("--node-only", is_flag=True, help="Only the Node in the API: for a machine that is gone.")
-@kubeconfig_option
-@node_name_option
-@config_option
-@journal_option
-@runtime_option
+@shared_options.kubeconfig_option
+@shared_options.node_name_option
+@shared_options.config_option
+@shared_options.journal_option
+@shared_options.runtime_option
 def uninstall(
     node_only: bool,
     kubeconfig: str | None,

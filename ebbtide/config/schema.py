@@ -28,18 +28,7 @@ from ebbtide.config.fields import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Budget, LeftPods, ShutdownKind, Unready
-from ebbtide.otel.destination import (
-    HEADERS_MAX,
-    HIDDEN,
-    PROTOCOLS,
-    BadDestination,
-    Compression,
-    Given,
-    Protocol,
-    check_headers,
-    checked_endpoint,
-    checked_header,
-)
+from ebbtide.otel import destination
 from ebbtide.shipping.shipping_destination import Store, checked_cluster, checked_url
 
 OWN_KIND, OWN_VERSION = "EbbtideConfiguration", "ebbtide/v1alpha1"
@@ -162,7 +151,9 @@ class NodeSection(Section, frozen=True):
 TRACE_FLUSH_NS = NS_PER_SECOND // 2
 
 _HEADER = Kind("a header's name", secret=True)
-_HEADER_VALUE = Kind("a word without NUL characters; put it in quotes", show=lambda _: HIDDEN, secret=True)
+_HEADER_VALUE = Kind(
+    "a word without NUL characters; put it in quotes", show=lambda _: destination.HIDDEN, secret=True
+)
 
 
 class TraceSection(Section, frozen=True):
@@ -170,13 +161,13 @@ class TraceSection(Section, frozen=True):
 
     endpoint: Annotated[
         str | None,
-        checked(checked_endpoint, "a URL"),
+        checked(destination.checked_endpoint, "a URL"),
         "A URL such as http://localhost:4318. /v1/traces is added where it is missing.",
     ] = None
-    protocol: Annotated[Protocol | None, "Default: http/protobuf."] = None
+    protocol: Annotated[destination.Protocol | None, "Default: http/protobuf."] = None
     headers: Annotated[
         dict[Annotated[str, _HEADER], Annotated[str, _HEADER_VALUE]] | None,
-        Meta(max_length=HEADERS_MAX),
+        Meta(max_length=destination.HEADERS_MAX),
         "A mapping of names to values. No output shows the values.",
     ] = None
     certificate: Annotated[str | None, PATH, "A PEM file of authorities to trust."] = None
@@ -185,25 +176,27 @@ class TraceSection(Section, frozen=True):
     timeout_ns: Annotated[
         int | None, duration(NS_PER_SECOND // 1000, 3600 * NS_PER_SECOND), "Of one request. Default: 10s."
     ] = field(name="timeout", default=None)
-    compression: Annotated[Compression | None, "Default: none."] = None
+    compression: Annotated[destination.Compression | None, "Default: none."] = None
 
     def __post_init__(self) -> None:
         # At reading, while the author looks on.
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("clientCertificate and clientKey belong together: name both or neither")
         try:
-            check_headers(self.protocol or PROTOCOLS[0], self.given.headers or ())
-        except BadDestination as error:
+            destination.check_headers(self.protocol or destination.PROTOCOLS[0], self.given.headers or ())
+        except destination.BadDestination as error:
             raise RuleError(str(error), "headers") from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.endpoint})"
 
     @property
-    def given(self) -> Given:
+    def given(self) -> destination.Given:
         fields, named = {name: getattr(self, name) for name in TraceSection.__struct_fields__}, self.headers
-        headers = None if named is None else tuple(checked_header(name, named[name]) for name in named)
-        return Given(**fields | {"headers": headers})
+        headers = (
+            None if named is None else tuple(destination.checked_header(name, named[name]) for name in named)
+        )
+        return destination.Given(**fields | {"headers": headers})
 
 
 class Tracing(TraceSection, frozen=True):

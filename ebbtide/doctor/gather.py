@@ -18,23 +18,13 @@ import trio
 from jeepney import DBusAddress
 from msgspec.structs import replace
 
+from ebbtide.actors.edges import logind_reading
 from ebbtide.actors.edges.http_request import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import Bus as Connection
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
-from ebbtide.actors.edges.logind_reading import (
-    INHIBIT_WHO,
-    INHIBITORS,
-    MANAGER,
-    DropIns,
-    ask_all,
-    is_delay_lock,
-    is_kubelet_lock,
-    other_holders,
-    read_grant_ns,
-    read_preparing,
-)
+from ebbtide.actors.edges.logind_reading import read_preparing
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
@@ -88,7 +78,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
         foreign=foreign,
         bus=bus,
         bus_error=bus_error,
-        files=DropIns().read(),
+        files=logind_reading.DropIns().read(),
         store=store,
         forecasts=pods.forecasts,
         labels={found.pod.uid: found.pod.label for found in pods.manifests},
@@ -121,20 +111,22 @@ def look_at_logind() -> tuple[LogindState | None, str]:
 
 
 async def _ask_logind(bus: Connection) -> LogindState:
-    limit, preparing, (rows,), key, version = await ask_all(
+    limit, preparing, (rows,), key, version = await logind_reading.ask_all(
         bus,
-        read_grant_ns,
+        logind_reading.read_grant_ns,
         read_preparing,
-        lambda bus: bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS),
-        partial(_read_text, MANAGER, "HandlePowerKey"),
+        lambda bus: bus.method(logind_reading.MANAGER, "ListInhibitors", answer=logind_reading.INHIBITORS),
+        partial(_read_text, logind_reading.MANAGER, "HandlePowerKey"),
         partial(_read_text, SYSTEMD, "Version"),
     )
     return LogindState(
         grant_ns=limit,
         preparing=preparing,
-        our_lock=any(is_delay_lock(row) and row[1] == INHIBIT_WHO for row in rows),
-        kubelet_lock=any(map(is_kubelet_lock, rows)),
-        holders=other_holders(row for row in rows if not is_kubelet_lock(row)),
+        our_lock=any(
+            logind_reading.is_delay_lock(row) and row[1] == logind_reading.INHIBIT_WHO for row in rows
+        ),
+        kubelet_lock=any(map(logind_reading.is_kubelet_lock, rows)),
+        holders=logind_reading.other_holders(row for row in rows if not logind_reading.is_kubelet_lock(row)),
         power_key=key,
         systemd=version,
     )

@@ -16,16 +16,7 @@ from pathlib import Path
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    JSON,
-    STRATEGIC_PATCH,
-    Unanswered,
-    answer_text,
-    delete_options,
-    disruption_target,
-    node_path,
-    pod_path,
-)
+from ebbtide.actors.edges.kubernetes import api_calls
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.logind_reading import read_preparing
 from ebbtide.actors.edges.process.process_pods import CannotStart, spawn
@@ -173,24 +164,24 @@ async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
 
     link = ApiClient(parts.kubeconfig)
 
-    async def ask(method: str, path: str, body: object = None, content_type: str = JSON) -> None:
+    async def ask(method: str, path: str, body: object = None, content_type: str = api_calls.JSON) -> None:
         answer = await ask_bounded(link, method, path, body, content_type)
         if not answer.ok:
-            raise Refused(answer_text(answer))
+            raise Refused(api_calls.answer_text(answer))
 
-    failures = (Refused, Unanswered)
+    failures = (Refused, api_calls.Unanswered)
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
-        read = partial(ask, "GET", node_path(parts.node))
+        read = partial(ask, "GET", api_calls.node_path(parts.node))
         found = [await _timed(Measured("API node", parts.node, API_NS_MAX), failures, read)]
         # A shutdown does not delete a static pod's mirror.
         pod = next((pod for pod in pods.known if not pod.static and not pod.deleting), None)
         if pod is not None:
-            path, label = pod_path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"
-            shown = {"status": {"conditions": [disruption_target([])]}}
+            path, label = api_calls.pod_path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"
+            shown = {"status": {"conditions": [api_calls.disruption_target([])]}}
             grace_seconds = max(GRACE_SECONDS_MIN, pod.grace_seconds or GRACE_SECONDS_MIN)
-            delete = delete_options(pod.api_uid, grace_seconds) | {"dryRun": ["All"]}
-            patch = partial(ask, "PATCH", f"{path}/status?dryRun=All", shown, STRATEGIC_PATCH)
+            delete = api_calls.delete_options(pod.api_uid, grace_seconds) | {"dryRun": ["All"]}
+            patch = partial(ask, "PATCH", f"{path}/status?dryRun=All", shown, api_calls.STRATEGIC_PATCH)
             for what, call in (
                 (DRY_PATCH, patch),
                 (DRY_DELETE, partial(ask, "DELETE", f"{path}?dryRun=All", delete)),

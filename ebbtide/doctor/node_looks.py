@@ -18,6 +18,7 @@ import trio
 from jeepney import DBusAddress
 
 from ebbtide.actors.edges.cri.cri_pods import PodEntry, PodTable, known_pod_of, pod_view
+from ebbtide.actors.edges.kubernetes import known_pods
 from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_FORBIDDEN,
     HTTP_NOT_FOUND,
@@ -32,16 +33,6 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     pods_path,
 )
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
-from ebbtide.actors.edges.kubernetes.known_pods import (
-    FINAL_PHASES,
-    TAINT_KEY,
-    KnownPod,
-    PodCache,
-    PodObject,
-    PodStore,
-    project_pod,
-    read_manifests,
-)
 from ebbtide.actors.edges.kubernetes.node_writes import TAINT
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import (
@@ -58,18 +49,8 @@ from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.config import ConfigError, load
 from ebbtide.config.schema import NodeSection
+from ebbtide.doctor import rules
 from ebbtide.doctor.gather import FoundPods, targets_of_containers
-from ebbtide.doctor.rules import (
-    NODE_USER,
-    RIGHT_NOT_OF_NODES,
-    RIGHTS,
-    SINGLE_UNIT_DISTRIBUTIONS,
-    ApiServerState,
-    KubeletState,
-    NodeSnapshot,
-    Right,
-    RuntimeState,
-)
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import span_s
 from ebbtide.extras import missing_packages
@@ -92,13 +73,13 @@ COMMAND_BYTES_MAX = 64 * 1024
 KUBELET = "kubelet"
 
 
-async def look_at_kubelet(unit: str, node: str) -> KubeletState:
+async def look_at_kubelet(unit: str, node: str) -> rules.KubeletState:
     """Without a service manager only its process."""
     seen = kubelet_process(node)._replace(unit=unit)
 
-    async def look_at_units(bus: Bus) -> KubeletState:
+    async def look_at_units(bus: Bus) -> rules.KubeletState:
         loaded, active = await unit_state(bus, unit)
-        others = [other for other in SINGLE_UNIT_DISTRIBUTIONS if other != unit]
+        others = [other for other in rules.SINGLE_UNIT_DISTRIBUTIONS if other != unit]
         beside = tuple([other for other in others if (await unit_state(bus, other))[1]])
         return seen._replace(loaded=loaded, active=active, beside=beside)
 
@@ -133,7 +114,7 @@ def commands() -> Iterator[tuple[int, list[str]]]:
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
 
 
-def kubelet_process(node: str) -> KubeletState:
+def kubelet_process(node: str) -> rules.KubeletState:
     """With this node's name on its command line, else the first without a name."""
     # A machine with clusters in containers shows all their kubelets.
     found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
@@ -141,8 +122,8 @@ def kubelet_process(node: str) -> KubeletState:
         for pid, argv in found:
             if command_line_flag(argv, "hostname-override").lower() == name:
                 config, grace_ns = kubelet_settings(pid, argv)
-                return KubeletState(pid=pid, config=config, grace_ns=grace_ns)
-    return KubeletState()
+                return rules.KubeletState(pid=pid, config=config, grace_ns=grace_ns)
+    return rules.KubeletState()
 
 
 def command_line_flag(argv: list[str], name: str) -> str:
@@ -178,13 +159,13 @@ def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
 RUNTIME_SECONDS_MAX = 10.0
 
 
-async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodEntry, ...]]:
+async def look_at_runtime(socket: Path | None) -> tuple[rules.RuntimeState, tuple[PodEntry, ...]]:
     """With the running sandboxes but our own, oldest first; their descriptors are closed."""
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
     if socket is None:
-        return RuntimeState(problem="no socket is named or found"), ()
+        return rules.RuntimeState(problem="no socket is named or found"), ()
     # gRPC would only say "unavailable" for each of these.
     problem = ""
     if not socket.exists():
@@ -194,10 +175,10 @@ async def look_at_runtime(socket: Path | None) -> tuple[RuntimeState, tuple[PodE
     elif not os.access(socket, os.W_OK):
         problem = "permission denied: use sudo"
     if problem:
-        return RuntimeState(str(socket), problem=problem), ()
+        return rules.RuntimeState(str(socket), problem=problem), ()
     endpoint = f"unix://{socket}"
     probed = await probe_runtime(endpoint)
-    state = RuntimeState(str(socket), probed.name, probed.version, probed.problem)
+    state = rules.RuntimeState(str(socket), probed.name, probed.version, probed.problem)
     if not probed.name:
         return state, ()
     try:
@@ -252,16 +233,16 @@ class _Review(msgspec.Struct):
 
 
 class _Pods(msgspec.Struct):
-    items: list[PodObject] = []
+    items: list[known_pods.PodObject] = []
 
 
 async def look_at_api_server(
     kubeconfig: Path | None, node: str
-) -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+) -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
     """``kubeconfig`` None: the service account of our own pod."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
 
-    found = ApiServerState(source="in-cluster" if kubeconfig is None else str(kubeconfig))
+    found = rules.ApiServerState(source="in-cluster" if kubeconfig is None else str(kubeconfig))
     try:
         await trio.to_thread.run_sync(
             in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig)
@@ -282,8 +263,8 @@ async def look_at_api_server(
 
 
 async def examine_api_server(
-    caller: ApiCaller, found: ApiServerState, node: str
-) -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+    caller: ApiCaller, found: rules.ApiServerState, node: str
+) -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
     """Through an open connection."""
     try:
         who = await ask_bounded(caller, "POST", REVIEW_SELF, SELF)
@@ -311,13 +292,15 @@ async def examine_api_server(
     return found._replace(denied=denied, taint=taint, confined=confined, known=is_known), listed
 
 
-def known_pods_of(body: bytes) -> tuple[KnownPod, ...]:
+def known_pods_of(body: bytes) -> tuple[known_pods.KnownPod, ...]:
     """A PodList's pods that have not ended. Raises ValueError."""
     try:
         listed = msgspec.json.decode(body, type=_Pods).items
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
-    return tuple(project_pod(each) for each in listed if each.status.phase not in FINAL_PHASES)
+    return tuple(
+        known_pods.project_pod(each) for each in listed if each.status.phase not in known_pods.FINAL_PHASES
+    )
 
 
 async def ask_bounded(
@@ -332,9 +315,13 @@ def _reviewed(answer: Answer) -> _ReviewStatus:
     return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else _ReviewStatus()
 
 
-async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
+async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[rules.Right, ...]:
     """Of `RIGHTS`. A failed review counts as no denial."""
-    asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
+    asked = [
+        each
+        for each in rules.RIGHTS
+        if each != rules.RIGHT_NOT_OF_NODES or not user.startswith(rules.NODE_USER)
+    ]
     questions = []
     for right in asked:
         # As a shutdown asks: a list with its selector, a Node by its name. Otherwise it is about all nodes,
@@ -360,7 +347,7 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
     # Only a dry run goes through admission, where NodeRestriction or our policy refuses the taint. The patch
     # replaces all taints, so it contains the others too.
     taints = msgspec.json.decode(known.body, type=ApiNode).spec.taints if known.ok else []
-    ours = [each for each in taints if each.get("key") != TAINT_KEY] + [TAINT]
+    ours = [each for each in taints if each.get("key") != known_pods.TAINT_KEY] + [TAINT]
     body = {"spec": {"taints": ours}}
     answer = await ask_bounded(caller, "PATCH", f"{node_path(node)}?dryRun=All", body, MERGE_PATCH)
     refused = answer.code in (HTTP_FORBIDDEN, HTTP_INVALID)
@@ -372,7 +359,7 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
 
 def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
     """``options.mode`` is one of the node's. Does not raise."""
-    blank = NodeSnapshot(options.mode, options.node_name or "")
+    blank = rules.NodeSnapshot(options.mode, options.node_name or "")
     if missing := missing_packages("node"):
         return FoundPods(seen=blank._replace(missing=missing))
     unfit = ""
@@ -389,9 +376,9 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
 
 
 async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> FoundPods:
-    async def look_at_cluster() -> tuple[ApiServerState, tuple[KnownPod, ...]]:
+    async def look_at_cluster() -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
         if not parts.has_api:
-            return ApiServerState(), ()
+            return rules.ApiServerState(), ()
         return await look_at_api_server(parts.kubeconfig, parts.node)
 
     kubelet, (runtime, entries), (api, listed) = await side_by_side(
@@ -401,9 +388,9 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
         look_at_cluster,
     )
     # As the daemon has them: running sandboxes with names from the list, the cache or a manifest.
-    store = PodStore()
-    store.restore(PodCache(lasting_folder(options), parts.node, lambda level, line: None).load())
-    store.set_manifests(read_manifests(parts.static_pods, parts.node))
+    store = known_pods.PodStore()
+    store.restore(known_pods.PodCache(lasting_folder(options), parts.node, lambda level, line: None).load())
+    store.set_manifests(known_pods.read_manifests(parts.static_pods, parts.node))
     # Last, since it is newer than the daemon's cache.
     if api.answers:
         store.replace(listed, resource_version="")
@@ -420,7 +407,7 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
             if each.pid and (found := forecast_signal(pod.uid, name, each.pid, each.spec.stop_signal))
         ),
         targets=tuple(target for entry in entries for target in targets_of_containers(entry)),
-        seen=NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
+        seen=rules.NodeSnapshot(options.mode, parts.node, (), kubelet, runtime, api, unfit),
         known=listed,
         container=next((each.id for entry in entries for each in entry.containers.values()), ""),
         parts=parts,

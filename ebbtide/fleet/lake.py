@@ -22,26 +22,19 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from ebbtide.fleet import fleet_rows
 from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, store_url
-from ebbtide.fleet.fleet_rows import (
-    ALL_TABLES,
-    FINGERPRINT_COLUMN,
-    JOURNALS,
-    LAKE_COLUMN,
-    LEDGERS,
-    schema,
-    subject_of,
-)
+from ebbtide.fleet.fleet_rows import LEDGERS, schema
 
 T = TypeVar("T")
 
 #: In this order: ledgers after their tables.
-_LAST = (*LEDGERS.values(), JOURNALS.name)
-WRITTEN = (*(name for name in ALL_TABLES if name not in _LAST), *_LAST)
+_LAST = (*LEDGERS.values(), fleet_rows.JOURNALS.name)
+WRITTEN = (*(name for name in fleet_rows.ALL_TABLES if name not in _LAST), *_LAST)
 #: Its place among the rows of its shutdown, which may be alike.
 ROW = "row"
 #: A node can ship another node's journal id, but not below its prefix.
-OF_JOURNAL = (LAKE_COLUMN.name, "node", "journal_id")
+OF_JOURNAL = (fleet_rows.LAKE_COLUMN.name, "node", "journal_id")
 #: In one merge, which reads a whole table.
 ROWS_MAX = 200_000
 
@@ -72,7 +65,9 @@ class Lake:
         """Journals with other objects than at their last reading, and damaged ones."""
         codes: dict[str, int] = defaultdict(int)
         # Objects that share the first digits of their ids may be several journals.
-        for fingerprint, code in self._read(JOURNALS.name, (FINGERPRINT_COLUMN.name, "exit_code")):
+        for fingerprint, code in self._read(
+            fleet_rows.JOURNALS.name, (fleet_rows.FINGERPRINT_COLUMN.name, "exit_code")
+        ):
             codes[fingerprint] |= code
         return [ref for ref in refs if codes.get(ref.fingerprint) != 0]
 
@@ -105,13 +100,13 @@ class Lake:
             if name not in kept:
                 continue
             data = pa.Table.from_batches(kept[name])
-            if name == JOURNALS.name:
+            if name == fleet_rows.JOURNALS.name:
                 # A folder that cannot be listed is no journal: its row would stay after its repair.
                 data = data.filter(pc.greater(data["segments"], 0))
                 self._forget(data["journal_id"].to_pylist())
                 keys, changes = [*OF_JOURNAL], True
             else:
-                subject = subject_of(data.schema)
+                subject = fleet_rows.subject_of(data.schema)
                 data = _numbered(data, subject, known[LEDGERS[subject]])
                 keys, changes = [*OF_JOURNAL, subject, ROW], False
             if data.num_rows:
@@ -124,14 +119,14 @@ class Lake:
         Before the new rows: after a kill in between, the next ingest reads these journals again.
         """
         begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
-        rows = self._read(JOURNALS.name, ("journal_id",), pa.array(sorted(begun), pa.string()))
+        rows = self._read(fleet_rows.JOURNALS.name, ("journal_id",), pa.array(sorted(begun), pa.string()))
         if gone := ", ".join(f"'{each}'" for (each,) in rows):
 
             def forgotten() -> None:
-                table = self._table(JOURNALS.name)
+                table = self._table(fleet_rows.JOURNALS.name)
                 table.delete(f"journal_id in ({gone})", post_commithook_properties=LOGS_STAY)
 
-            self._tried(JOURNALS.name, forgotten)
+            self._tried(fleet_rows.JOURNALS.name, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
         """The number of new rows; ``changes``: also updates others. Raises StoreFailed."""
@@ -163,8 +158,8 @@ class Lake:
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name, lake=True)
-            if name != JOURNALS.name:
-                shape = shape.append(_row_field(subject_of(shape)))
+            if name != fleet_rows.JOURNALS.name:
+                shape = shape.append(_row_field(fleet_rows.subject_of(shape)))
             DeltaTable.create(
                 place,
                 schema=shape,

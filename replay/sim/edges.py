@@ -14,19 +14,12 @@ from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
 
-from ebbtide.actors.simulated_logind import (
-    STORE,
-    BusSignal,
-    Disconnected,
-    InProgress,
-    OwnerChanged,
-    ShutdownSignal,
-    Unreachable,
-)
+from ebbtide.actors import simulated_logind
 from ebbtide.events import decisions, facts
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.values import Pod, ProcessReport
+from ebbtide.replay.sim import sim_node
 from ebbtide.replay.sim.loop import (
     FOREVER,
     TOUCH,
@@ -38,15 +31,6 @@ from ebbtide.replay.sim.loop import (
     Watching,
 )
 from ebbtide.replay.sim.scenario import Draws
-from ebbtide.replay.sim.sim_node import (
-    KUBELET,
-    NO_LIST,
-    NOT_LISTED_YET,
-    HookProcess,
-    SimulatedContainer,
-    SimulatedNode,
-    SimulatedRuntime,
-)
 
 
 class DaemonProcess(Protocol):
@@ -70,7 +54,7 @@ class DaemonProcess(Protocol):
 class SimulatedEdge:
     table: Mapping[type[Order], Begin]
 
-    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+    def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         self._daemon, self._node, self._draws = daemon, node, draws
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
@@ -102,12 +86,12 @@ READS_MAX = 5
 class LogindEdge(SimulatedEdge):
     """One process's connection. ``preparing``: last known."""
 
-    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+    def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self.preparing, self._owner, self._connected = False, "", False
         #: Whether a signal waits that overtakes a read.
         self.overtaken: Callable[[], bool] = lambda: False
-        if STORE in node.logind.holders:
+        if simulated_logind.STORE in node.logind.holders:
             node.logind.duplicate(daemon.number)
         self.table = {
             decisions.Arm: self._arm,
@@ -123,16 +107,16 @@ class LogindEdge(SimulatedEdge):
 
     # --- listening -----------------------------------------------------------------------------
 
-    def hear(self, signal: BusSignal) -> Watching:
+    def hear(self, signal: simulated_logind.BusSignal) -> Watching:
         """A new owner of the name may not know the shutdown that the last one began."""
-        if isinstance(signal, ShutdownSignal):
+        if isinstance(signal, simulated_logind.ShutdownSignal):
             yield self._draw_ns(100, 2000)
             self.preparing, self._owner = signal.active, signal.owner
             yield self._node.logind.signal_fact(signal, self._daemon.number, kubelet_lock=self._kubelet_lock)
-        elif isinstance(signal, Disconnected):
+        elif isinstance(signal, simulated_logind.Disconnected):
             self._connected = False
             yield facts.BusLost(error="the connection to the bus broke")
-        elif signal == OwnerChanged(""):
+        elif signal == simulated_logind.OwnerChanged(""):
             yield facts.BusLost(error="logind left the bus")
         else:
             yield from self.look()
@@ -163,13 +147,13 @@ class LogindEdge(SimulatedEdge):
                 logind.inhibit(number)
                 yield TOUCH
                 if self._node.faults.fd_store:
-                    logind.duplicate(STORE)
-        except (InProgress, Unreachable) as error:
+                    logind.duplicate(simulated_logind.STORE)
+        except (simulated_logind.InProgress, simulated_logind.Unreachable) as error:
             refused = str(error)
         yield self._draw_ns(200, 3000)
         try:
             yield from self._read()
-        except Unreachable as error:
+        except simulated_logind.Unreachable as error:
             refused = str(error)
         if refused:
             return Outcome("failed", refused)
@@ -185,18 +169,18 @@ class LogindEdge(SimulatedEdge):
                 break
             yield self._draw_ns(200, 3000)
         else:
-            raise Unreachable("logind keeps signalling")
+            raise simulated_logind.Unreachable("logind keeps signalling")
         self.preparing, self._owner = logind.preparing, logind.owner
         yield from logind.facts(OTHERS_PATH, kubelet_lock=self._kubelet_lock)
 
     @property
     def _kubelet_lock(self) -> bool:
-        return KUBELET in self._node.logind.holders
+        return sim_node.KUBELET in self._node.logind.holders
 
     def _give_back(self, order: decisions.Disarm | decisions.ReleaseLock, late: bool) -> Script:
         """The store's copy first, then ours: the last one closed releases the lock."""
         yield self._draw_ns(100, 3000)
-        self._node.logind.close(STORE)
+        self._node.logind.close(simulated_logind.STORE)
         yield TOUCH
         self._note("release", detail=type(order).__name__, late=late)
         self._node.logind.close(self._daemon.number)
@@ -208,7 +192,7 @@ class LogindEdge(SimulatedEdge):
         yield self._draw_ns(300, 3000)
         try:
             logind.set_drop_in(ours_ns)
-        except (InProgress, Unreachable) as error:
+        except (simulated_logind.InProgress, simulated_logind.Unreachable) as error:
             return Outcome("failed", str(error))
         detail = "removed" if ours_ns is None else f"{ours_ns // NS_PER_SECOND}"
         self._note("drop-in", detail=detail, late=late)
@@ -217,7 +201,7 @@ class LogindEdge(SimulatedEdge):
         yield reload_ns + self._draw_ns(200, 3000)
         try:
             yield from self._read()
-        except Unreachable as error:
+        except simulated_logind.Unreachable as error:
             return Outcome("failed", str(error))
         if ours_ns is None or logind.grant_ns >= ours_ns:
             return Outcome()
@@ -235,7 +219,7 @@ UNKNOWN_CONTAINER = "no such container is known here"
 AWAY_NS, ASKED_NS, HEARD_NS, DOUBT_NS, KILL_NS = 3000 * MS, 1000 * MS, 2100 * MS, 2000 * MS, 2000 * MS
 
 
-def away_at_ns(runtime: SimulatedRuntime) -> int | None:
+def away_at_ns(runtime: sim_node.SimulatedRuntime) -> int | None:
     """None: it answers."""
     since_ns, asked_ns = runtime.hung_since_ns, runtime.asked_ns
     if since_ns is None:
@@ -259,7 +243,7 @@ class RuntimeEdge(SimulatedEdge):
     #: A runtime keeps the exit codes of all containers, a daemon that is the runtime its own children's.
     KEEPS_EXITS: ClassVar[bool] = True
 
-    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+    def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self._pods = node.pods
         self._late_until_ns = 0
@@ -278,7 +262,7 @@ class RuntimeEdge(SimulatedEdge):
 
     # --- watching ------------------------------------------------------------------------------
 
-    def _exited(self, box: SimulatedContainer, *, unseen: bool = False) -> None:
+    def _exited(self, box: sim_node.SimulatedContainer, *, unseen: bool = False) -> None:
         if self._daemon.alive:
             known = self.KEEPS_EXITS or box.parent == self._daemon.number
             exited = facts.ContainerExited(
@@ -296,7 +280,7 @@ class RuntimeEdge(SimulatedEdge):
             if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
 
-    def _restarted(self, box: SimulatedContainer) -> None:
+    def _restarted(self, box: sim_node.SimulatedContainer) -> None:
         """The kubelet has restarted a container whose exit was reported; the next look sees it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_restarted(box))
@@ -306,12 +290,12 @@ class RuntimeEdge(SimulatedEdge):
         for at in list(self._pods.meant):
             self._restarted(self._pods.boxes[at])
 
-    def _tell_restarted(self, box: SimulatedContainer) -> Watching:
+    def _tell_restarted(self, box: sim_node.SimulatedContainer) -> Watching:
         yield self._draw_ns(5000, 500_000)
         if not self._node.runtime.hung:
             yield from self._joined_again(box)
 
-    def _joined_again(self, box: SimulatedContainer) -> Iterator[facts.PodJoined]:
+    def _joined_again(self, box: sim_node.SimulatedContainer) -> Iterator[facts.PodJoined]:
         """Once. From then on orders mean all running containers of its pod."""
         if (box.uid, box.name) in self._pods.meant:
             for each in self._pods.of(box.uid):
@@ -332,7 +316,7 @@ class RuntimeEdge(SimulatedEdge):
             pod = replace(pod, containers=tuple(containers))
         return pod
 
-    def _shown(self, uid: str, away: bool) -> list[SimulatedContainer]:
+    def _shown(self, uid: str, away: bool) -> list[sim_node.SimulatedContainer]:
         """As last seen if the runtime is ``away``: without later restarts."""
         boxes = self._pods.of(uid)
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
@@ -363,7 +347,7 @@ class RuntimeEdge(SimulatedEdge):
         word_ns = decisions.FIRST_WORD_NS
         if order.priorities_by_ns:
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
-        if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
+        if not order.refresh and self._node.untold == sim_node.NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
         # Do not ask a runtime that is recorded as away: report the last list.
         away_ns = away_at_ns(self._node.runtime)
@@ -417,7 +401,7 @@ class RuntimeEdge(SimulatedEdge):
                 yield facts.ContainerStarted(uid=box.uid, container=box.name)
         return Outcome()
 
-    def _find(self, uid: str, container: str) -> SimulatedContainer | None:
+    def _find(self, uid: str, container: str) -> sim_node.SimulatedContainer | None:
         at = (uid, container)
         return (self._pods.meant.get(at) or self._pods.boxes.get(at)) if uid in self._pods.begun else None
 
@@ -435,11 +419,11 @@ class RuntimeEdge(SimulatedEdge):
         self._pods.signal(box, self._daemon.number, late)
         return Outcome()
 
-    def _without_runtime(self, box: SimulatedContainer) -> bool:
+    def _without_runtime(self, box: sim_node.SimulatedContainer) -> bool:
         """Only a hung runtime could signal it."""
         return self._node.runtime.hung and self._node.runtime.hides(box)
 
-    def _signal_late(self, box: SimulatedContainer, late: bool) -> None:
+    def _signal_late(self, box: sim_node.SimulatedContainer, late: bool) -> None:
         """A runtime that wakes up reads its calls, if the caller lives."""
         if self._daemon.alive:
             self._pods.signal(box, self._daemon.number, late)
@@ -459,7 +443,7 @@ class RuntimeEdge(SimulatedEdge):
         yield TOUCH
         return Outcome()
 
-    def _refused(self, what: str, box: SimulatedContainer) -> Outcome:
+    def _refused(self, what: str, box: sim_node.SimulatedContainer) -> Outcome:
         self._note(what, box.uid, box.name, "refused")
         return Outcome("failed", "the runtime does not answer")
 
@@ -509,7 +493,9 @@ class RuntimeEdge(SimulatedEdge):
             return None
         return self._follow(order, box, hook)
 
-    def _follow(self, order: decisions.RunHook, box: SimulatedContainer, hook: HookProcess) -> Script:
+    def _follow(
+        self, order: decisions.RunHook, box: sim_node.SimulatedContainer, hook: sim_node.HookProcess
+    ) -> Script:
         """Cancelled or out of time, its process is killed; it outlives a daemon that dies."""
         try:
             yield Until(hook.followers, order.timeout_ns)
@@ -539,7 +525,7 @@ WHILE_HUNG_NS = 3600 * NS_PER_SECOND
 class ApiServerEdge(SimulatedEdge):
     """For a daemon outside Kubernetes."""
 
-    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+    def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self.table = {
             decisions.AnnounceNode: self._call,
@@ -626,7 +612,7 @@ KUBELET_STOP_NS = 2000 * MS
 class KubernetesEdge(ApiServerEdge):
     """A runtime that refuses every call counts as away."""
 
-    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+    def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self._kubelet = node.kubelet
         #: The key of the last announcement.
@@ -664,7 +650,7 @@ class KubernetesEdge(ApiServerEdge):
             runtime = facts.RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
             self._later(5, 60, lambda: self._daemon.report(0, runtime))
         if self._node.untold:
-            self._node.untold = NOT_LISTED_YET
+            self._node.untold = sim_node.NOT_LISTED_YET
             self._after(self._node.faults.first_list_takes_ns, self._list)
             self._after(API_AWAY_NS, self._give_list_up)
         else:
@@ -683,7 +669,7 @@ class KubernetesEdge(ApiServerEdge):
 
     def _give_list_up(self) -> None:
         if self._node.untold and not self._node.api.accepts:
-            self._node.untold = NO_LIST
+            self._node.untold = sim_node.NO_LIST
             self._report_api()
 
     def _later(self, low_ms: int, high_ms: int, do: Callable[[], object]) -> None:

@@ -10,15 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
+from ebbtide.actors import simulated_logind
 from ebbtide.actors.policy.grace_periods import effective_periods, planned_waves
-from ebbtide.actors.simulated_logind import (
-    BusSignal,
-    InProgress,
-    ShutdownSignal,
-    SimulatedLogind,
-    Timer,
-    Unreachable,
-)
+from ebbtide.actors.simulated_logind import Timer
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted
@@ -346,7 +340,7 @@ class Kubelet(Hanging):
         pods: SimulatedPods,
         timer: Timer,
         log: WorldLog,
-        logind: SimulatedLogind,
+        logind: simulated_logind.SimulatedLogind,
         faults: Faults,
         settings: Settings,
         reaches: Callable[[], bool],
@@ -530,11 +524,11 @@ class Kubelet(Hanging):
         self._logind.subscribers[KUBELET] = self._hear
         try:
             self._logind.inhibit(KUBELET)
-        except (InProgress, Unreachable):
+        except (simulated_logind.InProgress, simulated_logind.Unreachable):
             return
 
-    def _hear(self, signal: BusSignal) -> None:
-        if isinstance(signal, ShutdownSignal) and self.running:
+    def _hear(self, signal: simulated_logind.BusSignal) -> None:
+        if isinstance(signal, simulated_logind.ShutdownSignal) and self.running:
             self._own += 1
             self._later(HEARS_NS, self._begin_own if signal.active else self._take_lock)
 
@@ -633,7 +627,7 @@ class SimulatedNode:
         self.boot_id, self.userspace_id = ids
         self.pods = SimulatedPods(log, timer)
         obeys = faults.grant_ns is None
-        self.logind = SimulatedLogind(
+        self.logind = simulated_logind.SimulatedLogind(
             log.note, timer, self._start_final_unit, faults.grant_ns, obeys_drop_in=obeys
         )
         self.api = ApiServer(log, timer, faults)

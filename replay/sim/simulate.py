@@ -17,6 +17,7 @@ from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.system import System, as_checkpoint, restore, take_checkpoint
+from ebbtide.events import segment
 from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.catalog import StoredFile
@@ -25,33 +26,12 @@ from ebbtide.events.facts import ContainerExited, SettingsLoaded, StopRequested
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
-from ebbtide.events.segment import (
-    Chain,
-    Identity,
-    Link,
-    SegmentItem,
-    WriterStart,
-    segment_file_name,
-)
 from ebbtide.events.values import Pod, Settings
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, RuntimeEdge, SimulatedEdge
 from ebbtide.replay.sim.invariants import Boot, BootView, Breach, breaches
 from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Watching
-from ebbtide.replay.sim.scenario import (
-    AFTERMATH_NS,
-    NEXT_BOOT_NS,
-    NEXT_UPTIME_NS,
-    OFF_NS,
-    SIGNAL_AFTER_NS,
-    UPTIME_NS,
-    WALL_NS,
-    Behaviour,
-    Draws,
-    NodeMode,
-    SimulationPlan,
-)
 from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
 
 # The journal of a virtual run: the real writer's bytes, without a disk.
@@ -65,15 +45,16 @@ class SimulatedJournal:
         self.records: list[Record] = []
         self._parts: dict[str, list[bytes]] = {}
         self._open: list[bytes] = []
-        self._end, self._number = Link(), 1
-        self._chain: Chain | None = None
+        self._end, self._number = segment.Link(), 1
+        self._chain: segment.Chain | None = None
 
-    def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
+    def begin(self, identity: segment.Identity, system: System, stamp: Stamp) -> Record:
         """A process begins a segment with the checkpoint of its state."""
-        self._chain = Chain(
-            identity._replace(logic=system.logic), WriterStart(self.journal_id, self._end, self._number)
+        self._chain = segment.Chain(
+            identity._replace(logic=system.logic),
+            segment.WriterStart(self.journal_id, self._end, self._number),
         )
-        self._open = self._parts[segment_file_name(self._number, self.journal_id)] = []
+        self._open = self._parts[segment.segment_file_name(self._number, self.journal_id)] = []
         self._number += 1
         self._take(self._chain.begin_segment(stamp))
         mark = take_checkpoint(system)
@@ -103,7 +84,7 @@ class SimulatedJournal:
         if self._chain is not None:
             self._take([self._chain.seal()])
 
-    def _take(self, items: Iterable[SegmentItem]) -> None:
+    def _take(self, items: Iterable[segment.SegmentItem]) -> None:
         assert self._chain is not None
         self._open += [item.data for item in items]
         self._end = self._chain.end
@@ -141,11 +122,11 @@ class SimulatedDaemon:
     def __init__(
         self,
         number: int,
-        plan: SimulationPlan,
+        plan: drawing.SimulationPlan,
         node: SimulatedNode,
         agenda: Agenda,
         system: System,
-        draws: Draws,
+        draws: drawing.Draws,
     ) -> None:
         self.number, self._plan, self._node, self._agenda = number, plan, node, agenda
         self._system = system
@@ -236,9 +217,9 @@ class Booted(NamedTuple):
 class Machine:
     """One run of one plan: `run`, then read ``journal``, ``log`` and ``boots``."""
 
-    def __init__(self, plan: SimulationPlan) -> None:
+    def __init__(self, plan: drawing.SimulationPlan) -> None:
         self.plan = plan
-        self._draws = Draws(plan.seed).fork("machine")
+        self._draws = drawing.Draws(plan.seed).fork("machine")
         # One seed in two modes is two journals: readers of both would take them for copies of one.
         ids = self._draws.fork(f"ids {plan.faults.mode}".rstrip())
         self.journal = SimulatedJournal(random_bytes(ids))
@@ -249,16 +230,16 @@ class Machine:
         self.boots: list[Booted] = []
         self.lives: list[SimulatedDaemon] = []
         self.life: SimulatedDaemon | None = None
-        self._agenda, self._since_ns, self._ended_ns = Agenda(UPTIME_NS), -UPTIME_NS, 0
+        self._agenda, self._since_ns, self._ended_ns = Agenda(drawing.UPTIME_NS), -drawing.UPTIME_NS, 0
 
     def run(self) -> Machine:
-        node = self._boot(UPTIME_NS, 0, self._first_boot)
+        node = self._boot(drawing.UPTIME_NS, 0, self._first_boot)
         if node.is_down:
             soft = node.kind == "soft-reboot" and not node.powered_off
             self._boot(
-                self._agenda.now_ns + OFF_NS if soft else NEXT_UPTIME_NS,
-                OFF_NS,
-                lambda _: self._agenda.now_ns + NEXT_BOOT_NS,
+                self._agenda.now_ns + drawing.OFF_NS if soft else drawing.NEXT_UPTIME_NS,
+                drawing.OFF_NS,
+                lambda _: self._agenda.now_ns + drawing.NEXT_BOOT_NS,
                 soft,
             )
         return self
@@ -284,11 +265,11 @@ class Machine:
         if faults.mode:
             self._agenda.put(uptime_ns - KUBELET_BEFORE_NS, node.come_up_as_node)
         self._node, first_record, first_life = node, len(self.journal.records), len(self.lives)
-        self._loop = Loop(self.system, self._agenda, self, WALL_NS + self._since_ns)
+        self._loop = Loop(self.system, self._agenda, self, drawing.WALL_NS + self._since_ns)
         self._loop.awake = False
         starts_ns = uptime_ns
         if faults.first_start_after_ns is not None:
-            starts_ns += SIGNAL_AFTER_NS + faults.first_start_after_ns
+            starts_ns += drawing.SIGNAL_AFTER_NS + faults.first_start_after_ns
         self._agenda.put(starts_ns, self._start)
         self._loop.run(until_ns=begin(node))
         if not node.is_down:
@@ -299,7 +280,7 @@ class Machine:
 
     def _first_boot(self, node: SimulatedNode) -> int:
         """Returns when the watching ends."""
-        signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
+        signal_ns = self._agenda.now_ns + drawing.SIGNAL_AFTER_NS
         for drawn in self.plan.pods:
             # A manifest's deletion counts from the signal.
             plan = drawn._replace(pod=drawn.pod.on_clock(signal_ns))
@@ -339,7 +320,7 @@ class Machine:
         settings = self.plan.settings
         seconds = requested_seconds(effective_periods(settings)) + settings.reserve_seconds
         last_signal_ns = signal_ns + (self.plan.faults.again_after_ns or 0)
-        return last_signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
+        return last_signal_ns + 2 * seconds * NS_PER_SECOND + drawing.AFTERMATH_NS
 
     def _joins(self, node: SimulatedNode, pod: Pod) -> None:
         if node.kubelet.hung:
@@ -370,7 +351,7 @@ class Machine:
             number, self.plan, node, self._agenda, self.system, self._draws.fork(f"life {number}")
         )
         self.lives.append(life)
-        identity = Identity(self.plan.node, self.machine_id, node.boot_id, self.plan.version)
+        identity = segment.Identity(self.plan.node, self.machine_id, node.boot_id, self.plan.version)
         self.journal.begin(identity, self.system, self._loop.stamp)
         life.start(self._loop)
         self.log.note("ready", life=number)
@@ -425,7 +406,7 @@ class Machine:
             node.halt()
 
 
-def random_bytes(draws: Draws) -> bytes:
+def random_bytes(draws: drawing.Draws) -> bytes:
     return b"".join(draws.bits().to_bytes(8, "big") for _ in range(2))
 
 
@@ -488,11 +469,11 @@ class SimulationRequest(NamedTuple):
     sources: dict[str, str] = {}
     pods: tuple[Pod, ...] | None = None
     synthetic: int = SYNTHETIC_PODS
-    behaviour: Behaviour | None = None
+    behaviour: drawing.Behaviour | None = None
     calm: bool = False
     version: str = "0"
     #: Of a Kubernetes node's daemon; empty: there is none.
-    mode: NodeMode = ""
+    mode: drawing.NodeMode = ""
 
 
 class Simulated(NamedTuple):
@@ -514,8 +495,8 @@ class Simulated(NamedTuple):
         return shutdown_records(History([MemorySource(self.files())]))
 
 
-def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
-    draws = Draws(seed)
+def plan_of(wanted: SimulationRequest, seed: int) -> drawing.SimulationPlan:
+    draws = drawing.Draws(seed)
     pods = (
         drawing.synthetic_pods(wanted.synthetic, draws.fork("synthetic"))
         if wanted.pods is None
@@ -531,7 +512,7 @@ def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
         faults = drawing.draw_node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
     elif wanted.mode:
         faults = faults._replace(mode=wanted.mode)
-    return SimulationPlan(
+    return drawing.SimulationPlan(
         settings=wanted.settings,
         sources=wanted.sources,
         pods=plans,

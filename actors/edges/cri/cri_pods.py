@@ -18,20 +18,11 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from ebbtide.actors.edges import pod_spec
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.linux.processes import ExitStatus, open_child
-from ebbtide.actors.edges.pod_spec import (
-    ContainerSpec,
-    ExecAction,
-    HookAction,
-    HttpGetAction,
-    Int64,
-    SleepAction,
-    TcpSocketAction,
-    hook_of,
-)
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.values import Container, Pod
@@ -42,7 +33,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
 
     pod: PodEntry
     id: str
-    spec: ContainerSpec
+    spec: pod_spec.ContainerSpec
     pid: int = 0
     pidfd: int = -1
     start_ticks: int = 0
@@ -307,7 +298,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
     made = [
         Container(
             name=name,
-            hook=hook_of(entry.spec.pre_stop) if entry.running else None,
+            hook=pod_spec.hook_of(entry.spec.pre_stop) if entry.running else None,
             stop_signal=entry.spec.stop_signal,
             sidecar=name in known.sidecars,
             running=entry.running,
@@ -383,7 +374,7 @@ class _Header(msgspec.Struct):
 
 
 class _HttpGet(msgspec.Struct):
-    port: Int64 | str = 0
+    port: pod_spec.Int64 | str = 0
     path: str = ""
     host: str = ""
     scheme: str = ""
@@ -391,7 +382,7 @@ class _HttpGet(msgspec.Struct):
 
 
 class _Sleep(msgspec.Struct):
-    seconds: Int64 = 0
+    seconds: pod_spec.Int64 = 0
 
 
 class _Handler(msgspec.Struct):
@@ -405,24 +396,26 @@ class _Handler(msgspec.Struct):
 
 class _Port(msgspec.Struct):
     name: str = ""
-    number: Int64 = msgspec.field(default=0, name="containerPort")
+    number: pod_spec.Int64 = msgspec.field(default=0, name="containerPort")
 
 
-def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:
+def pre_stop_of(annotations: Mapping[str, str]) -> pod_spec.HookAction | None:
     """The preStop handler of a container. None also for one that cannot be read, and so cannot be run."""
     try:
         handler = msgspec.json.decode(annotations.get(PRE_STOP_ANNOTATION, "{}"), type=_Handler)
     except (ValueError, RecursionError):  # no JSON, no handler, no UTF-8, nested deeper than a stack
         return None
     if handler.exec is not None and handler.exec.command:
-        return ExecAction(argv=tuple(handler.exec.command))
+        return pod_spec.ExecAction(argv=tuple(handler.exec.command))
     if (get := handler.http_get) is not None:
         headers = tuple((header.name, header.value) for header in get.headers)
         scheme = get.scheme or "HTTP"
-        return HttpGetAction(port=get.port, host=get.host, scheme=scheme, path=get.path, headers=headers)
+        return pod_spec.HttpGetAction(
+            port=get.port, host=get.host, scheme=scheme, path=get.path, headers=headers
+        )
     if handler.sleep is not None:
-        return SleepAction(seconds=handler.sleep.seconds)
-    return TcpSocketAction() if handler.tcp_socket is not None else None
+        return pod_spec.SleepAction(seconds=handler.sleep.seconds)
+    return pod_spec.TcpSocketAction() if handler.tcp_socket is not None else None
 
 
 def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:

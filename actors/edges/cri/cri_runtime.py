@@ -22,21 +22,10 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from ebbtide.actors.edges import http_request as http
+from ebbtide.actors.edges import pod_spec
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_client import (
-    EXEC_BYTES_MAX,
-    ON_RECORD_AS_AWAY,
-    CallFailed,
-    CriClient,
-    Lost,
-    NotFound,
-    RuntimeReach,
-    RuntimeRefused,
-    TooLarge,
-    Unsent,
-    ask_version,
-    exit_of_container,
-)
+from ebbtide.actors.edges.cri import cri_client
+from ebbtide.actors.edges.cri.cri_client import exit_of_container
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     POD_NAME_LABEL,
@@ -66,13 +55,6 @@ from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, P
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.linux.processes import ExitStatus, TreeRoot, examine_tree, reap_soon
-from ebbtide.actors.edges.pod_spec import (
-    HOOK_TIMED_OUT,
-    ContainerSpec,
-    ExecAction,
-    HttpGetAction,
-    SleepAction,
-)
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
 from ebbtide.events import decisions as d
@@ -113,8 +95,8 @@ class Runtime:
         self._lookup = lookup
         self._tell = tell
         self._nursery: trio.Nursery | None = None
-        self._client = CriClient(endpoint)
-        self._reach = RuntimeReach(self._client, outlet, tell)
+        self._client = cri_client.CriClient(endpoint)
+        self._reach = cri_client.RuntimeReach(self._client, outlet, tell)
         self._warm = trio.Event()
         self._stirred, self._stirring = trio.open_memory_channel[None](1)
         self._looking = trio.Lock()
@@ -199,7 +181,7 @@ class Runtime:
                 nursery.start_soon(self._reach.doubt)
                 try:
                     await self._listing.refresh()
-                except CallFailed as error:
+                except cri_client.CallFailed as error:
                     failure = error
                 nursery.cancel_scope.cancel()
             if failure is None:
@@ -242,7 +224,7 @@ class Inventory:
         table: PodTable,
         file: InventoryFile,
         lookup: PodStore | None,
-        reach: RuntimeReach,
+        reach: cri_client.RuntimeReach,
         warm: trio.Event,
         look: Callable[[], Awaitable[bool]],
         starts: Callable[[], bool],
@@ -329,7 +311,7 @@ class Inventory:
             entry.id
             for pod in deleted
             for entry in pod.containers.values()
-            if entry.running and isinstance(entry.spec.pre_stop, ExecAction)
+            if entry.running and isinstance(entry.spec.pre_stop, pod_spec.ExecAction)
         ]
 
     async def _await_priorities(self, until: float) -> None:
@@ -466,8 +448,8 @@ class ContainerOrders:
 
     def __init__(
         self,
-        client: CriClient,
-        reach: RuntimeReach,
+        client: cri_client.CriClient,
+        reach: cri_client.RuntimeReach,
         table: PodTable,
         warm: trio.Event,
         start: Callable[..., None],
@@ -519,7 +501,7 @@ class ContainerOrders:
         given, listed = self._table.given.get((order.uid, order.container)), self._table.listed
         runs, seen = None if listed is None else given is not None and given.id in listed, ExitStatus()
         if given is not None and not self._reach.away:
-            with trio.move_on_after(bounds.now.exit_code_seconds), suppress(CallFailed):
+            with trio.move_on_after(bounds.now.exit_code_seconds), suppress(cri_client.CallFailed):
                 end = await exit_of_container(self._client, given.id)
                 runs, seen = end is None, end or seen
         if runs is not False:
@@ -535,7 +517,7 @@ class ContainerOrders:
     ) -> Ending | None:
         """The runtime has not described it, but its process may be found. None: no process."""
         signal_of_order = order.signal if isinstance(order, d.SendSignal) else "SIGKILL"
-        spec = ContainerSpec(name=given.container, argv=(), stop_signal=signal_of_order)
+        spec = pod_spec.ContainerSpec(name=given.container, argv=(), stop_signal=signal_of_order)
         entry = ContainerEntry(PodEntry(given.uid, "", "", ""), given.id, spec)
         processes = await trio.to_thread.run_sync(first_processes, [given.id])
         if given.id not in processes or not open_first_process(entry, *processes[given.id]):
@@ -570,14 +552,14 @@ class ContainerOrders:
         seconds = timeout + bounds.now.runtime_past_seconds
         try:
             await self._client.call(request, seconds, traceparent=traceparent)
-        except NotFound:
+        except cri_client.NotFound:
             pass  # It has ended.
-        except Unsent as error:
+        except cri_client.Unsent as error:
             stopped.ending = Ending("failed", str(error))
-        except Lost as error:
+        except cri_client.Lost as error:
             # Many programs stop at once on a second signal.
             stopped.ending = Ending("timed-out", f"{NOT_CONFIRMED}: {error}")
-        except CallFailed as error:
+        except cri_client.CallFailed as error:
             stopped.ending = Ending("failed", str(error))
         stopped.known.set()
 
@@ -591,31 +573,31 @@ class ContainerOrders:
         request = api.StopContainerRequest(container_id=entry.id, timeout=0)
         try:
             if self._reach.away:
-                raise Unsent(ON_RECORD_AS_AWAY)
+                raise cri_client.Unsent(cri_client.ON_RECORD_AS_AWAY)
             await self._client.repeat(request, bounds.now.runtime_kill_seconds, traceparent=traceparent)
-        except CallFailed as failure:
-            if not entry.running or isinstance(failure, NotFound):
+        except cri_client.CallFailed as failure:
+            if not entry.running or isinstance(failure, cri_client.NotFound):
                 return Ending()
             if error == "":
                 return Ending(reason=f"its first process has not ended, and the runtime: {failure}")
-            unanswered = isinstance(failure, Lost) and not isinstance(failure, Unsent)
+            unanswered = isinstance(failure, cri_client.Lost) and not isinstance(failure, cri_client.Unsent)
             return Ending("timed-out" if unanswered else "failed", str(failure))
         return Ending()
 
     async def _run_hook(self, entry: ContainerEntry, order: d.RunHook) -> Ending:
         """Raises only cancellation."""
         action, traceparent = entry.spec.pre_stop, self._context(order.key)
-        if action is None or isinstance(action, SleepAction):
+        if action is None or isinstance(action, pod_spec.SleepAction):
             return Ending("failed", "no hook that has to be run")
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            if isinstance(action, ExecAction):
+            if isinstance(action, pod_spec.ExecAction):
                 seconds = -(-order.timeout_ns // NS_PER_SECOND)
                 request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
                 if self._reach.away:
-                    return Ending("failed", f"it was not begun: {ON_RECORD_AS_AWAY}")
+                    return Ending("failed", f"it was not begun: {cri_client.ON_RECORD_AS_AWAY}")
                 answered = await self._reach.while_it_answers(lambda: self._exec(request, traceparent))
-                return answered or Ending("unknown", f"{WHETHER_IT_RAN}: {ON_RECORD_AS_AWAY}")
-            if isinstance(action, HttpGetAction):
+                return answered or Ending("unknown", f"{WHETHER_IT_RAN}: {cri_client.ON_RECORD_AS_AWAY}")
+            if isinstance(action, pod_spec.HttpGetAction):
                 # A broken sandbox has no address, and its request must not go to another pod of this node.
                 address = entry.pod.pod_ip or (node_address() if entry.pod.host_network else "")
                 if not (action.host or address):
@@ -626,19 +608,19 @@ class ContainerOrders:
                     return Ending("failed", str(error))
                 return Ending()
             return Ending("failed", "invalid handler")
-        return Ending("timed-out", HOOK_TIMED_OUT)
+        return Ending("timed-out", pod_spec.HOOK_TIMED_OUT)
 
     async def _exec(self, request: api.ExecSyncRequest, traceparent: str) -> Ending:
         try:
             seconds = request.timeout + bounds.now.runtime_past_seconds
             found = await self._client.call(request, seconds, traceparent=traceparent)
-        except Unsent as error:
+        except cri_client.Unsent as error:
             return Ending("failed", f"it was not begun: {error}")
-        except Lost as error:
+        except cri_client.Lost as error:
             return Ending("unknown", f"{WHETHER_IT_RAN}: {error}")
-        except TooLarge:
+        except cri_client.TooLarge:
             return Ending("unknown", EXEC_TOO_LOUD)
-        except CallFailed as error:
+        except cri_client.CallFailed as error:
             return Ending("failed", f"cannot run: {error}")
         code = found.exit_code
         return Ending("failed", f"exit code {code}", code) if code else Ending(exit_code=0)
@@ -694,7 +676,9 @@ def _signal_first_process(entry: ContainerEntry, name: str) -> str:
 
 
 #: Neither a failure nor a success of the hook.
-EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its exit code is not known"
+EXEC_TOO_LOUD = (
+    f"it ran; its output is over {size_text(cri_client.EXEC_BYTES_MAX)}, so its exit code is not known"
+)
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
 #: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
@@ -748,7 +732,7 @@ class Listing:
 
     def __init__(
         self,
-        client: CriClient,
+        client: cri_client.CriClient,
         table: PodTable,
         on_new: OnContainer,
         on_gone: OnContainer,
@@ -803,7 +787,9 @@ class Listing:
         if lost is not None:
             raise lost
 
-    async def _learn(self, ready: Collection[str], listed: Mapping[str, api.Container]) -> Lost | None:
+    async def _learn(
+        self, ready: Collection[str], listed: Mapping[str, api.Container]
+    ) -> cri_client.Lost | None:
         """Ask for the states of new sandboxes and containers. Returns the runtime's own failure, for which no
         object is to blame.
         """
@@ -819,11 +805,11 @@ class Listing:
                 if key in ready
             }
         )
-        silence: Lost | None = None
-        if any(isinstance(error, Lost) for error in failed.values()):
+        silence: cri_client.Lost | None = None
+        if any(isinstance(error, cri_client.Lost) for error in failed.values()):
             try:
-                await ask_version(self._client, bounds.now.runtime_state_seconds)
-            except Lost as error:
+                await cri_client.ask_version(self._client, bounds.now.runtime_state_seconds)
+            except cri_client.Lost as error:
                 failed, silence = {}, error
         states = {
             key: found[key].status
@@ -851,12 +837,12 @@ class Listing:
 
     async def _ask(
         self, questions: Mapping[str, Message], *, again: bool = False
-    ) -> tuple[dict[str, Any], dict[str, CallFailed]]:
+    ) -> tuple[dict[str, Any], dict[str, cri_client.CallFailed]]:
         """The answers and the failures, by key; a container that the runtime no longer knows is in neither.
         ``again``: an earlier question was lost.
         """
         found: dict[str, Any] = {}
-        failed: dict[str, CallFailed] = {}
+        failed: dict[str, cri_client.CallFailed] = {}
         bound = bounds.now
 
         async def ask(key: str, request: Message) -> None:
@@ -864,9 +850,9 @@ class Listing:
             seconds = bound.runtime_state_seconds if hurried else bound.runtime_look_seconds
             try:
                 found[key] = await self._client.repeat(request, seconds)
-            except NotFound:
+            except cri_client.NotFound:
                 pass
-            except CallFailed as error:
+            except cri_client.CallFailed as error:
                 failed[key] = error
 
         async with trio.open_nursery() as nursery:
@@ -876,8 +862,8 @@ class Listing:
         return found, failed
 
     async def _signals_of(
-        self, states: Mapping[str, api.ContainerStatus], silence: Lost | None
-    ) -> tuple[dict[str, str], dict[str, CallFailed]]:
+        self, states: Mapping[str, api.ContainerStatus], silence: cri_client.Lost | None
+    ) -> tuple[dict[str, str], dict[str, cri_client.CallFailed]]:
         """By container, its stop signal, else its image's; and why an image gave no answer. ``silence``: ask
         for no image.
         """
@@ -897,7 +883,7 @@ class Listing:
             for key, image in images.items()
             if image in found
         }
-        lost = {image: error for image, error in failed.items() if isinstance(error, Lost)}
+        lost = {image: error for image, error in failed.items() if isinstance(error, cri_client.Lost)}
         return signals, {key: lost[image] for key, image in images.items() if image in lost}
 
     def _take(
@@ -906,7 +892,7 @@ class Listing:
         known: ContainerEntry | None,
         process: tuple[int, int] | None,
         stop_signal: str,
-        error: CallFailed | None,
+        error: cri_client.CallFailed | None,
     ) -> None:
         """Put it into the table. ``error``: why it has no state."""
         pod = self._table.pods.get(item.pod_sandbox_id)
@@ -915,7 +901,7 @@ class Listing:
         entry = known or ContainerEntry(
             pod,
             item.id,
-            ContainerSpec(
+            pod_spec.ContainerSpec(
                 name=item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name),
                 argv=(),
                 pre_stop=pre_stop_of(item.annotations),
@@ -925,7 +911,7 @@ class Listing:
         if stop_signal:
             entry.spec = replace(entry.spec, stop_signal=stop_signal)
         opened = entry.pidfd < 0 and process is not None and open_first_process(entry, *process)
-        if entry.pidfd < 0 and isinstance(error, RuntimeRefused):
+        if entry.pidfd < 0 and isinstance(error, cri_client.RuntimeRefused):
             return
         pod.grace_seconds = grace_seconds_of(item.annotations)
         if known is None:
@@ -933,7 +919,7 @@ class Listing:
         if known is None or opened:
             self._on_new(entry)
 
-    def _note(self, key: str, error: CallFailed, item: api.Container | None) -> None:
+    def _note(self, key: str, error: cri_client.CallFailed, item: api.Container | None) -> None:
         """A state or an image is missing: plan the next question, and warn once."""
         before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
@@ -985,7 +971,7 @@ class ContainerEnds:
 
     def __init__(
         self,
-        client: CriClient,
+        client: cri_client.CriClient,
         table: PodTable,
         start: Callable[..., None],
         outlet: Outlet,
@@ -1026,7 +1012,7 @@ class ContainerEnds:
     async def _report_over(self, given: InventoryContainer) -> None:
         # The list has shown already that it does not run.
         end: ExitStatus | None = ExitStatus()
-        with suppress(CallFailed):
+        with suppress(cri_client.CallFailed):
             end = await exit_of_container(self._client, given.id)
         if end is None:
             return  # The runtime has lost its shim.
@@ -1058,7 +1044,7 @@ class ContainerEnds:
 
     async def _ask_end(self, entry: ContainerEntry) -> None:
         """No end: the runtime has lost its shim. The next list asks again."""
-        with suppress(CallFailed):
+        with suppress(cri_client.CallFailed):
             if (end := await exit_of_container(self._client, entry.id)) is not None:
                 await self._finish(entry, end)
 
@@ -1075,7 +1061,7 @@ class ContainerEnds:
         while True:
             if entry.pidfd >= 0 and (end := await reap_soon(entry.pidfd)) != ExitStatus():
                 return end
-            with suppress(CallFailed):
+            with suppress(cri_client.CallFailed):
                 found = await exit_of_container(self._client, entry.id)
                 if found is not None:
                     return found

@@ -19,13 +19,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.known_pods import (
-    KnownPod,
-    Metadata,
-    PodStore,
-    by_runtime_uid,
-    mirrored_uid,
-)
+from ebbtide.actors.edges.kubernetes import known_pods
 from ebbtide.actors.interfaces import Ending, TraceContext, known_text
 from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
@@ -198,7 +192,7 @@ class WriteParts(NamedTuple):
     """What every writer needs. ``context``: the ``traceparent`` of an order's key."""
 
     caller: ApiCaller
-    lookup: PodStore
+    lookup: known_pods.PodStore
     node: str
     context: TraceContext
 
@@ -306,7 +300,7 @@ class PodState(msgspec.Struct, rename="camel"):
 
 
 class ApiPod(msgspec.Struct):
-    metadata: Metadata
+    metadata: known_pods.Metadata
     status: PodState = msgspec.field(default_factory=PodState)
 
 
@@ -435,13 +429,13 @@ def pods_path(node: str, **fields: object) -> str:
     return listed_path("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **fields)
 
 
-async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
+async def list_known_pods(call: ApiCall, node: str) -> dict[str, known_pods.KnownPod]:
     """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
 
-    def known(pod: ApiPod) -> KnownPod:
+    def known(pod: ApiPod) -> known_pods.KnownPod:
         meta = pod.metadata
-        return KnownPod(
-            uid=mirrored_uid(meta.name, meta.annotations, meta.owner_references) or meta.uid,
+        return known_pods.KnownPod(
+            uid=known_pods.mirrored_uid(meta.name, meta.annotations, meta.owner_references) or meta.uid,
             api_uid=meta.uid,
             namespace=meta.namespace,
             name=meta.name,
@@ -450,7 +444,7 @@ async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
             static=meta.annotations is not None and meta.annotations.mirror is not None,
         )
 
-    return by_runtime_uid(map(known, await list_pod_objects(call, node)))
+    return known_pods.by_runtime_uid(map(known, await list_pod_objects(call, node)))
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
@@ -538,8 +532,8 @@ async def take_parts(
 
 
 async def find_pods(
-    lookup: PodStore, uids: Iterable[str], call: ApiCall, node: str
-) -> dict[str, KnownPod | None]:
+    lookup: known_pods.PodStore, uids: Iterable[str], call: ApiCall, node: str
+) -> dict[str, known_pods.KnownPod | None]:
     """None: gone from the API. Raises Unanswered, ListDenied."""
     found = {uid: lookup.find(uid) for uid in uids}
     if any(pod is None for pod in found.values()):

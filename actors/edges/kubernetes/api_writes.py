@@ -20,15 +20,9 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_calls as api
+from ebbtide.actors.edges.kubernetes import known_pods
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, pods_of
-from ebbtide.actors.edges.kubernetes.known_pods import (
-    FINAL_PHASES,
-    UNKNOWN_REASON,
-    KnownPod,
-    PodCache,
-    PodStore,
-)
 from ebbtide.actors.edges.kubernetes.node_writes import JournalLink, NodeEffects, NodeWriter, no_link
 from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -45,8 +39,8 @@ from ebbtide.events.units import span_s
 async def connect(
     kubeconfig: Path | None,
     node: str,
-    store: PodStore,
-    cache: PodCache,
+    store: known_pods.PodStore,
+    cache: known_pods.PodCache,
     context: TraceContext,
     tell: Tell,
     link: JournalLink,
@@ -73,7 +67,7 @@ class Writes:
     def __init__(
         self,
         caller: api.ApiCaller,
-        lookup: PodStore,
+        lookup: known_pods.PodStore,
         node: str,
         context: TraceContext = lambda key: "",
         tell: Tell = lambda level, line: None,
@@ -329,8 +323,8 @@ async def withdraw(
     except (api.Unanswered, api.ListDenied) as error:
         return Ending("failed", str(error))
 
-    async def one(pod: KnownPod) -> str:
-        if pod.api_uid in final or pod.phase in FINAL_PHASES:
+    async def one(pod: known_pods.KnownPod) -> str:
+        if pod.api_uid in final or pod.phase in known_pods.FINAL_PHASES:
             return ""
         conditions = [
             api.make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
@@ -487,7 +481,7 @@ async def _report_progress(order: DeliverStatuses, missing: Collection[str], out
 async def _write_status(
     order: DeliverStatuses,
     status: PodStatus,
-    known: KnownPod,
+    known: known_pods.KnownPod,
     then: str | None,
     call: api.ApiCall,
     pod: api.ApiPod | None,
@@ -507,7 +501,7 @@ async def _write_status(
                 raise StatusRefused(f"it cannot be read: {error}") from None
         if pod.metadata.uid != known.api_uid:
             return DeliveryResult(DELIVERED, "is another one by now")
-        if pod.status.phase in FINAL_PHASES:
+        if pod.status.phase in known_pods.FINAL_PHASES:
             return DeliveryResult(DELIVERED, f"was {pod.status.phase} already")
         # Of an earlier boot: it would end a pod that runs again.
         if order.unchanged_only and then is None:
@@ -581,7 +575,7 @@ def _terminated(
         return container
     ended: api.JsonObject = {
         "exitCode": UNKNOWN_EXIT_CODE,
-        "reason": UNKNOWN_REASON,
+        "reason": known_pods.UNKNOWN_REASON,
         "message": UNKNOWN_MESSAGE,
     }
     if exit_code is None and phase == "Succeeded" and not first:
@@ -644,7 +638,7 @@ class LateStatuses:
             self._pods = found if self._pods is None else self._pods
         return self._pods
 
-    async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
+    async def keep(self, uids: Iterable[str], find: Callable[[str], known_pods.KnownPod | None]) -> None:
         """Bounded; does not raise."""
         now, path = {uid: find(uid) for uid in uids}, self._path
         with trio.move_on_after(bounds.now.side_file_seconds):
@@ -690,7 +684,7 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
 
     def is_final(uid: str) -> bool:
         pod = parts.lookup.find(uid)
-        return pod is not None and pod.phase in FINAL_PHASES
+        return pod is not None and pod.phase in known_pods.FINAL_PHASES
 
     while missing := tuple(uid for uid in missing if not is_final(uid)):
         now = trio.current_time()
@@ -704,7 +698,9 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
                 with trio.move_on_at(call.until):
                     seen = await api.list_known_pods(call, parts.node)
                     missing = tuple(
-                        uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES
+                        uid
+                        for uid in missing
+                        if uid in seen and seen[uid].phase not in known_pods.FINAL_PHASES
                     )
                     why = ""
             except api.Unanswered as error:

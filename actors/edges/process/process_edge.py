@@ -18,22 +18,8 @@ from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux import proc, processes
 from ebbtide.actors.edges.linux.proc import signal_number
-from ebbtide.actors.edges.linux.processes import (
-    Cgroups,
-    Child,
-    ExitStatus,
-    ExitWatch,
-    TreeKiller,
-    TreeRoot,
-    examine_tree,
-    kill_group,
-    kill_trees,
-    open_child,
-    reap,
-    reap_soon,
-)
 from ebbtide.actors.edges.pod_spec import HOOK_TIMED_OUT, ExecAction, HttpGetAction, ProcessSpec, SleepAction
 from ebbtide.actors.edges.process.process_pods import (
     TRIM_IDLE_SECONDS,
@@ -101,9 +87,9 @@ class ProcessEdge:
         self._table = PodTable()
         self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
         self._output = OutputFiles(state_dir / "output", kept=capture_lines > 0)
-        self._watch = ExitWatch()
-        self._killer = TreeKiller()
-        self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
+        self._watch = processes.ExitWatch()
+        self._killer = processes.TreeKiller()
+        self._cgroups = processes.Cgroups.detect(state_dir) if use_cgroups else None
         self._starter = PodStarter(self._records, self._output, self._watch, self._killer, self._cgroups)
         self._pod_ip = pod_ip
         self._context: TraceContext = lambda order_key: ""
@@ -183,16 +169,16 @@ class ProcessEdge:
         self._table.pods[record.pod.uid] = pod
         if record.init is not None:
             # Kubernetes allows to run an init container again, but not twice at a time.
-            kill_trees([root_of(record.init)])
+            processes.kill_trees([root_of(record.init)])
             # It may run, and only its number is unknown: start no more of the pod.
             pod.stopping |= not record.init.pid
             if record.init.group:
-                kill_group(record.init.group)
+                processes.kill_group(record.init.group)
         facts: list[Fact] = []
         for container in record.containers:
             entry = pod.containers[container.name]
             entry.group, entry.begun = container.group, True
-            child = open_child(container.pid, container.start_ticks)
+            child = processes.open_child(container.pid, container.start_ticks)
             if child is not None:
                 # Another process has adopted it and gets its exit code.
                 entry.child = False
@@ -201,8 +187,8 @@ class ProcessEdge:
                 continue
             if entry.group:
                 # Remains must not run beside the pod's next start.
-                kill_group(entry.group)
-            entry.finish(ExitStatus())
+                processes.kill_group(entry.group)
+            entry.finish(processes.ExitStatus())
             entry.gone = True
             facts.append(entry.exited())
         return facts
@@ -306,7 +292,7 @@ class ProcessEdge:
         fact = f.AutopsyTaken(
             uid=order.uid,
             container=order.container,
-            processes=await examine_tree(entry.root),
+            processes=await processes.examine_tree(entry.root),
             last_lines=self._output.tail(output_name(*entry.key), self._capture_lines),
         )
         await outlet.put(fact)
@@ -365,23 +351,23 @@ class ProcessEdge:
         del entry.pod.hooks[key]
         return hook_ending(end)
 
-    async def _follow_hook(self, child: Child) -> ExitStatus:
+    async def _follow_hook(self, child: processes.Child) -> processes.ExitStatus:
         """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
             # If the daemon goes, the next one follows the hook.
             if not self._killer.closed:
-                self._killer.kill_soon(TreeRoot(child.pid, child.start_ticks))
+                self._killer.kill_soon(processes.TreeRoot(child.pid, child.start_ticks))
 
             async def reap_and_close() -> None:
-                reap(child.pidfd)
+                processes.reap(child.pidfd)
                 os.close(child.pidfd)
 
             self._watch.add(child.pidfd, reap_and_close)
             raise
         # The parent of an adopted hook has to wait for it first.
-        end = await reap_soon(child.pidfd)
+        end = await processes.reap_soon(child.pidfd)
         os.close(child.pidfd)
         return end
 
@@ -389,7 +375,7 @@ class ProcessEdge:
         """Follow an earlier daemon's hook, if it lives. Its time runs from its start."""
         pod = self._table.pods.get(order.uid)
         record = pod.hooks.get(order.key) if pod is not None else None
-        child = open_child(record.pid, record.start_ticks) if record is not None else None
+        child = processes.open_child(record.pid, record.start_ticks) if record is not None else None
         if child is None:
             return None
         # ``/proc`` counts a start from boot with the time asleep, as this clock does.
@@ -439,7 +425,7 @@ class ProcessEdge:
                         self._output.remove(output_name(uid, name))
 
 
-def hook_ending(end: ExitStatus) -> Ending:
+def hook_ending(end: processes.ExitStatus) -> Ending:
     if end.signal:
         return Ending("failed", f"ended by {end.signal}")
     if end.exit_code:

@@ -26,18 +26,8 @@ from typing import Literal
 import msgspec
 import trio
 
-from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux import proc, processes
 from ebbtide.actors.edges.linux.proc import boot_id_with_dashes
-from ebbtide.actors.edges.linux.processes import (
-    Cgroups,
-    Child,
-    ExitStatus,
-    ExitWatch,
-    TreeKiller,
-    TreeRoot,
-    kill_trees,
-    reap,
-)
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.base import Fact
@@ -66,7 +56,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
     begun: bool = False
     child: bool = True
     gone: bool = False
-    end: ExitStatus = ExitStatus()
+    end: processes.ExitStatus = processes.ExitStatus()
     ended: trio.Event | None = None
 
     @property
@@ -74,14 +64,14 @@ class ContainerEntry(msgspec.Struct, eq=False):
         return (self.pod.pod.uid, self.spec.name)
 
     @property
-    def root(self) -> TreeRoot:
-        return TreeRoot(self.pid, self.start_ticks)
+    def root(self) -> processes.TreeRoot:
+        return processes.TreeRoot(self.pid, self.start_ticks)
 
     def begin(self, pid: int, pidfd: int, start_ticks: int) -> None:
         self.begun, self.pid, self.pidfd, self.start_ticks = True, pid, pidfd, start_ticks
         self.phase = "running"
 
-    def finish(self, end: ExitStatus) -> None:
+    def finish(self, end: processes.ExitStatus) -> None:
         """Its first process has ended, or will never start."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
@@ -247,13 +237,13 @@ class PodRecords:
 def kill_recorded(folder: Path) -> None:
     """SIGKILL to all that the records of this boot in ``folder`` name, and their trees."""
     records = PodRecords(folder, boot_id_with_dashes()).load()
-    kill_trees(
+    processes.kill_trees(
         [root_of(each) for record in records for each in (*record.containers, *record.hooks, record.init)]
     )
 
 
-def root_of(record: ProcessRecord | None) -> TreeRoot:
-    return TreeRoot() if record is None else TreeRoot(record.pid, record.start_ticks)
+def root_of(record: ProcessRecord | None) -> processes.TreeRoot:
+    return processes.TreeRoot() if record is None else processes.TreeRoot(record.pid, record.start_ticks)
 
 
 #: As the reference's runtime reports it.
@@ -268,9 +258,9 @@ class PodStarter:
         self,
         records: PodRecords,
         output: OutputFiles,
-        watch: ExitWatch,
-        killer: TreeKiller,
-        cgroups: Cgroups | None,
+        watch: processes.ExitWatch,
+        killer: processes.TreeKiller,
+        cgroups: processes.Cgroups | None,
     ) -> None:
         self._records = records
         self._output = output
@@ -374,7 +364,7 @@ class PodStarter:
         if not self._killer.closed:
             # Before the reaping: afterwards no look finds the rest of its session.
             await self._killer.kill(entry.root, entry.group)
-        entry.finish(reap(entry.pidfd) or ExitStatus())
+        entry.finish(processes.reap(entry.pidfd) or processes.ExitStatus())
         return None if entry.ended is not None else entry.exited()
 
     def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:
@@ -382,7 +372,7 @@ class PodStarter:
         facts: list[Fact] = []
         for entry in pod.containers.values():
             if entry.phase == "waiting":
-                entry.finish(ExitStatus(exit_code=code))
+                entry.finish(processes.ExitStatus(exit_code=code))
                 facts.append(entry.exited())
         return facts
 
@@ -442,7 +432,9 @@ def ignore_by_handlers() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
+def spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = ""
+) -> processes.Child:
     """``group``: a cgroup's folder. Raises CannotStart."""
     command = list(argv)
     if group:
@@ -484,7 +476,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
         # From outside, so that none of our code runs in the child. It has our limit for some microseconds.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
     stat = proc.read_stat(pid)
-    return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
+    return processes.Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
 
 
 #: The size at which a container's output is emptied.

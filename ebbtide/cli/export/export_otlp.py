@@ -14,20 +14,12 @@ from typing import Any, NamedTuple
 import click
 import trio
 
+from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_episode, whole_verdict
-from ebbtide.cli.common.shared_options import (
-    DURATION,
-    EpisodeCommand,
-    config_option,
-    episode_argument,
-    is_stored,
-    journals_option,
-    output_option,
-)
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode
@@ -58,22 +50,22 @@ Sending a shutdown again is harmless: each span has the same id and bytes.
 """
 
 
-@click.command(epilog=OTLP_EPILOG, cls=EpisodeCommand)
-@episode_argument
+@click.command(epilog=OTLP_EPILOG, cls=shared_options.EpisodeCommand)
+@shared_options.episode_argument
 @click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
 )
 @click.option(
     "--give-up",
-    type=DURATION,
+    type=shared_options.DURATION,
     default="20s",
     show_default=True,
     help="How long to try a back end that does not answer.",
 )
-@config_option
-@journals_option
-@output_option("table", "json")
+@shared_options.config_option
+@shared_options.journals_option
+@shared_options.output_option("table", "json")
 def otlp(
     episode: str,
     endpoint: str | None,
@@ -130,9 +122,9 @@ Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfil
 """
 
 
-@click.command(epilog=OTLP_JSON_EPILOG, cls=EpisodeCommand)
-@episode_argument
-@journals_option
+@click.command(epilog=OTLP_JSON_EPILOG, cls=shared_options.EpisodeCommand)
+@shared_options.episode_argument
+@shared_options.journals_option
 @file_option("shutdown.json")
 def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Write the trace of a shutdown as OTLP's JSON, in one line.
@@ -171,7 +163,7 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
     # A power cut may remove a record that is not durable: the trace would then change.
     verdict = history.verdict
     # Records from the API server are stored there, whatever the last frame has.
-    durable_seq = verdict.end.seq if any(map(is_stored, journals)) else verdict.durable_seq
+    durable_seq = verdict.end.seq if any(map(shared_options.is_stored, journals)) else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
 

@@ -13,15 +13,7 @@ from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import Heading, remark, show, show_json, struct_table
 from ebbtide.cli.common.saving import new_folder, refuse_existing
 from ebbtide.cli.common.shared_options import output_option
-from ebbtide.cli.fleet.fleet_common import (
-    Engine,
-    engine_options,
-    jobs_option,
-    journals_option,
-    journals_text,
-    planned_journals,
-    table_answers,
-)
+from ebbtide.cli.fleet import fleet_common
 from ebbtide.extras import require
 
 TABLES_EPILOG = """\b
@@ -49,7 +41,7 @@ class RowsLine(Struct):
 
 
 @click.command("tables", epilog=TABLES_EPILOG)
-@journals_option
+@fleet_common.journals_option
 @click.option(
     "--to",
     "folder",
@@ -58,26 +50,26 @@ class RowsLine(Struct):
     metavar="DIR",
     help="A new directory for the tables, one file each.",
 )
-@engine_options
+@fleet_common.engine_options
 @output_option("table", "json")
-def tables_command(url: str, folder: Path, engine: Engine, output: str) -> int:
+def tables_command(url: str, folder: Path, engine: fleet_common.Engine, output: str) -> int:
     """Write all shutdowns and outages of a fleet as tables in Parquet files, for DuckDB, Spark or pandas.
 
     The files are the same, byte for byte, for any number of processes. The exit code is the worst journal's.
     """
     refuse_existing(folder, "--to")
-    refs = planned_journals(url, "tables", engine)
+    refs = fleet_common.planned_journals(url, "tables", engine)
     from ebbtide.fleet.fleet_rows import ALL_TABLES, JOURNALS, write_files
 
     codes = Counter[int]()
     with new_folder(folder) as made:
-        batches = (batch for part in table_answers(refs, engine, codes) for batch in part)
+        batches = (batch for part in fleet_common.table_answers(refs, engine, codes) for batch in part)
         counts = write_files(batches, ALL_TABLES, made)
     if output == "json":
         show_json(FleetTables(folder=str(folder), rows=counts))
     else:
         show(struct_table([RowsLine(*each) for each in counts.items()]))
-        remark(f"wrote {folder}: {len(counts)} tables of {journals_text(counts[JOURNALS.name])}")
+        remark(f"wrote {folder}: {len(counts)} tables of {fleet_common.journals_text(counts[JOURNALS.name])}")
     return worst(codes)
 
 
@@ -103,7 +95,7 @@ class FleetIngest(Struct, kw_only=True, tag_field="kind", tag="FleetIngest"):
 
 
 @click.command("ingest", epilog=INGEST_EPILOG)
-@journals_option
+@fleet_common.journals_option
 @click.option(
     "--lake",
     "place",
@@ -111,7 +103,7 @@ class FleetIngest(Struct, kw_only=True, tag_field="kind", tag="FleetIngest"):
     metavar="URL",
     help="A folder, or s3://BUCKET/PREFIX, gs://…, az://…, for a table each.",
 )
-@jobs_option
+@fleet_common.jobs_option
 @output_option("table", "json")
 def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     """Add finished shutdowns and outages to a lake's tables.
@@ -119,8 +111,8 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     Journals that are whole and unchanged are not read again. The exit code is the worst read journal's.
     """
     require("lake", "fleet ingest")
-    engine = Engine(jobs=jobs)
-    refs = planned_journals(url, "ingest", engine)
+    engine = fleet_common.Engine(jobs=jobs)
+    refs = fleet_common.planned_journals(url, "ingest", engine)
     from ebbtide.fleet.fleet_journals import BadUrl, StoreFailed
     from ebbtide.fleet.lake import WRITTEN, Lake
 
@@ -128,7 +120,9 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     try:
         lake = Lake(place)
         changed = lake.new_of(refs)
-        for counts in lake.add(table_answers(changed, engine, codes, settled=True)) if changed else ():
+        for counts in (
+            lake.add(fleet_common.table_answers(changed, engine, codes, settled=True)) if changed else ()
+        ):
             new += counts
     except (BadUrl, StoreFailed) as error:
         raise Refused(str(error)) from None
@@ -140,5 +134,5 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     else:
         if new:
             show(struct_table([RowsLine(*each) for each in found.new.items() if each[1]]))
-        remark(f"read {found.read} of {journals_text(found.journals)}; the others are unchanged")
+        remark(f"read {found.read} of {fleet_common.journals_text(found.journals)}; the others are unchanged")
     return worst(codes)

@@ -12,15 +12,7 @@ from msgspec import Struct
 from ebbtide.cli.common.guard import PRECEDENCE, worst
 from ebbtide.cli.common.output import Heading, remark, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
-from ebbtide.cli.fleet.fleet_common import (
-    CODES,
-    Engine,
-    Problem,
-    answers,
-    engine_options,
-    journals_option,
-    planned_journals,
-)
+from ebbtide.cli.fleet import fleet_common
 
 EPILOG = """\b
 Examples:
@@ -43,8 +35,8 @@ class FleetVerification(Struct, kw_only=True, rename="camel", tag_field="kind", 
     journals: int = 0
     events: int = 0
     states: dict[str, int] = {}
-    not_identical: list[Problem] = []
-    headless: list[Problem] = []
+    not_identical: list[fleet_common.Problem] = []
+    headless: list[fleet_common.Problem] = []
 
 
 class StateLine(Struct):
@@ -52,33 +44,36 @@ class StateLine(Struct):
     journals: Annotated[int, Heading("JOURNALS", right=True)]
 
 
-def verify_fleet(url: str, engine: Engine) -> FleetVerification:
+def verify_fleet(url: str, engine: fleet_common.Engine) -> FleetVerification:
     """Raises Refused."""
-    refs = planned_journals(url, "verify", engine)
+    refs = fleet_common.planned_journals(url, "verify", engine)
     from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
 
     found, states = FleetVerification(), Counter[str]()
-    for answer in (each for part in answers(partial(ask_journals, VERIFY), refs, engine) for each in part):
+    for answer in (
+        each for part in fleet_common.answers(partial(ask_journals, VERIFY), refs, engine) for each in part
+    ):
         state = "identical" if answer.state == "intact" else answer.state
         states[state] += 1
         found.events += answer.events
-        problem = Problem.of(answer, answer.headless, state=state)
+        problem = fleet_common.Problem.of(answer, answer.headless, state=state)
         if state != "identical":
             found.not_identical.append(problem)
         if answer.headless:
             found.headless.append(problem)
     found.journals = states.total()
     found.states = {
-        state: states[state] for state in sorted(states, key=lambda each: PRECEDENCE.index(CODES[each]))
+        state: states[state]
+        for state in sorted(states, key=lambda each: PRECEDENCE.index(fleet_common.CODES[each]))
     }
     return found
 
 
 @click.command("verify", epilog=EPILOG)
-@journals_option
-@engine_options
+@fleet_common.journals_option
+@fleet_common.engine_options
 @output_option("table", "json")
-def verify_command(url: str, engine: Engine, output: str) -> int:
+def verify_command(url: str, engine: fleet_common.Engine, output: str) -> int:
     """Execute every journal again, and compare every decision with the recorded one.
 
     A line a state, then every journal by name that is not intact and identical. The exit code is the worst
@@ -97,4 +92,4 @@ def verify_command(url: str, engine: Engine, output: str) -> int:
         if found.not_identical:
             show("")
             show(struct_table(found.not_identical))
-    return worst(map(CODES.__getitem__, found.states))
+    return worst(map(fleet_common.CODES.__getitem__, found.states))

@@ -12,18 +12,10 @@ from pathlib import Path
 
 import click
 
+from ebbtide.cli.common import selection
 from ebbtide.cli.common.guard import DIVERGED, WRONG, Refused, worst
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.cli.common.selection import (
-    MOMENT_FORMS,
-    MOMENT_METAVAR,
-    choose_episode,
-    journal_state,
-    known_actor,
-    parse_moment,
-    whole_verdict,
-)
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     journals_option,
@@ -51,8 +43,8 @@ Examples:
 @click.option(
     "--at",
     required=True,
-    metavar=MOMENT_METAVAR,
-    help=f"After this record, or at this moment (the signal is EPISODE's): {MOMENT_FORMS}.",
+    metavar=selection.MOMENT_METAVAR,
+    help=f"After this record, or at this moment (the signal is EPISODE's): {selection.MOMENT_FORMS}.",
 )
 @click.option("--actor", default="", metavar="NAME", help="Only this actor (hook, wave:0, EpisodeActor).")
 @click.option("--pod", default="", metavar="POD", help="Only this pod's actor: any of its names.")
@@ -66,18 +58,18 @@ def state(
     The journal is executed from the nearest checkpoint. EPISODE (last, -1, -2, …, or an id) has the signal
     for a time since the signal.
     """
-    place = parse_moment(at, "--at")
+    place = selection.parse_moment(at, "--at")
     if actor:
-        known_actor(actor)
+        selection.known_actor(actor)
     history = open_journal(journals, logics=LOGICS)
     since_signal = place.scale == "since_ns"
     # Look it up in any case: a wrong EPISODE is an error.
-    first = choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0
+    first = selection.choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0
     if since_signal and place.value < 0:
         raise Refused("--at is before the signal: name a record, or a time (2026-03-01T12:00:00Z)")
     seq = seq_at_moment(history, place, first)
     if seq is None:
-        code = conclude(whole_verdict(history)) or WRONG
+        code = conclude(selection.whole_verdict(history)) or WRONG
         raise Refused(
             "the journal begins after that time: 'ebbtide journal show' has its first records", code
         )
@@ -130,7 +122,7 @@ def state(
             mono_ns=raw.mono_ns,
             actors=actors,
             after_end=after_end,
-            journal=journal_state(verdict),
+            journal=selection.journal_state(verdict),
         )
         show_json(made)
     else:

@@ -14,6 +14,7 @@ import click
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import conclude, follow_journal, open_journal, refuse_following, sources_of
@@ -24,13 +25,6 @@ from ebbtide.cli.common.selection import (
     history_kind,
     known_actor,
     parse_moment,
-)
-from ebbtide.cli.common.shared_options import (
-    EpisodeCommand,
-    journals_option,
-    optional_episode_argument,
-    output_option,
-    wave_option,
 )
 from ebbtide.cli.replay.timeline_print import LinePrinter, StoryPrinter, line_json
 from ebbtide.events.decisions import EpisodeClosed
@@ -54,9 +48,9 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 """
 
 
-@click.command(epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
-@journals_option
+@click.command(epilog=EPILOG, cls=shared_options.EpisodeCommand)
+@shared_options.optional_episode_argument
+@shared_options.journals_option
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on until the lock is released, or the shutdown is closed."
 )
@@ -68,10 +62,10 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
     metavar="POD",
     help="One pod's story, in sentences: any of its names. With --all the records about it.",
 )
-@wave_option
+@shared_options.wave_option
 @click.option("--since", default="", metavar=MOMENT_METAVAR, help=f"From here: {MOMENT_FORMS}.")
 @click.option("--until", default="", metavar=MOMENT_METAVAR, help="Up to here.")
-@output_option("table", "json")
+@shared_options.output_option("table", "json")
 def timeline(
     episode: str | None,
     journals: tuple[Path, ...],

@@ -21,13 +21,7 @@ from ebbtide.cli.common.shared_options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.cli.replay.divergence_view import (
-    DIVERGENCE_STYLES,
-    divergence_lines,
-    head_of,
-    verification_document,
-    why_silent,
-)
+from ebbtide.cli.replay import divergence_view
 from ebbtide.events.base import episode_id
 from ebbtide.events.messages import plural
 from ebbtide.events.record.episodes import headless_episode
@@ -92,13 +86,13 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
     number = headless_episode(open_journal(journals, logics=LOGICS))
     headless = "" if number is None else episode_id(result.verdict.journal_id, number)
     if output == "json":
-        show_json(verification_document(result, explained, seconds, noted, headless))
+        show_json(divergence_view.verification_document(result, explained, seconds, noted, headless))
     else:
         count = f"{result.events} events, {plural(result.episodes, 'episode')}"
         if explained is not None:
-            lines = divergence_lines(explained, painter(DIVERGENCE_STYLES))
+            lines = divergence_view.divergence_lines(explained, painter(divergence_view.DIVERGENCE_STYLES))
             show("\n".join((f"diverged: {count} up to the first difference", *lines)))
-        elif why_silent(result):
+        elif divergence_view.why_silent(result):
             show(f"not verified: {count} before what cannot be read, and no difference among them")
         else:
             speed = f"{span_s(seconds)}, {result.events / max(seconds, 1e-9):,.0f} events a second"
@@ -107,12 +101,12 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
                 # Claim no more than the check proves: a user who can write the files can replace all of
                 # them.
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
-                show(f"head {head_of(result.verdict)}")
+                show(f"head {divergence_view.head_of(result.verdict)}")
         if headless:
             show(f"the journal begins in the middle of {headless}: only its present part was compared")
     code = DONE
     if result.failure is not None:
-        remark(f"ebbtide: {why_silent(result)}")
+        remark(f"ebbtide: {divergence_view.why_silent(result)}")
         code = code_of(result.failure)
     codes = [conclude(result.verdict), DIVERGED if result.divergence else DONE, code]
     if noted is not None:
