@@ -1,6 +1,7 @@
-"""Write the tables of ``docs/performance.md`` between two marks; the prose stays.
+"""Write the figures of ``docs/performance.md`` between two marks; the prose stays.
 
-The page has each figure with a limit. ``results/`` has every figure, its basis and its machine.
+The page has each figure with its limit in parentheses; ``results/`` has every figure, its basis and its
+machine.
 Run as ``python -m benchmarks.page``.
 """
 
@@ -35,7 +36,7 @@ SHORTER = (
     (r"^the same, (?:exported|shipped) ", ""),
 )
 
-#: These share a row where they share a limit.
+#: These share a line where they share a limit.
 ALIKE = (
     (r"mode (cri|api)", "cri; api"),
     (r"\b(dead|slow|nonsense|good)\b", "dead; slow; nonsense; good"),
@@ -78,7 +79,7 @@ TITLES = {
 }
 
 
-def tables() -> str:
+def sections() -> str:
     """The results that are there, in the order of `TITLES`. A title has one section."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, title in TITLES.items():
@@ -96,8 +97,8 @@ def _section(title: str, documents: list[dict[str, Any]]) -> list[str]:
     return [
         f"### {title}",
         "",
-        f"| `{command}`, {' and '.join(days)} | measured | limit |",
-        "|---|---|---|",
+        f"`{command}`, {' and '.join(days)}:",
+        "",
         *_rows(filter(_shown, figures)),
         "",
     ]
@@ -115,7 +116,8 @@ def _rows(figures: Iterable[Figure]) -> Iterator[str]:
         rows.setdefault((joined, limit), []).append((name, cell))
     for (joined, limit), found in rows.items():
         name = joined if len(found) > 1 else found[0][0]
-        yield f"| {name} | {'; '.join(cell for _, cell in found)} | {limit} |"
+        beside = f" ({limit})" if limit else ""
+        yield f"* {name}: {'; '.join(cell for _, cell in found)}{beside}"
 
 
 def _short(what: str) -> str:
@@ -132,7 +134,7 @@ def _shown(figure: Figure) -> bool:
 def write() -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables()}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{sections()}\n{END}{after}")
 
 
 if __name__ == "__main__":

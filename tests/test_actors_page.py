@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "actors.md"
 
 #: A statement is a list item; a section's introduction is not.
 STATEMENT = "* "
-MARKER = re.compile(r"<!-- test: (?P<path>[\w/.]+)::(?P<name>\w+)(\[(?P<case>[\w-]+)\])? -->$")
+MARKER = re.compile(r"<!-- (?P<path>[\w/.]+)::(?P<name>\w+)(\[(?P<case>[\w-]+)\])? -->$")
 
 LINES = [line for line in PAGE.read_text().splitlines() if line.startswith(STATEMENT)]
 

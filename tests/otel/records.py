@@ -26,7 +26,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "attributes.md").read_text()
 #: Attribute name to type, from the page.
 DOCUMENTED = {
     name: TYPES[kind]
-    for names, kind in re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", PAGE, re.M)
+    for names, kind in re.findall(r"^\* (`[^(]+`) \(([^;]+); ", PAGE, re.M)
     for name in re.findall("`([^`]+)`", names)
 }
 
