@@ -41,8 +41,8 @@ def _mend_streams() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    if "deltalake" in sys.modules:
-        # Its threads and pyarrow's unload in any order, and at times abort a command that has succeeded.
+    if {"deltalake", "obstore"} & sys.modules.keys():
+        # Their threads and pyarrow's unload in any order, and at times abort a command that has succeeded.
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -7,17 +7,22 @@ one journal. In plain folders copies are: there every writer is trusted.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import cache, partial
 from hashlib import sha256
+from http.client import HTTPException
 from itertools import chain
 from os.path import abspath, dirname, isdir, islink, join, realpath
 from stat import S_ISREG
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
+from urllib.request import urlopen
 
 from msgspec.structs import replace
 
@@ -99,13 +104,68 @@ def place_name(url: str) -> str:
     return unquote(parts.path) if parts.scheme == "file" else url
 
 
-#: A longer text is a dump of the client's values.
-_CLIENT_CHARACTERS_MAX = 300
+#: A longer text is a dump of the client's values, or an answer's body. The status is behind URLs.
+_CLIENT_CHARACTERS_MAX, _STATUS_CHARACTERS_MAX = 300, 8192
+_STATUS = re.compile(r"status code: (\d{3})")
 
 
 def in_a_line(error: Exception) -> str:
-    said = " ".join(str(error).partition("\n\nDebug source")[0].split())
-    return said[:_CLIENT_CHARACTERS_MAX]
+    said = str(error)[:_STATUS_CHARACTERS_MAX]
+    status = f"HTTP {found[1]}: " if (found := _STATUS.search(said)) else ""
+    return status + " ".join(said.partition("\n\nDebug source")[0].split())[:_CLIENT_CHARACTERS_MAX]
+
+
+#: Memory for one answer: a range has 4 MiB, a part of a list less than 2. The client keeps the whole body of
+#: an error, and copies it.
+ANSWER_BYTES_MAX = 16 << 20
+LOOK_SECONDS, STATUS_SECONDS_MAX = 0.01, 5.0
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    return asyncio.Runner()
+
+
+def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
+    """From the store at ``url``: an object at ``path``, or a list without one. From a folder at once: a loop
+    of events costs milliseconds. Raises StoreFailed.
+    """
+    import obstore
+
+    try:
+        return ask() if url.startswith("file:") else _runner().run(_bounded(ask))
+    except MemoryError:
+        said = f"{_status_text(url, path)} with more than {size_text(ANSWER_BYTES_MAX)}: see the store's log"
+    except (OSError, obstore.exceptions.BaseError) as error:
+        said = in_a_line(error)
+    what = f"/{path} cannot be read" if path else " cannot be listed"
+    raise StoreFailed(f"{place_name(url).rstrip('/')}{what}{cure_text(url)}: {said}")
+
+
+async def _bounded(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Raises MemoryError. The client stops a request that is cancelled."""
+    watch = MemoryWatch(ANSWER_BYTES_MAX)
+    asked = asyncio.ensure_future(ask())
+    try:
+        while not (await asyncio.wait([asked], timeout=LOOK_SECONDS))[0]:
+            watch.look()
+        return asked.result()
+    finally:
+        asked.cancel()
+
+
+def _status_text(url: str, path: str) -> str:
+    """By a second request: the client reports a status only after the whole body."""
+    import obstore
+
+    sign = partial(obstore.sign_async, store(url), "GET", path, timedelta(minutes=1))
+    try:
+        with urlopen(_runner().run(_bounded(sign)), timeout=STATUS_SECONDS_MAX) as answer:
+            return f"HTTP {answer.status}"
+    except HTTPError as error:
+        return f"HTTP {error.code}"
+    except (OSError, ValueError, MemoryError, HTTPException, obstore.exceptions.BaseError):
+        return "an answer"
 
 
 # --- planned -----------------------------------------------------------------------------------
@@ -210,8 +270,6 @@ def _key_of(shipped_path: str) -> Key | None:
 
 def journals(url: str) -> list[Ref]:
     """All below ``url`` by one LIST, in the order of their folders. Raises BadUrl, StoreFailed."""
-    import obstore
-
     url = store_url(url)
     if url.startswith("file://"):
         if not isdir(place_name(url)):
@@ -219,12 +277,15 @@ def journals(url: str) -> list[Ref]:
                 f"{place_name(url) or url} is no folder: name one with journals below it, or a URL of a store"
             )
         return _plan_folders(url)
-    try:
-        return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
-    except (OSError, obstore.exceptions.BaseError) as error:
-        raise StoreFailed(
-            f"{place_name(url)} cannot be listed{cure_text(url)}: {in_a_line(error)}"
-        ) from error
+    return plan(url, listed(url))
+
+
+def listed(url: str) -> Iterator[Any]:
+    """The objects of a store, as `plan` takes them. Raises BadUrl, StoreFailed."""
+    import obstore
+
+    parts = aiter(obstore.list(store(url), chunk_size=1000))
+    return chain.from_iterable(iter(partial(answer_of, url, "", partial(anext, parts, None)), None))
 
 
 def _plan_folders(url: str) -> list[Ref]:
@@ -376,10 +437,9 @@ class _Reader:
             return self._kept[file.path, begin]
         import obstore
 
-        try:
-            data = bytes(obstore.get_range(store(self._url), file.path, start=begin, end=end))
-        except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreFailed(f"{file.path}: {in_a_line(error)}") from error
+        read = obstore.get_range if self._url.startswith("file:") else obstore.get_range_async
+        ask = partial(read, store(self._url), file.path, start=begin, end=end)
+        data = bytes(answer_of(self._url, file.path, ask))
         if len(data) != end - begin:
             raise StoreFailed(f"{file.path} has not the bytes that were listed: ask again")
         while self._kept and sum(map(len, self._kept.values())) + len(data) > KEPT_BYTES_MAX:

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet import fleet_rows
-from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, store_url
+from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, listed, store_url
 from ebbtide.fleet.fleet_rows import LEDGERS, schema
 
 T = TypeVar("T")
@@ -51,13 +51,16 @@ LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 class Lake:
-    """``place``: a folder, or the URL of a store. Raises BadUrl."""
+    """``place``: a folder, or the URL of a store. Raises BadUrl, StoreFailed."""
 
     def __init__(self, place: str) -> None:
         self._place = (store_url(place) if "://" in place else abspath(place)).rstrip("/")
         self._options: dict[str, str] = {}
         if "://" in place:
             self._options = dict(CLIENT_PATIENCE)
+        if "://" in place and not place.startswith("file:"):
+            # delta-rs keeps the whole body of an error.
+            next(listed(self._place), None)
         if self._place.startswith(("s3://", "s3a://")):
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socketserver
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from ebbtide.cli.common.guard import CORRUPT
+from ebbtide.cli.common.guard import CORRUPT, WRONG
 from tests.bombs import BOMBS, Measured, measured, packed, segment
 
 PEAK_MIB_MAX = 256
@@ -79,3 +83,59 @@ def test_a_shutdown_keeps_no_more_than_a_nodes(tmp_path: Path) -> None:
     told = measured("journal", "ls", "--journal", pack)
     assert told.code == CORRUPT
     assert "more than 256 of a pod: HookRecord" in told.err
+
+
+# --- stores whose answers fill the memory -------------------------------------------------------------------
+
+NAME = f"v1/cluster=c/node=n/journal={'0' * 32}/0000000001-{'0' * 8}-{'0' * 64}.ebj"
+LIST = f"""<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents>
+<Key>{NAME}</Key><LastModified>2026-01-01T00:00:00Z</LastModified><ETag>"0"</ETag><Size>9</Size></Contents>
+</ListBucketResult>""".encode()
+
+
+@contextmanager
+def a_store_of_long_answers(status: int, body_mb: int, *, lists: bool) -> Iterator[str]:
+    """``lists``: a list is answered."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked = b""
+            while b"\r\n\r\n" not in asked and (part := self.request.recv(65536)):
+                asked += part
+            with suppress(OSError):
+                if lists and b"list-type" in asked:
+                    self.request.sendall(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n" + LIST)
+                    return
+                self.request.sendall(f"HTTP/1.1 {status} X\r\nConnection: close\r\n\r\n".encode())
+                for _ in range(body_mb):
+                    self.request.sendall(b"a " * 500_000)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "status, body_mb, lists", [(403, 469, False), (200, 469, False), (403, 3, True), (500, 469, True)]
+)
+def test_answers_of_a_store(
+    status: int, body_mb: int, lists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether to a LIST or to a GET: the error names the store, the status and the cure."""
+    (tmp_path / "fleet" / "node").mkdir(parents=True)
+    (tmp_path / "fleet" / "node" / f"0000000001-{'0' * 8}.ebj").write_text("x")
+    lake = ("ingest", "--journals", tmp_path / "fleet", "--lake", "s3://b/v1")
+    verbs = (lake, ("verify", "--journals", "s3://b/v1"))
+    with a_store_of_long_answers(status, body_mb, lists=lists) as endpoint:
+        environ = {"ALLOW_HTTP": "true", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "REGION": "r"}
+        for name, value in (environ | {"ENDPOINT_URL": endpoint}).items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        for verb in verbs[lists:]:
+            found = bounded(measured("fleet", *verb, "--jobs", "1"), tmp_path)
+            told = found.err + found.out
+            assert found.code == WRONG, told
+            assert f"HTTP {status}" in told
+            assert "s3://b/v1" in told
+            assert "come from AWS_*" in told
