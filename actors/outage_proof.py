@@ -531,7 +531,8 @@ def _pause_ns(state: ProofState, now: int) -> int:
 
 def _tick(state: ProofState, event: f.Tick, now: int) -> Result:
     """End what is too old, then begin the next reading if it is due."""
-    ended = [each for each, said in state.off.items() if said.until_ns <= now]
+    # The first of two readings waits for the second one: a slow controller takes longer than a proof counts.
+    ended = [each for each, said in state.off.items() if _is_proof(said) and said.until_ns <= now]
     off = {each: said for each, said in state.off.items() if each not in ended}
     state = replace(state, off=off)
     over = tuple(each for each, until_ns in state.on.items() if until_ns <= now)
@@ -586,7 +587,7 @@ def _started(state: ProofState, event: o.LeaderStarted, now: int) -> Result:
 
 
 def _deadline(state: ProofState) -> int:
-    times = [said.until_ns for said in state.off.values()]
+    times = [said.until_ns for said in state.off.values() if _is_proof(said)]
     return min([state.pause_until_ns, *times, *state.on.values()])
 
 

@@ -91,6 +91,7 @@ class Bounds(NamedTuple):
     boot_source_seconds: float = 10.0  # how the last boot ended: only the record waits
     boot_log_seconds: float = 4.0  # one question to journald; two fit into the above
     source_seconds: float = 10.0  # a source of an outage: a management controller takes seconds
+    source_ipmi_seconds: float = 55.0  # a session has eleven answers, and may need one again
     source_kubelet_seconds: float = 2.0  # a lost packet is sent again after one
     power_off_seconds: float = 20.0  # three requests to such a controller
     awake_seconds: float = 10.0  # a running shutdown's order waits for our own imports

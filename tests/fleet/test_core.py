@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -288,8 +289,9 @@ def test_what_is_no_store_is_refused(url: str, said: str) -> None:
 
 
 def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(store: Any, **more: Any) -> Any:
+    async def failing(store: Any, **more: Any) -> AsyncIterator[Any]:
         raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
+        yield
 
     monkeypatch.setattr(obstore, "list", failing)
     monkeypatch.setattr(fleet_journals, "store", lambda url: None)

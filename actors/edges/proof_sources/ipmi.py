@@ -28,8 +28,8 @@ Privilege = Literal["user", "operator", "administrator"]
 #: smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi: from the last byte to the
 #: first.
 GuidOrder = Literal["smbios", "rfc", "ipmi"]
-#: A silent controller takes some 6 s.
-RETRY_SECONDS, RETRIES = 1, 2
+#: A session has eleven answers, and slow controllers take 4 s for each. A silent one takes 22 s in all.
+RETRY_SECONDS, RETRIES = 5, 2
 
 #: Get System GUID. The output of ``mc guid`` differs between versions of ipmitool.
 GUID_COMMAND = "raw 0x06 0x37"

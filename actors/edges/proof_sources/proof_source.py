@@ -162,6 +162,18 @@ class Gathering(Generic[AnswerT]):
 NO_CONTROLLER = "no management controller is configured for this node"
 
 
+async def reading(source: ProofSource, machine: Machine) -> Said | None:
+    """With the error, and within the source's time."""
+    seconds = bounds.now.source_ipmi_seconds if source.source == "ipmi" else bounds.now.source_seconds
+    try:
+        with trio.fail_after(seconds):
+            return await source.read(machine)
+    except trio.TooSlowError:
+        return Said("unknown", error=f"no answer in {span_s(seconds)}")
+    except (OSError, ValueError) as error:
+        return Said("unknown", error=error_text(error))
+
+
 class SourcesEdge(Edge):
     """``machine`` None: the Node is not known, and no source is asked."""
 
@@ -182,14 +194,7 @@ class SourcesEdge(Edge):
 
     async def _read(self, source: ProofSource, machine: Machine, outlet: Outlet) -> None:
         begun_ns = self._clock.mono_ns()
-        try:
-            with trio.fail_after(bounds.now.source_seconds):
-                said = await source.read(machine)
-        except trio.TooSlowError:
-            said = Said("unknown", error=f"no answer in {span_s(bounds.now.source_seconds)}")
-        except (OSError, ValueError) as error:
-            said = Said("unknown", error=error_text(error))
-        if said is not None:
+        if (said := await reading(source, machine)) is not None:
             fact = EvidenceRead(source=source.source, name=source.name, begun_ns=begun_ns, **said._asdict())
             await outlet.put(fact)
 

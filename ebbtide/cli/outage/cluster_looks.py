@@ -16,7 +16,6 @@ from ebbtide.cli.outage.outage_common import (
     leader_of,
     status_text,
 )
-from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
@@ -273,20 +272,11 @@ async def _nodes(
 
 async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
     """Once: a proof takes two readings, but one shows whether the source answers."""
-    import trio
-
-    from ebbtide.events import bounds
+    from ebbtide.actors.edges.proof_sources.proof_source import reading
     from ebbtide.outage.checks import SourceCheck
 
-    error = f"no answer in {span_s(bounds.now.source_seconds)}"
-    with trio.move_on_after(bounds.now.source_seconds):
-        try:
-            said = await source.read(machine)
-        except (OSError, ValueError) as failure:
-            return SourceCheck(source.source, source.name, error=str(failure))
-        if said is not None:
-            return SourceCheck(
-                source.source, source.name, said.verdict, said.identity_kind, said.identity, said.error
-            )
-        error = "it reports nothing about this node"
-    return SourceCheck(source.source, source.name, error=error)
+    if (said := await reading(source, machine)) is None:
+        return SourceCheck(source.source, source.name, error="it reports nothing about this node")
+    return SourceCheck(
+        source.source, source.name, said.verdict, said.identity_kind, said.identity, said.error
+    )

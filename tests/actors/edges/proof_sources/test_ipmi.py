@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ebbtide.actors.edges.proof_sources.ipmi import GuidOrder, Ipmi
-from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread, reading
 from tests.beds.bmc import PASSWORD, IpmiEmulator, Power, ipmi_emulator
 from tests.beds.skipping import or_skip
 from tests.waiting import until
@@ -110,6 +111,19 @@ async def test_names_passwords_and_suites_that_are_not_taken(bmc: IpmiEmulator) 
     assert await ipmi.read(MACHINE) == ON
 
 
+class Slow(Ipmi):
+    """It takes 4 s an answer, as a relay of the simulator's answers showed it: 46 s a session."""
+
+    async def _run(self, *commands: str) -> str:
+        await trio.sleep(46)
+        return f"{GUID}\nChassis Power is off"
+
+
+async def test_a_slow_controller_is_read(tmp_path: Path, autojump_clock: MockClock) -> None:
+    slow = Slow(host="bmc", username_file=tmp_path, password_file=tmp_path)
+    assert await reading(slow, MACHINE) == OFF
+
+
 # --- the tool ----------------------------------------------------------------------------------
 
 
@@ -151,7 +165,8 @@ async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
     assert PASSWORD not in said
     assert "EBBTIDE_SECRET" not in said
     password_file = str(tmp_path / "password")
-    for word in ("'-C', '17'", "'-L', 'USER'", "'-H', 'bmc', '-p', '623'", f"'-f', {password_file!r}"):
+    slow = "'-L', 'USER', '-N', '5', '-R', '2'"
+    for word in ("'-C', '17'", slow, "'-H', 'bmc', '-p', '623'", f"'-f', {password_file!r}"):
         assert word in said
     assert "raw 0x06 0x37\\nchassis power status\\n" in said
 
